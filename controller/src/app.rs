@@ -37,6 +37,7 @@ use crate::panics;
 use crate::pipeline::Pipeline;
 use crate::placement;
 use crate::proxy_service;
+use crate::scope::Scope;
 use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
 use crate::source::{self, Event};
@@ -62,14 +63,14 @@ pub enum Source {
         replica: String,
         /// The proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
-        /// Such proxies may be started.
-        inserts: bool,
+        /// Where such proxies may be started.
+        inserts: Scope,
         /// The proxies of Gateways; `None` = there are none, and Secrets are not read.
         gateways: Option<Box<gateway::run::Options>>,
-        /// Pods may be moved, by `PlacementPolicy`s.
-        moves: bool,
-        /// Deployments may be changed, by `TuningPolicy`s.
-        tunes: bool,
+        /// Where pods may be moved, by `PlacementPolicy`s.
+        moves: Scope,
+        /// Where Deployments may be changed, by `TuningPolicy`s.
+        tunes: Scope,
     },
 }
 
@@ -391,7 +392,8 @@ fn start(
     let asked = (replicas, Arc::clone(graphs), table.clone());
     let operator = proxy_service::run::run(asked, (proxies, inserts), auto, term.subscribe());
     spawn("ProxyServices", Box::pin(operator));
-    let with_gateways = gateways.is_some();
+    let secrets = gateways.as_ref().map(|options| options.scope.clone());
+    let secrets = secrets.unwrap_or_default();
     if let Some(options) = gateways {
         let client = clients.operators.clone();
         let events = Events::new(client.clone(), "maglor.dev/gateway", &replica);
@@ -407,7 +409,7 @@ fn start(
     };
     Started {
         watch: tokio::spawn(async move {
-            source::kubernetes::watch(watched, events, with_gateways, answered).await;
+            source::kubernetes::watch(watched, events, secrets, answered).await;
             Ok(())
         }),
         statuses: Some(statuses),

@@ -19,7 +19,9 @@ use crate::crd;
 use crate::gateway;
 use crate::graph;
 use crate::identity::start::{CaSource, Settings};
+use crate::lifecycle;
 use crate::proxy_service;
+use crate::scope::Scope;
 use crate::webhook;
 
 /// What lives shorter is renewed all the time.
@@ -54,8 +56,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Remove what the controller has made and Kubernetes keeps: roots, authority, Leases. Only once it has ended.
+    CleanUp {
+        /// The mesh's namespace.
+        #[arg(long, value_name = "NAME", default_value = "maglor")]
+        namespace: String,
+    },
     /// Print the definitions of the mesh's own resources as YAML.
-    Crds,
+    Crds {
+        /// Apply them to the cluster instead, but for those of a later version.
+        #[arg(long)]
+        apply: bool,
+    },
+    /// Restart workloads without sidecars, after all take plain text; the controller has to run until that is done.
+    Uninject {
+        /// How long each rollout may take.
+        #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+        patience: Duration,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,10 +111,26 @@ struct Run {
     /// Move pods where a PlacementPolicy with `mode: Apply` says so. Without: it is only said what would move.
     #[arg(long, requires = "webhook")]
     placement: bool,
+    /// Only of PlacementPolicies that name these namespaces and no other. Default: of all.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        requires = "placement"
+    )]
+    placement_in: Vec<String>,
     /// Change Deployments, and write TrafficPolicies, where a TuningPolicy with `mode: Apply` says so. Without: it is
     /// only said what would be set.
     #[arg(long, conflicts_with = "folder")]
     tuning: bool,
+    /// Only in these namespaces. Default: in all.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        requires = "tuning"
+    )]
+    tuning_in: Vec<String>,
     /// Write the bound addresses to this file (JSON) once proxies are served.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -251,9 +285,23 @@ struct Proxies {
     /// Start proxies in front of Services, by ProxyServices. `false`: a ProxyService's status says that they are off.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     proxy_services: bool,
+    /// Only in these namespaces. Default: in all.
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
+    proxy_services_in: Vec<String>,
     /// Serve Gateways of the Gateway API: read their certificates from Secrets, and start their proxies.
     #[arg(long)]
     gateways: bool,
+    /// Only in these namespaces, their Secrets as well. Default: in all.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        requires = "gateways"
+    )]
+    gateways_in: Vec<String>,
+    /// Proxies of a Gateway when it is made.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    gateway_replicas: u32,
     /// The type of a Gateway's Service where its annotation maglor.dev/service-type says none.
     #[arg(long, value_name = "TYPE", default_value = "LoadBalancer", value_parser = ["ClusterIP", "LoadBalancer", "NodePort"])]
     gateway_service_type: String,
@@ -294,7 +342,16 @@ impl Proxies {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::Crds) => crds(),
+        Some(Command::CleanUp { namespace }) => {
+            once(async |client| lifecycle::clean_up::clean_up(&client, &namespace, &say).await)
+        }
+        Some(Command::Crds { apply: false }) => crds(),
+        Some(Command::Crds { apply: true }) => {
+            once(async |client| lifecycle::definitions::apply(&client, &say).await)
+        }
+        Some(Command::Uninject { patience }) => {
+            once(async |client| lifecycle::uninject::uninject(&client, patience, &say).await)
+        }
         None => serve(cli.run),
     };
     match done {
@@ -308,6 +365,26 @@ pub fn main() -> ExitCode {
 
 fn sidecar(text: &str) -> Result<maglor_inject::Settings, String> {
     maglor_inject::Settings::parse(text).map_err(|error| error.to_string())
+}
+
+fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Does something with the cluster of the kubeconfig, or of the pod that this runs in, and ends.
+fn once<F>(task: impl FnOnce(kube::Client) -> F) -> Result<(), String>
+where
+    F: Future<Output = Result<(), lifecycle::LifecycleError>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("runtime: {error}"))?;
+    runtime.block_on(async {
+        let client = crate::api_server::client().await;
+        let client = client.map_err(|error| format!("no cluster: {error}"))?;
+        task(client).await.map_err(|error| error.to_string())
+    })
 }
 
 fn crds() -> Result<(), String> {
@@ -329,13 +406,18 @@ fn serve(run: Run) -> Result<(), String> {
     let identity = run.identity.settings(&run.namespace);
     let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let auto = Limits::patient(run.proxies.auto_patience);
-    let (inserts, gateways) = (run.proxies.proxy_services, run.proxies.gateways);
+    let inserts = Scope::new(run.proxies.proxy_services, &run.proxies.proxy_services_in);
+    let gateways = run.proxies.gateways;
+    let scope = Scope::new(gateways, &run.proxies.gateways_in);
+    let replicas = run.proxies.gateway_replicas;
     let service_type = run.proxies.gateway_service_type.clone();
     let proxies = run.proxies.settings(&sidecar, trust_domain);
     let gateways = gateways.then(|| {
         Box::new(gateway::run::Options {
             settings: proxies.clone(),
             service_type,
+            replicas,
+            scope,
         })
     });
     let webhook = run.webhook.map(|listen| webhook::Options {
@@ -352,8 +434,8 @@ fn serve(run: Run) -> Result<(), String> {
             proxies,
             inserts,
             gateways,
-            moves: run.placement,
-            tunes: run.tuning,
+            moves: Scope::new(run.placement, &run.placement_in),
+            tunes: Scope::new(run.tuning, &run.tuning_in),
         },
     };
     let options = Options {

@@ -22,6 +22,7 @@ use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement;
 use crate::proxy_service;
+use crate::scope::Scope;
 use crate::tuning;
 use crate::webhook::{self, Webhook};
 use crate::writes::fenced;
@@ -73,10 +74,10 @@ pub(super) struct Kubernetes {
     pub(super) namespace: String,
     pub(super) replica: String,
     pub(super) proxies: proxy_service::Settings,
-    pub(super) inserts: bool,
+    pub(super) inserts: Scope,
     pub(super) auto: Limits,
-    pub(super) moves: bool,
-    pub(super) tunes: bool,
+    pub(super) moves: Scope,
+    pub(super) tunes: Scope,
     pub(super) gateways: Option<Box<gateway::run::Options>>,
     pub(super) term: watch::Sender<Term>,
     /// How other replicas are reached.
@@ -109,10 +110,10 @@ impl Kubernetes {
             namespace: namespace.clone(),
             replica: replica.clone(),
             proxies: proxies.clone(),
-            inserts: *inserts,
+            inserts: inserts.clone(),
             auto,
-            moves: *moves,
-            tunes: *tunes,
+            moves: moves.clone(),
+            tunes: tunes.clone(),
             gateways: gateways.clone(),
             term,
             way: Way { port, tls: None },
@@ -152,7 +153,7 @@ impl Kubernetes {
                 &self.replica,
             ),
             metrics: metrics.placement.clone(),
-            moves: self.moves,
+            moves: self.moves.clone(),
         }
     }
 
@@ -168,7 +169,7 @@ impl Kubernetes {
                 &self.replica,
             ),
             metrics: metrics.tuning.clone(),
-            tunes: self.tunes,
+            tunes: self.tunes.clone(),
         }
     }
 

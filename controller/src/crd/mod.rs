@@ -56,6 +56,8 @@ pub use tuning_policy::{
 pub const GROUP: &str = "maglor.dev";
 /// Their version.
 pub const VERSION: &str = "v1alpha1";
+/// The annotation of a definition that says of which version of the mesh it is.
+pub const VERSION_KEY: &str = "maglor.dev/definitions-version";
 /// The only [`MeshConfig`] that counts.
 pub const MESH_CONFIG_NAME: &str = "default";
 
@@ -123,6 +125,9 @@ fn with_schema(
 ) -> Result<CustomResourceDefinition, DefinitionError> {
     let schema: JSONSchemaProps =
         serde_json::from_value(schema).map_err(|source| DefinitionError { kind, source })?;
+    let annotations = definition.metadata.annotations.get_or_insert_default();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    annotations.insert(VERSION_KEY.to_owned(), version);
     for version in &mut definition.spec.versions {
         if let Some(validation) = &mut version.schema {
             validation.open_api_v3_schema = Some(schema.clone());

@@ -16,15 +16,16 @@ pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Types that a Service may have.
 const TYPES: [&str; 3] = maglor_inject::keys::SERVICE_TYPES;
 
-/// The ServiceAccount, the Deployment and the Service of a Gateway, given as the API server has it.
+/// The ServiceAccount, the Deployment, the Service and the PodDisruptionBudget of a Gateway, given as the API server has it.
 /// `service_type` is that of Services whose Gateway says none.
 #[must_use]
-pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [Value; 3] {
+pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [Value; 4] {
     let meta = Metadata::of(gateway);
     [
         meta.resource("v1", "ServiceAccount"),
         deployment(&meta, settings),
         service(gateway, &meta, service_type),
+        budget(&meta),
     ]
     .map(marked)
 }
@@ -100,6 +101,16 @@ fn service(gateway: &Value, meta: &Metadata, service_type: &str) -> Value {
     service
 }
 
+/// A drain of nodes takes one proxy at a time; a Gateway that was scaled to one proxy does not hold it up.
+fn budget(meta: &Metadata) -> Value {
+    let mut budget = meta.resource("policy/v1", "PodDisruptionBudget");
+    budget["spec"] = json!({
+        "maxUnavailable": 1,
+        "selector": {"matchLabels": {GATEWAY_NAME: meta.gateway}},
+    });
+    budget
+}
+
 fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     let mut labels = meta.labels.clone();
     labels.insert("maglor.dev/inject".to_owned(), json!("disabled"));
@@ -125,7 +136,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     pod["volumes"] = json!(volumes);
     let metadata = json!({"labels": labels, "annotations": annotations});
     let mut deployment = meta.resource("apps/v1", "Deployment");
-    // How many there are is left to whoever scales it.
+    // How many there are is said once, when it is made; then it is left to whoever scales it.
     deployment["spec"] = proxy_pod::rollout(&own, &metadata, &pod);
     deployment
 }
@@ -148,7 +159,7 @@ fn container(settings: &Settings) -> Value {
 mod tests {
     use super::*;
 
-    fn made(listeners: &Value, annotations: &Value) -> [Value; 3] {
+    fn made(listeners: &Value, annotations: &Value) -> [Value; 4] {
         let gateway = json!({
             "metadata": {"name": "web", "namespace": "edge", "uid": "u1", "annotations": annotations},
             "spec": {
@@ -171,8 +182,8 @@ mod tests {
     #[test]
     fn a_gateway_has_an_account_proxies_and_a_service() {
         let listeners = json!([{"port": 80}, {"port": 443}, {"port": 443}]);
-        let [account, deployment, service] = made(&listeners, &json!({}));
-        for one in [&account, &deployment, &service] {
+        let [account, deployment, service, budget] = made(&listeners, &json!({}));
+        for one in [&account, &deployment, &service, &budget] {
             assert_eq!(one["metadata"]["name"], "web-maglor");
             assert_eq!(one["metadata"]["labels"][GATEWAY_NAME], "web");
             assert_eq!(one["metadata"]["labels"]["team"], "a");
@@ -185,6 +196,7 @@ mod tests {
         assert_eq!(pod["spec"]["serviceAccountName"], "web-maglor");
         assert_eq!(pod["spec"]["volumes"][1]["emptyDir"]["medium"], "Memory");
         assert!(deployment["spec"]["replicas"].is_null());
+        assert_eq!(budget["spec"]["selector"], deployment["spec"]["selector"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
@@ -25,6 +26,7 @@ use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
 use crate::lease::Term;
 use crate::proxy_pod::Settings;
 use crate::proxy_service::manifests::is_as_applied;
+use crate::scope::Scope;
 use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
@@ -38,6 +40,8 @@ const REST: Duration = Duration::from_secs(5);
 /// The class that the operator makes.
 const CLASS: &str = "maglor";
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+/// Owner of the number of proxies that a new Deployment begins with.
+const REPLICAS_MANAGER: &str = "maglor-gateway-replicas";
 
 /// What holds for the proxies of all Gateways.
 #[derive(Clone, Debug, Default)]
@@ -46,14 +50,19 @@ pub struct Options {
     pub settings: Settings,
     /// The type of Services whose Gateway says none.
     pub service_type: String,
+    /// Proxies of a Gateway when it is made.
+    pub replicas: u32,
+    /// Where Gateways are served.
+    pub scope: Scope,
 }
 
 /// The kinds of what is made.
-fn made() -> [ApiResource; 3] {
+fn made() -> [ApiResource; 4] {
     [
         ApiResource::erase::<ServiceAccount>(&()),
         ApiResource::erase::<Deployment>(&()),
         ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<PodDisruptionBudget>(&()),
     ]
 }
 
@@ -67,7 +76,7 @@ pub async fn run(
     let changed = Notify::new();
     let all = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
     let ours = || api_server::watch().labels(GATEWAY_NAME);
-    let [_, deployments, services] = made();
+    let [_, deployments, services, _] = made();
     let watches = async {
         tokio::join!(
             poke(
@@ -172,6 +181,12 @@ impl Operator {
             if ends || !class.is_some_and(|class| own.contains(class)) {
                 continue;
             }
+            let namespace = gateway["metadata"]["namespace"].as_str();
+            if !namespace.is_some_and(|namespace| self.options.scope.covers(namespace)) {
+                let note = "Gateways of this namespace are not served: see `gateway.namespaces` of the installation";
+                self.warn(gateway, "NotEnabled", note);
+                continue;
+            }
             // What is wrong with one keeps no other from what it needs.
             if let Err(error) = self.apply_one(gateway, term).await {
                 failed = Some(error);
@@ -190,6 +205,7 @@ impl Operator {
         let Options {
             settings,
             service_type,
+            ..
         } = &self.options;
         for (kind, resource) in made()
             .iter()
@@ -210,7 +226,7 @@ impl Operator {
         own: &BTreeSet<&str>,
         term: &watch::Receiver<Term>,
     ) -> Result<(), kube::Error> {
-        let [_, deployments, _] = &made();
+        let [_, deployments, ..] = &made();
         let successors = Successors::new(gateways, own, &self.made_ones(deployments).await?);
         for kind in made() {
             for one in self.made_ones(&kind).await? {
@@ -303,7 +319,13 @@ impl Operator {
             }
         }
         let seen = there.as_ref().map(Seen::of_value);
-        let applied = Manager(FIELD_MANAGER).apply(&api, &name, wanted.clone(), seen.as_ref());
+        let applied = async {
+            if there.is_none() && kind == "Deployment" {
+                self.make_replicas(&api, wanted).await?;
+            }
+            let by = Manager(FIELD_MANAGER);
+            by.apply(&api, &name, wanted.clone(), seen.as_ref()).await
+        };
         match applied.await {
             Ok(_) => Ok(()),
             // It has changed between the two requests.
@@ -321,6 +343,23 @@ impl Operator {
                 Ok(())
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a Deployment with the number of its proxies, which another owner has from the beginning: so what is applied later
+    /// does not take it back from whoever scales it.
+    async fn make_replicas(
+        &self,
+        api: &Api<DynamicObject>,
+        wanted: &Value,
+    ) -> Result<(), kube::Error> {
+        let mut first = wanted.clone();
+        first["spec"]["replicas"] = json!(self.options.replicas);
+        let first: DynamicObject =
+            serde_json::from_value(first).map_err(kube::Error::SerdeError)?;
+        match Manager(REPLICAS_MANAGER).create(api, &first).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            other => other.map(drop),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::graph::replicas::Replicas;
 use crate::lease::Term;
 use crate::metrics::PlacementMetrics;
 use crate::operate::{self, Operator as _};
+use crate::scope::Scope;
 
 /// How often a plan is made where nobody says otherwise.
 const ROUND_SECONDS: u32 = 60;
@@ -38,8 +39,8 @@ pub(crate) struct Options {
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: PlacementMetrics,
-    /// Pods may be moved: whoever installed the controller has given it the right to.
-    pub(crate) moves: bool,
+    /// Where pods may be moved: the installation has given the right to.
+    pub(crate) moves: Scope,
 }
 
 /// A policy that is being carried out.
@@ -123,9 +124,10 @@ impl Operator {
         let apply = policy.spec.mode() == PlacementMode::Apply;
         let problem = match policy.spec.check() {
             Err(error) => Some(("Invalid", error.to_string())),
-            Ok(()) if apply && !self.options.moves => Some((
+            Ok(()) if apply && !self.options.moves.covers_all(&policy.spec.namespaces) => Some((
                 "NotEnabled",
-                "the controller may not move pods: install it with `placement.enabled=true`"
+                "the controller may not move pods of all these namespaces: install it with `placement.enabled=true`, and \
+                 with `placement.namespaces` that list them, or none"
                     .to_owned(),
             )),
             Ok(()) => None,

@@ -111,7 +111,7 @@ pub fn conditions(
         }
         Progress::SwitchedOff => {
             let message = directly(
-                "ProxyServices are switched off: see proxyServices.enabled of the chart, --proxy-services of the controller",
+                "ProxyServices are switched off here: see proxyServices of the chart, --proxy-services and --proxy-services-in of the controller",
             );
             ready(false, "SwitchedOff", message)
         }

@@ -31,6 +31,7 @@ use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::index::facts::service::PROXY_GROUP;
 use crate::lease::Term;
+use crate::scope::Scope;
 use crate::serve::Table;
 use round::{Rounds, Version};
 
@@ -63,7 +64,7 @@ enum Hint {
 /// they may not, and nothing else is written.
 pub(crate) async fn run(
     (replicas, graphs, table): (Replicas, Arc<Graphs>, Table),
-    (settings, inserts): (Settings, bool),
+    (settings, inserts): (Settings, Scope),
     limits: Limits,
     term: watch::Receiver<Term>,
 ) {
@@ -123,7 +124,7 @@ pub async fn step(
 struct Operator {
     server: Server,
     /// Proxies may be started.
-    inserts: bool,
+    inserts: Scope,
     term: watch::Receiver<Term>,
     advisor: Advisor,
     sharing: Sharing,
@@ -298,7 +299,11 @@ impl Operator {
             }
             let told = self.told(key, &seen, &next);
             self.server.tell(&seen, &told).await?;
-            let Some(step) = next.step.as_ref().filter(|_| self.inserts) else {
+            let Some(step) = next
+                .step
+                .as_ref()
+                .filter(|_| self.inserts.covers(&key.namespace))
+            else {
                 self.rejected.remove(key);
                 let wide = seen.claims.first().is_some_and(|claim| claim.is_wide);
                 return Ok(Some(Left { next, wide }));
@@ -328,7 +333,7 @@ impl Operator {
 impl Operator {
     /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
     fn told(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
-        if next.step.is_some() && !self.inserts {
+        if next.step.is_some() && !self.inserts.covers(&key.namespace) {
             return Progress::SwitchedOff;
         }
         let starts = matches!(next.progress, Progress::Starting(_));

@@ -5,6 +5,8 @@
 //! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
 //! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.
 
+mod namespaced;
+
 use std::pin::pin;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use crate::api_server;
 use crate::app::threads::all_end;
 use crate::index::facts::{Key, Kind, Object};
 use crate::metrics::on_call::Answered;
+use crate::scope::Scope;
 
 /// How long a watch rests after its first failure; each further one doubles it.
 const REST: Duration = Duration::from_millis(500);
@@ -51,11 +54,12 @@ const OF_GATEWAYS: [Kind; 4] = [
     Kind::Secret,
 ];
 
-/// Watches all kinds, as long as anybody listens; those of Gateways only `with_gateways`.
+/// Watches all kinds, as long as anybody listens. Those of Gateways only where `gateways` are served, and Secrets in these
+/// namespaces only.
 pub async fn watch(
     client: Client,
     events: mpsc::Sender<Event>,
-    with_gateways: bool,
+    gateways: Scope,
     answered: Answered,
 ) {
     let mut watches = tokio::task::JoinSet::new();
@@ -63,8 +67,14 @@ pub async fn watch(
     let definitions = heard(&client, &answered, "CustomResourceDefinition");
     watches.spawn(definition::follow(definitions, events.clone(), said));
     for kind in Kind::ALL {
-        if !with_gateways && OF_GATEWAYS.contains(&kind) {
+        if gateways == Scope::Off && OF_GATEWAYS.contains(&kind) {
             let _ = events.send(Watch::new(kind).reset()).await;
+            continue;
+        }
+        if let (Kind::Secret, Scope::In(namespaces)) = (kind, &gateways) {
+            let client = heard(&client, &answered, kind.label());
+            let watched = namespaced::watch(client, kind, namespaces.clone(), events.clone());
+            watches.spawn(watched);
             continue;
         }
         let (watched, mut known) = (
@@ -95,13 +105,17 @@ fn heard(client: &Client, answered: &Answered, kind: &'static str) -> Client {
     api_server::noting_answers(client, move || answered.now(kind))
 }
 
-async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
-    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
-    let config = match kind {
+/// What is watched of a kind.
+fn config(kind: Kind) -> watcher::Config {
+    match kind {
         Kind::Secret => api_server::watch().fields("type=kubernetes.io/tls"),
         _ => api_server::watch(),
-    };
-    let mut stream = pin!(watcher(api, config));
+    }
+}
+
+async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
+    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
+    let mut stream = pin!(watcher(api, config(kind)));
     let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
         let Step { events: said, rest } = watch.take(watched, Instant::now());

@@ -27,6 +27,7 @@ use crate::lease::Term;
 use crate::metrics::TuningMetrics;
 use crate::operate::{self, Operator as _};
 use crate::placement::api::Server as Pods;
+use crate::scope::Scope;
 
 /// How often it is looked at what is observed where nobody says otherwise.
 const ROUND_SECONDS: u32 = 30;
@@ -41,7 +42,7 @@ pub(crate) struct Options {
     pub(crate) events: Events,
     pub(crate) metrics: TuningMetrics,
     /// Deployments may be changed: whoever installed the controller has said so.
-    pub(crate) tunes: bool,
+    pub(crate) tunes: Scope,
 }
 
 /// Whose it is: namespace, name and id of a policy, and whether it is carried out: one that is, begins anew.
@@ -136,9 +137,10 @@ impl Operator {
         let before = policy.status.clone().unwrap_or_default();
         let problem = match policy.spec.check() {
             Err(error) => Some(("Invalid", error.to_string())),
-            Ok(()) if id.3 && !self.options.tunes => Some((
+            Ok(()) if id.3 && !self.options.tunes.covers(&id.0) => Some((
                 "NotEnabled",
-                "the controller may not change Deployments: install it with `tuning.enabled=true`"
+                "the controller may not change Deployments here: install it with `tuning.enabled=true`, and with \
+                 `tuning.namespaces` that list this one, or none"
                     .to_owned(),
             )),
             Ok(()) => None,

@@ -22,6 +22,7 @@ mod partition;
 mod plan;
 mod proxy_service;
 mod sim;
+mod uninject;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,6 +142,8 @@ enum Command {
     Tap(Box<live::tap::Options>),
     /// Show how requests fare, again and again, the busiest first.
     Top(Box<live::top::Options>),
+    /// Take the mesh out of the pods of a cluster, before it is uninstalled.
+    Uninject(Box<uninject::Options>),
     /// Print what makes a cluster have the mesh no more, for kubectl, in the order of its deletion.
     Uninstall(install::UninstallOptions),
 }
@@ -180,6 +183,7 @@ fn run(command: Command) -> ExitCode {
         Command::Stat(options) => live::stat::run(&options),
         Command::Tap(options) => live::tap::run(&options),
         Command::Top(options) => live::top::run(&options),
+        Command::Uninject(options) => uninject::run(&options),
         Command::Uninstall(options) => install::uninstall(&options),
     }
 }

@@ -34,6 +34,20 @@ kind: ProxyService
 metadata: {name: web, namespace: shop}
 spec: {targetRef: {name: web}}
 ---
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: other}
+spec: {selector: {app: web}, ports: [{port: 80, name: http}]}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: ProxyService
+metadata: {name: web, namespace: other}
+spec: {targetRef: {name: web}}
+---
 apiVersion: maglor.dev/v1alpha1
 kind: TuningPolicy
 metadata: {name: shop, namespace: shop}
@@ -158,8 +172,8 @@ impl Drop for Process {
     }
 }
 
-fn ready_reason(kubectl: &Kubectl) -> Option<String> {
-    let seen = kubectl.json(&["get", "proxyservice", "web", "-n", "shop"]);
+fn ready_reason(kubectl: &Kubectl, namespace: &str) -> Option<String> {
+    let seen = kubectl.json(&["get", "proxyservice", "web", "-n", namespace]);
     let conditions = seen.ok()?["status"]["conditions"].clone();
     let conditions: Vec<Value> = serde_json::from_value(conditions).ok()?;
     let ready = conditions.into_iter().find(|one| one["type"] == "Ready")?;
@@ -190,7 +204,7 @@ fn each_feature_works_with_exactly_its_role() {
     let process = Process::start(&binary, kubectl, &folder, &["--proxy-services=false"]);
     kubectl.apply(SHOP).unwrap();
     until("the ProxyService says that they are off", || {
-        ready_reason(kubectl).as_deref() == Some("SwitchedOff")
+        ready_reason(kubectl, "shop").as_deref() == Some("SwitchedOff")
     });
     until("the new namespace has the roots", || {
         let roots = ["get", "configmap", "maglor-trust-bundle", "-n", "shop"];
@@ -204,6 +218,9 @@ fn each_feature_works_with_exactly_its_role() {
     assert_eq!(process.refusals(), [""; 0]);
     drop(process);
     a_stolen_token_gets_nothing(kubectl);
+    keep(kubectl);
+
+    features_in_one_namespace(&binary, kubectl, &folder);
 
     grant(
         kubectl,
@@ -217,49 +234,100 @@ fn each_feature_works_with_exactly_its_role() {
     let all = ["--gateways", "--placement", "--tuning"];
     let process = Process::start(&binary, kubectl, &folder, &all);
     until("the proxies are made", || {
-        ready_reason(kubectl).as_deref() == Some("Starting")
+        ready_reason(kubectl, "other").as_deref() == Some("Starting")
     });
-    let gone = [
-        "delete",
-        "proxyservice",
-        "web",
-        "-n",
-        "shop",
-        "--timeout=60s",
-    ];
-    kubectl.run(&gone).unwrap();
+    for namespace in ["shop", "other"] {
+        let gone = ["delete", "proxyservice", "web", "--timeout=60s", "-n"];
+        kubectl.run(&[&gone[..], &[namespace]].concat()).unwrap();
+    }
     assert_eq!(process.refusals(), [""; 0]);
     drop(process);
     cluster.stop().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// What the API server says that the account may do in a namespace by default, in the folder `MAGLOR_RIGHTS`, if there is one.
+fn keep(kubectl: &Kubectl) {
+    for namespace in ["maglor", "shop"] {
+        let list = ["auth", "can-i", "--list", ACCOUNT, "-n", namespace];
+        let list = kubectl.run(&list).unwrap();
+        println!("{namespace}:\n{list}");
+        if let Some(folder) = std::env::var_os("MAGLOR_RIGHTS") {
+            let file = Path::new(&folder).join(format!("can-i-{namespace}.txt"));
+            std::fs::write(file, list).unwrap();
+        }
+    }
+}
+
+/// Features that are on for the namespace `shop`: they work there, and nothing is tried, or may be done, elsewhere.
+fn features_in_one_namespace(binary: &Path, kubectl: &Kubectl, folder: &Path) {
+    grant(
+        kubectl,
+        &[
+            "proxyServices.enabled=true,proxyServices.namespaces={shop}",
+            "gateway.enabled=true,gateway.namespaces={shop}",
+            "placement.enabled=true,placement.namespaces={shop}",
+            "tuning.enabled=true,tuning.namespaces={shop}",
+        ],
+    );
+    let arguments = [
+        "--proxy-services-in=shop",
+        "--gateways",
+        "--gateways-in=shop",
+        "--placement",
+        "--placement-in=shop",
+        "--tuning",
+        "--tuning-in=shop",
+    ];
+    let process = Process::start(binary, kubectl, folder, &arguments);
+    until("the proxies of the one namespace are made", || {
+        ready_reason(kubectl, "shop").as_deref() == Some("Starting")
+    });
+    until("the other ProxyService says that they are off", || {
+        ready_reason(kubectl, "other").as_deref() == Some("SwitchedOff")
+    });
+    assert_eq!(process.refusals(), [""; 0]);
+    for (verb, what) in WRITES {
+        assert!(!may(kubectl, verb, what, "other"), "{verb} {what}");
+        assert!(!may(kubectl, verb, what, "kube-system"), "{verb} {what}");
+    }
+    assert!(may(kubectl, "create", "deployments.apps", "shop"));
+    assert!(!may(kubectl, "create", "pods", "shop"));
+}
+
+/// What a stolen token is to be used for: reading what is others', and running code.
+const WRITES: [(&str, &str); 11] = [
+    ("get", "secrets"),
+    ("list", "secrets"),
+    ("create", "deployments.apps"),
+    ("patch", "deployments.apps"),
+    ("patch", "services"),
+    ("create", "pods"),
+    ("patch", "pods"),
+    ("create", "pods/eviction"),
+    ("patch", "configmaps"),
+    ("delete", "configmaps"),
+    ("create", "serviceaccounts"),
+];
+
+fn may(kubectl: &Kubectl, verb: &str, what: &str, namespace: &str) -> bool {
+    // It fails where the answer is no.
+    let asked = kubectl.run(&["auth", "can-i", verb, what, "-n", namespace, ACCOUNT]);
+    asked.is_ok_and(|answer| answer.trim() == "yes")
+}
+
 /// With everything off that is off by default.
 fn a_stolen_token_gets_nothing(kubectl: &Kubectl) {
-    let may = |verb: &str, what: &str, namespace: &str| {
-        // It fails where the answer is no.
-        let asked = kubectl.run(&["auth", "can-i", verb, what, "-n", namespace, ACCOUNT]);
-        asked.is_ok_and(|answer| answer.trim() == "yes")
-    };
-    for (verb, what) in [
-        ("get", "secrets"),
-        ("list", "secrets"),
-        ("create", "deployments.apps"),
-        ("patch", "deployments.apps"),
-        ("patch", "services"),
-        ("create", "pods"),
-        ("patch", "pods"),
-        ("create", "pods/eviction"),
-        ("patch", "configmaps"),
-        ("delete", "configmaps"),
-        ("create", "serviceaccounts"),
-    ] {
-        assert!(!may(verb, what, "shop"), "{verb} {what}");
+    for (verb, what) in WRITES {
+        assert!(!may(kubectl, verb, what, "shop"), "{verb} {what}");
     }
-    assert!(
-        !may("get", "secrets", "maglor"),
-        "any Secret of its own namespace"
-    );
-    assert!(may("get", "secrets/maglor-ca", "maglor"));
-    assert!(may("patch", "configmaps/maglor-trust-bundle", "shop"));
+    let own = may(kubectl, "get", "secrets", "maglor");
+    assert!(!own, "any Secret of its own namespace");
+    assert!(may(kubectl, "get", "secrets/maglor-ca", "maglor"));
+    assert!(may(
+        kubectl,
+        "patch",
+        "configmaps/maglor-trust-bundle",
+        "shop"
+    ));
 }

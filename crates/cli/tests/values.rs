@@ -11,8 +11,13 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 /// `--set` with values that are accepted.
-const GOOD_SETS: [&str; 37] = [
+const GOOD_SETS: [&str; 42] = [
     "",
+    "imageDigest=,priorityClassName=",
+    "upgrade.definitions=false,uninstall.uninject=false,uninstall.patience=90s",
+    "priorityClassName=high-priority.example,affinity.nodeAffinity.a=b",
+    "gateway.replicas=1,gateway.namespaces={edge}",
+    "placement.namespaces[0]=a",
     "replicas=1,",
     "replicas=+3",
     "replicas=0",
@@ -52,7 +57,14 @@ const GOOD_SETS: [&str; 37] = [
 ];
 
 /// `--set` with values that are refused.
-const BAD_SETS: [&str; 76] = [
+const BAD_SETS: [&str; 83] = [
+    "imageDigest=sha256:00",
+    "uninstall.patience=long",
+    "priorityClassName=High",
+    "affinity.nodes=a",
+    "gateway.replicas=0",
+    "gateway.namespaces=edge",
+    "proxyServices.namespaces={Shop}",
     "a.b=1",
     "replica=1",
     "sidecar.loglevel=info",
@@ -194,7 +206,10 @@ fn outcome(output: &Output) -> Result<Vec<Value>, String> {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let documents = maglor_inject::yaml::documents(&text).unwrap();
     let objects = documents.into_iter().map(|one| one.value);
-    let mut objects: Vec<_> = objects.filter(|one| one["kind"] != "Namespace").collect();
+    let is_hook = |one: &Value| one["metadata"]["annotations"]["helm.sh/hook"].is_string();
+    let mut objects: Vec<_> = objects
+        .filter(|one| one["kind"] != "Namespace" && !is_hook(one))
+        .collect();
     objects.sort_by_key(|one| (one["kind"].to_string(), one["metadata"]["name"].to_string()));
     Ok(objects)
 }

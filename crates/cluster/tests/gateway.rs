@@ -115,10 +115,10 @@ fn a_gateway_is_served() {
     kubectl.apply(ROUTE).unwrap();
     let web = ["gateway", "web", "-n", "edge"];
     until("it is programmed", || holds(kubectl, &web, "Programmed"));
+    until("it has two proxies", || pods(kubectl).len() == 2);
     let before = pods(kubectl);
-    let [(_, pod)] = before[..] else {
-        panic!("{before:?}");
-    };
+    let pod = before[0].1;
+    survives_a_drain(kubectl, before.len());
     let get = |port: u16, host: &'static str| {
         let ask = move || load::get(SocketAddr::from((pod, port)), host);
         installed.cluster.in_network(ask).unwrap()
@@ -140,6 +140,31 @@ fn a_gateway_is_served() {
         .unwrap();
     until("what was made for it goes", || pods(kubectl).is_empty());
     installed.stop();
+}
+
+/// Its proxies are on different nodes, one of them may go at a time, and whoever scales them decides.
+fn survives_a_drain(kubectl: &Kubectl, count: usize) {
+    let label = "gateway.networking.k8s.io/gateway-name=web";
+    let words = ["get", "pods", "-n", "edge", "-l", label, "-o"];
+    let nodes = [&words[..], &["jsonpath={.items[*].spec.nodeName}"]].concat();
+    let nodes = kubectl.run(&nodes).unwrap();
+    let different: std::collections::BTreeSet<_> = nodes.split_whitespace().collect();
+    assert_eq!(different.len(), count, "{nodes}");
+    until("a drain may take one of them", || {
+        let budget = kubectl.json(&["get", "pdb", "web-maglor", "-n", "edge"]);
+        budget.is_ok_and(|budget| budget["status"]["disruptionsAllowed"] == 1)
+    });
+    let deployment = ["deployment/web-maglor", "-n", "edge"];
+    let scale = |replicas: &str| {
+        let words = [&["scale", replicas], &deployment[..]].concat();
+        kubectl.run(&words).unwrap();
+    };
+    scale("--replicas=3");
+    // The operator applies what it wants again meanwhile.
+    kubectl.apply(&gateway("")).unwrap();
+    until("it has three proxies", || pods(kubectl).len() == 3);
+    scale("--replicas=2");
+    until("it has two proxies again", || pods(kubectl).len() == count);
 }
 
 fn changes_reach_it_under_load(

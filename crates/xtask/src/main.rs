@@ -120,23 +120,25 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// The tests that want a Kubernetes of their own, one after the other.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 9] = [
+    const OF_CLUSTERS: [&str; 10] = [
         "e2e",
         "webhooks",
         "mesh",
         "gateway",
+        "lifecycle",
         "proxy_service",
         "proxy_group",
         "placement",
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 6] = [
+    const OF_PROGRAMS: [&str; 7] = [
         "kubernetes",
         "install",
         "insertion",
         "kubernetes_attacks",
         "kubernetes_identity",
+        "kubernetes_outages",
         "permissions",
     ];
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);

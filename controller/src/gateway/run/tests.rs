@@ -116,7 +116,10 @@ async fn operator(applied: &Applied) -> Operator {
     let client = start(applied).await;
     Operator {
         client: client.clone(),
-        options: Options::default(),
+        options: Options {
+            scope: Scope::Everywhere,
+            ..Options::default()
+        },
         events: Events::new(client, "maglor.dev/gateway", "test"),
     }
 }

@@ -7,6 +7,7 @@ mod world;
 use maglor_mcg::tune::Part;
 use serde_json::{Value, json};
 
+use super::Scope;
 use world::{DEPLOYMENT, POLICY, World, generated};
 
 /// What a policy says that decides soon.
@@ -136,7 +137,7 @@ async fn what_is_only_asked_changes_nothing() {
         assert_eq!(says, mode == "Recommend");
     }
     let mut world = World::new(&eager("Apply")).await;
-    world.operator.options.tunes = false;
+    world.operator.options.tunes = Scope::Off;
     world.rounds(3).await;
     assert_eq!(world.written(), [""; 0]);
     assert_eq!(world.condition("Accepted")["reason"], "NotEnabled");

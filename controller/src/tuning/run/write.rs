@@ -203,7 +203,8 @@ impl Operator {
         };
         let (namespace, ..) = id(stage.policy);
         for (service, own) in &stage.policies.own {
-            if !wanted(service, &own.spec) && self.options.tunes && self.writes() {
+            if !wanted(service, &own.spec) && self.options.tunes.covers(&namespace) && self.writes()
+            {
                 let name = name(service);
                 if self.server.delete(&namespace, &name, &own.seen).await? == Written::Stale {
                     continue;

@@ -23,10 +23,14 @@ const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
 const SCHEMA: &str = include_str!("../../../../deploy/chart/values.schema.json");
 
 /// The chart's templates, in the order in which they are applied.
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 9] = [
     (
         "templates/rbac.yaml",
         include_str!("../../../../deploy/chart/templates/rbac.yaml"),
+    ),
+    (
+        "templates/features.yaml",
+        include_str!("../../../../deploy/chart/templates/features.yaml"),
     ),
     (
         "templates/controller.yaml",
@@ -43,6 +47,14 @@ const TEMPLATES: [(&str, &str); 6] = [
     (
         "templates/metrics.yaml",
         include_str!("../../../../deploy/chart/templates/metrics.yaml"),
+    ),
+    (
+        "templates/alerts.yaml",
+        include_str!("../../../../deploy/chart/templates/alerts.yaml"),
+    ),
+    (
+        "templates/hooks.yaml",
+        include_str!("../../../../deploy/chart/templates/hooks.yaml"),
     ),
     (
         "templates/mesh.yaml",
@@ -67,14 +79,14 @@ The same as `helm template deploy/chart` with these values, the namespace and th
 
 const UNINSTALL_EXAMPLES: &str = "\
 Example:
-  kubectl delete proxyservices --all -A
+  maglor uninject
   kubectl delete apiservice -l app.kubernetes.io/part-of=maglor
   maglor uninstall | kubectl delete --ignore-not-found -f -
   kubectl delete configmap -A -l app.kubernetes.io/part-of=maglor
 
-ProxyServices go before the controller, which puts their Services back as they were: without it neither they nor their
-namespaces can be deleted. The webhooks come first of all else, so that pods can be created without the mesh from then on. Pods keep their sidecars until
-they are created anew: take the label maglor.dev/inject off their namespaces and restart them before. Policies go
+`maglor uninject` comes first: it takes the mesh out of all pods, and puts the Services of ProxyServices back, for which the
+controller has to run. Without it the webhooks come first of all else, so that pods can be created without the mesh from then
+on, and pods keep their sidecars until they are created anew. Policies go
 with their definitions (--definitions); without it both stay. External metrics (--set externalMetrics=true) go before
 all else: no namespace can be deleted while a part of the API does not answer.";
 
@@ -254,7 +266,9 @@ fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
         let rendered = template::render(file, text, &data)?;
         for document in serde_yaml::Deserializer::from_str(&rendered) {
             let document = <Value as serde::Deserialize>::deserialize(document)?;
-            if !document.is_null() {
+            // What is Helm's to do when, and nothing that stays.
+            let is_hook = document["metadata"]["annotations"]["helm.sh/hook"].is_string();
+            if !document.is_null() && !is_hook {
                 documents.push(document);
             }
         }

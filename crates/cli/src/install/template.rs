@@ -2,8 +2,9 @@
 //! same files. What is not understood is an error, never text.
 //!
 //! ```text
-//! {{ .Values.a.b }}   {{ .Release.Namespace }}   | quote   | toJson   | toYaml   | nindent N
+//! {{ .Values.a.b }}   {{ .Release.Namespace }}   {{ $.Values.a }}   {{ . }}   | quote   | toJson   | toYaml   | nindent N
 //! {{- if .Values.a }} … {{- else }} … {{- end }}       {{- and -}} take the white space beside them
+//! {{- range .Values.list }} … {{- end }}               in it `.` is the item, and `$` what `.` is outside
 //! ```
 
 use serde_json::Value;
@@ -23,13 +24,43 @@ enum Piece<'a> {
     Action { code: &'a str, line: usize },
 }
 
-/// What surrounds a place: a condition that holds, or not.
-struct Branch {
-    /// The text of this branch is taken.
-    taken: bool,
-    /// That of the other one would be.
-    other: bool,
+/// A template, by its blocks.
+enum Node<'a> {
+    Text(&'a str),
+    Value {
+        code: &'a str,
+        line: usize,
+    },
+    If {
+        path: &'a str,
+        line: usize,
+        then: Vec<Node<'a>>,
+        otherwise: Vec<Node<'a>>,
+    },
+    Range {
+        path: &'a str,
+        line: usize,
+        body: Vec<Node<'a>>,
+    },
 }
+
+/// What ends a list of nodes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Else(usize),
+    End(usize),
+    Text,
+}
+
+/// What `$` and `.` are.
+#[derive(Clone, Copy)]
+struct Scope<'a> {
+    root: &'a Value,
+    here: &'a Value,
+}
+
+/// A line, and what is wrong there.
+type Fault = (usize, String);
 
 /// Renders one file; `data` has the fields `Values` and `Release`.
 pub(super) fn render(
@@ -37,52 +68,104 @@ pub(super) fn render(
     text: &str,
     data: &Value,
 ) -> Result<String, TemplateError> {
-    let mut out = String::new();
-    let mut branches: Vec<Branch> = Vec::new();
-    for piece in cut(text).map_err(|(line, reason)| TemplateError { file, line, reason })? {
-        let taken = branches.iter().all(|branch| branch.taken);
-        let (code, line) = match piece {
-            Piece::Text(text) if taken => {
-                out.push_str(text);
+    let rendered = || {
+        let pieces = cut(text)?;
+        let mut rest = pieces.as_slice();
+        let (nodes, end) = block(&mut rest)?;
+        match end {
+            End::Text => {}
+            End::Else(line) => return Err((line, "`else` without `if`".to_owned())),
+            End::End(line) => return Err((line, "`end` without `if`".to_owned())),
+        }
+        let scope = Scope {
+            root: data,
+            here: data,
+        };
+        let mut out = String::new();
+        write(&nodes, scope, &mut out)?;
+        Ok(out)
+    };
+    rendered().map_err(|(line, reason)| TemplateError { file, line, reason })
+}
+
+/// The nodes up to the next `else` or `end` that belongs to none of them, or to the end of the text.
+fn block<'a>(rest: &mut &[Piece<'a>]) -> Result<(Vec<Node<'a>>, End), Fault> {
+    let mut nodes = Vec::new();
+    while let Some((piece, after)) = rest.split_first() {
+        *rest = after;
+        let (code, line) = match *piece {
+            Piece::Text(text) => {
+                nodes.push(Node::Text(text));
                 continue;
             }
-            Piece::Text(_) => continue,
             Piece::Action { code, line } => (code, line),
         };
-        let failed = |reason: String| TemplateError { file, line, reason };
-        match code.split_whitespace().next() {
-            Some("if") => {
-                let value = find(code.trim_start_matches("if").trim(), data).map_err(failed)?;
-                let holds = is_true(value);
-                branches.push(Branch {
-                    taken: holds,
-                    other: !holds,
-                });
+        match code.split_once(char::is_whitespace) {
+            Some(("if", path)) => nodes.push(condition(path.trim(), line, rest)?),
+            Some(("range", path)) => {
+                let body = match block(rest)? {
+                    (body, End::End(_)) => body,
+                    _ => return Err((line, "`range` without `end`".to_owned())),
+                };
+                let path = path.trim();
+                nodes.push(Node::Range { path, line, body });
             }
-            Some("else") if code == "else" => match branches.last_mut() {
-                Some(branch) => branch.taken = std::mem::take(&mut branch.other),
-                None => return Err(failed("`else` without `if`".to_owned())),
-            },
-            Some("end") if code == "end" => match branches.pop() {
-                Some(_) => {}
-                None => return Err(failed("`end` without `if`".to_owned())),
-            },
-            _ if taken => out.push_str(&evaluate(code, data).map_err(failed)?),
-            _ => {}
+            None if code == "else" => return Ok((nodes, End::Else(line))),
+            None if code == "end" => return Ok((nodes, End::End(line))),
+            _ => nodes.push(Node::Value { code, line }),
         }
     }
-    match branches.is_empty() {
-        true => Ok(out),
-        false => Err(TemplateError {
-            file,
-            line: text.lines().count(),
-            reason: "`if` without `end`".to_owned(),
+    Ok((nodes, End::Text))
+}
+
+fn condition<'a>(path: &'a str, line: usize, rest: &mut &[Piece<'a>]) -> Result<Node<'a>, Fault> {
+    let (then, mut end) = block(rest)?;
+    let mut otherwise = Vec::new();
+    if matches!(end, End::Else(_)) {
+        (otherwise, end) = block(rest)?;
+    }
+    match end {
+        End::End(_) => Ok(Node::If {
+            path,
+            line,
+            then,
+            otherwise,
         }),
+        _ => Err((line, "`if` without `end`".to_owned())),
     }
 }
 
+fn write(nodes: &[Node<'_>], scope: Scope<'_>, out: &mut String) -> Result<(), Fault> {
+    for node in nodes {
+        match node {
+            Node::Text(text) => out.push_str(text),
+            Node::Value { code, line } => {
+                out.push_str(&evaluate(code, scope).map_err(|reason| (*line, reason))?);
+            }
+            Node::If {
+                path,
+                line,
+                then,
+                otherwise,
+            } => {
+                let value = find(path, scope).map_err(|reason| (*line, reason))?;
+                write(if is_true(value) { then } else { otherwise }, scope, out)?;
+            }
+            Node::Range { path, line, body } => {
+                let value = find(path, scope).map_err(|reason| (*line, reason))?;
+                let items = value.as_array();
+                let items = items.ok_or_else(|| (*line, format!("`{path}` is no list")))?;
+                for here in items {
+                    write(body, Scope { here, ..scope }, out)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Cuts a text at its actions, and takes away the white space that they do not want beside them.
-fn cut(text: &str) -> Result<Vec<Piece<'_>>, (usize, String)> {
+fn cut(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = text;
     let mut line = 1;
@@ -122,9 +205,9 @@ fn cut(text: &str) -> Result<Vec<Piece<'_>>, (usize, String)> {
 }
 
 /// A value and what is done to it.
-fn evaluate(code: &str, data: &Value) -> Result<String, String> {
+fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
     let mut parts = code.split('|').map(str::trim);
-    let value = find(parts.next().unwrap_or_default(), data)?;
+    let value = find(parts.next().unwrap_or_default(), scope)?;
     let mut text = match value {
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -157,12 +240,15 @@ fn evaluate(code: &str, data: &Value) -> Result<String, String> {
     Ok(text)
 }
 
-fn find<'a>(path: &str, data: &'a Value) -> Result<&'a Value, String> {
-    let names = path
+fn find<'a>(path: &str, scope: Scope<'a>) -> Result<&'a Value, String> {
+    let (mut value, rest) = match path.strip_prefix('$') {
+        Some(rest) => (scope.root, rest),
+        None => (scope.here, path),
+    };
+    let names = rest
         .strip_prefix('.')
         .ok_or_else(|| format!("`{path}` is nothing that is understood here"))?;
-    let mut value = data;
-    for name in names.split('.') {
+    for name in names.split('.').filter(|_| !names.is_empty()) {
         value = value
             .get(name)
             .ok_or_else(|| format!("there is no `{path}`"))?;
@@ -191,7 +277,7 @@ mod tests {
     fn rendered(text: &str) -> Result<String, String> {
         let data = json!({
             "Release": {"Namespace": "maglor"},
-            "Values": {"n": 2, "text": "a \"b\"", "map": {"x": [1], "y": "z"}, "none": {}, "off": false},
+            "Values": {"n": 2, "text": "a \"b\"", "map": {"x": [1], "y": "z"}, "none": {}, "off": false, "list": ["a", "b"]},
         });
         render("t.yaml", text, &data).map_err(|error| error.to_string())
     }
@@ -220,6 +306,14 @@ mod tests {
                 "yz",
             ),
             ("{{ if .Values.off }}{{ .Values.missing }}{{ end }}", ""),
+            (
+                "{{- range .Values.list }}\n- {{ . }} in {{ $.Release.Namespace | quote }}\n{{- end }}\n",
+                "\n- a in \"maglor\"\n- b in \"maglor\"\n",
+            ),
+            (
+                "{{ range .Values.list }}{{ if $.Values.off }}{{ else }}{{ . }}{{ end }}{{ end }}",
+                "ab",
+            ),
         ] {
             assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
         }
@@ -232,7 +326,10 @@ mod tests {
                 "a\n{{ .Values.missing }}",
                 "t.yaml, line 2: there is no `.Values.missing`",
             ),
-            ("{{ range .Values.map }}", "line 1: `range"),
+            ("{{ range .Values.list }}", "line 1: `range"),
+            ("{{ range .Values.n }}{{ end }}", "`.Values.n` is no list"),
+            ("{{ with .Values.map }}", "line 1: `with"),
+            ("{{ else }}", "`else` without `if`"),
             ("\n{{ .Values.n | upper }}", "line 2: `upper` is nothing"),
             ("{{ .Values.map }}", "is no text"),
             ("{{ if .Values.n }}\n", "`if` without `end`"),

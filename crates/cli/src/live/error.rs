@@ -55,6 +55,9 @@ pub(crate) enum LiveError {
     /// No cluster is configured.
     #[error("kubeconfig: {0}")]
     Kubeconfig(Box<KubeconfigError>),
+    /// A step of the installation's life was not done.
+    #[error("{0}")]
+    Lifecycle(maglor_controller::lifecycle::LifecycleError),
     /// There is none of ours.
     #[error("no controller runs in namespace `{namespace}`")]
     NoController {
@@ -174,6 +177,7 @@ impl LiveError {
             ),
             Self::File { .. }
             | Self::Http { .. }
+            | Self::Lifecycle(_)
             | Self::Plan(_)
             | Self::Resource { .. }
             | Self::Runtime(_)

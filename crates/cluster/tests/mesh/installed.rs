@@ -32,6 +32,13 @@ impl Installed {
         delay: Duration,
         sets: &[&str],
     ) -> Option<Self> {
+        let installed = Self::bare(name, nodes, delay)?;
+        installed.install(sets);
+        Some(installed)
+    }
+
+    /// A cluster that has the images, and no mesh yet.
+    pub(crate) fn bare(name: &str, nodes: u8, delay: Duration) -> Option<Self> {
         if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
             return None;
         }
@@ -56,9 +63,7 @@ impl Installed {
         for image in &images {
             cluster.load(image).unwrap();
         }
-        let installed = Self { cluster, maglor };
-        installed.install(sets);
-        Some(installed)
+        Some(Self { cluster, maglor })
     }
 
     pub(crate) fn kubectl(&self) -> &Kubectl {

@@ -55,7 +55,7 @@ fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
         term: watch::channel(Term::held()).1,
         events: Events::new(client, "maglor.dev/tuning", "r0"),
         metrics: Metrics::new().tuning.clone(),
-        tunes: true,
+        tunes: Scope::Everywhere,
     };
     Operator::new(options, now)
 }

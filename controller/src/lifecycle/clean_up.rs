@@ -1,0 +1,65 @@
+//! What the controller has made and Kubernetes does not remove with it: roots in every namespace, its Secrets, Leases, and the
+//! communication graph. Only after the controller has ended: it puts back what is missing.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+
+use super::{LifecycleError, Say, asked, unless_missing};
+use crate::crd::{CommunicationGraph, GRAPH_NAME};
+
+/// What the names of Leases begin with: that of the leader, and one of each replica.
+const LEASES: &str = "maglor-";
+/// The ConfigMap with the roots.
+const ROOTS: &str = "maglor-trust-bundle";
+/// Secrets that the controller makes.
+const SECRETS: [&str; 3] = ["maglor-ca", "maglor-ca-in-force", "maglor-webhook"];
+
+/// Removes it; `namespace` is the mesh's. The authority goes as well: who wants to keep it copies the Secret before.
+///
+/// # Errors
+/// The API server refuses something, or does not answer.
+pub async fn clean_up(
+    client: &Client,
+    namespace: &str,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    let gone = DeleteParams::background();
+    let all: Api<Namespace> = Api::all(client.clone());
+    let all = all.list(&ListParams::default()).await;
+    for one in all.map_err(asked("namespaces"))?.items {
+        let name = one.metadata.name.unwrap_or_default();
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &name);
+        let deleted = unless_missing(maps.delete(ROOTS, &gone).await);
+        if deleted
+            .map_err(asked(format!("ConfigMap {name}/{ROOTS}")))?
+            .is_some()
+        {
+            say(&format!("ConfigMap {name}/{ROOTS}: deleted"));
+        }
+    }
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    for name in SECRETS {
+        let deleted = unless_missing(secrets.delete(name, &gone).await);
+        if deleted.map_err(asked(format!("Secret {name}")))?.is_some() {
+            say(&format!("Secret {namespace}/{name}: deleted"));
+        }
+    }
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let ours = leases.list(&ListParams::default()).await;
+    for lease in ours.map_err(asked("Leases"))?.items {
+        let name = lease.metadata.name.unwrap_or_default();
+        if name.starts_with(LEASES) {
+            let deleted = unless_missing(leases.delete(&name, &gone).await);
+            deleted.map_err(asked(format!("Lease {name}")))?;
+            say(&format!("Lease {namespace}/{name}: deleted"));
+        }
+    }
+    let graphs: Api<CommunicationGraph> = Api::all(client.clone());
+    let deleted = unless_missing(graphs.delete(GRAPH_NAME, &gone).await);
+    if deleted.map_err(asked("CommunicationGraph"))?.is_some() {
+        say(&format!("CommunicationGraph {GRAPH_NAME}: deleted"));
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The definitions of the mesh's resources, brought to this version.
+//!
+//! Helm installs a chart's definitions once and never changes them, so that the chart applies them by a hook before each
+//! upgrade and rollback. Definitions of a later version stay: they only have more fields, and fields that an older one lacks
+//! would be taken away from resources as soon as these are written again.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+
+use super::{FIELD_MANAGER, LifecycleError, Say, asked};
+use crate::crd::{self, VERSION_KEY};
+
+/// A version as it is compared: major, minor, patch.
+type Version = (u64, u64, u64);
+
+/// Applies the definitions of this version, but for those of a later one.
+///
+/// # Errors
+/// The API server refuses one, or does not answer.
+pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for own in crd::definitions()? {
+        let name = own.metadata.name.clone().unwrap_or_default();
+        let there = api.get_opt(&name).await.map_err(asked(&name))?;
+        if let Some(later) = there.as_ref().and_then(|there| later(there, &own)) {
+            say(&format!("{name}: kept, it is of the later version {later}"));
+            continue;
+        }
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let applied = api.patch(&name, &parameters, &Patch::Apply(&own)).await;
+        let applied = applied.map_err(asked(&name))?;
+        let version = |of: &CustomResourceDefinition| of.metadata.resource_version.clone();
+        match there.as_ref().map(version) == Some(version(&applied)) {
+            true => say(&format!("{name}: unchanged")),
+            false => say(&format!("{name}: applied")),
+        }
+    }
+    Ok(())
+}
+
+/// The version of a definition in a cluster, where it is later than ours.
+fn later<'a>(
+    there: &'a CustomResourceDefinition,
+    own: &CustomResourceDefinition,
+) -> Option<&'a str> {
+    let text = annotation(there)?;
+    let (there, own) = (version(text)?, version(annotation(own)?)?);
+    (there > own).then_some(text)
+}
+
+fn annotation(definition: &CustomResourceDefinition) -> Option<&str> {
+    let annotations = definition.metadata.annotations.as_ref()?;
+    annotations.get(VERSION_KEY).map(String::as_str)
+}
+
+/// Without what follows a `-` or `+` (Semantic Versioning 2.0.0).
+fn version(text: &str) -> Option<Version> {
+    let core = text.split(['-', '+']).next()?;
+    let mut numbers = core.split('.').map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some((next()?, next()?, next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_later_version_is_kept() {
+        let own = crd::definitions().unwrap().remove(0);
+        let of = |version: Option<&str>| {
+            let mut there = own.clone();
+            let annotations = there.metadata.annotations.as_mut().unwrap();
+            match version {
+                Some(version) => annotations.insert(VERSION_KEY.to_owned(), version.to_owned()),
+                None => annotations.remove(VERSION_KEY),
+            };
+            there
+        };
+        assert_eq!(annotation(&own), Some(env!("CARGO_PKG_VERSION")));
+        for kept in ["999.0.0", "0.999.0", "999.0.0-rc.1"] {
+            assert_eq!(later(&of(Some(kept)), &own), Some(kept));
+        }
+        for replaced in [None, Some("0.0.1"), Some("some"), annotation(&own)] {
+            assert_eq!(later(&of(replaced), &own), None, "{replaced:?}");
+        }
+    }
+}

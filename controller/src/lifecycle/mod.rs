@@ -1,0 +1,54 @@
+//! What is done around the life of an installation, once and not for ever: [`definitions`] before an upgrade, [`uninject`]
+//! before the controller goes, [`clean_up`] after it has gone.
+//!
+//! The chart runs them as hooks, with an account and rights that exist for that long only; `maglor` runs them as whoever calls it.
+
+pub mod clean_up;
+pub mod definitions;
+pub mod uninject;
+
+/// Owner of the fields that are applied or patched.
+pub const FIELD_MANAGER: &str = "maglor-lifecycle";
+
+/// Where progress is told, a line each.
+pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
+/// Why a step was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum LifecycleError {
+    /// The API server refuses a request, or does not answer.
+    #[error("{what}: {source}")]
+    Api {
+        /// What was asked.
+        what: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+    /// The definitions could not be made.
+    #[error("{0}")]
+    Definitions(#[from] crate::crd::DefinitionError),
+    /// Something has not happened in time.
+    #[error("{what}: not within {seconds} s")]
+    TooLong {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        seconds: u64,
+    },
+}
+
+/// Names the request that has failed.
+fn asked(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LifecycleError {
+    move |source| LifecycleError::Api {
+        what: what.into(),
+        source: Box::new(source),
+    }
+}
+
+/// Passes over what is not there.
+fn unless_missing<T>(outcome: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match outcome {
+        Err(error) if crate::api_server::is(&error, 404) => Ok(None),
+        other => other.map(Some),
+    }
+}

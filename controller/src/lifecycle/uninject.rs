@@ -1,0 +1,341 @@
+//! The mesh taken out of the pods, while its controller still runs: afterwards nothing needs the controller any more.
+//!
+//! In the order in which no request fails: new pods get no sidecars; all take plain text; Services of ProxyServices are put back;
+//! workloads are restarted, as `kubectl rollout restart` does, a few at a time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
+use kube::{Api, Client, ResourceExt as _};
+use maglor_inject::INJECTED;
+use maglor_inject::keys::MTLS;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{FIELD_MANAGER, LifecycleError, Say, asked, unless_missing};
+use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService};
+
+/// The webhooks of the installation.
+const INJECT: &str = "maglor-inject";
+const VALIDATE: &str = "maglor-validate";
+/// Between a change of what servers accept and the first client without a sidecar: changes reach proxies within a second; a
+/// replica that has just taken over needs some more.
+const SPREAD: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(500);
+/// Workloads that are restarted at a time.
+const AT_ONCE: usize = 4;
+/// Where `kubectl rollout restart` writes, too.
+const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// What is restarted: kind, namespace, name.
+type Workload = (String, String, String);
+
+/// Takes the mesh out of all pods. Each rollout, and the ProxyServices, have `patience`.
+///
+/// # Errors
+/// The API server refuses something, or something does not end in time. It can be called again, and goes on where it was.
+pub async fn uninject(
+    client: &Client,
+    patience: Duration,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    without_webhooks(client, say).await?;
+    if permit_plain_text(client, say).await? {
+        tokio::time::sleep(SPREAD).await;
+    }
+    without_proxy_services(client, patience, say).await?;
+    let (workloads, others) = injected(client).await?;
+    for pod in others {
+        say(&format!(
+            "Pod {pod}: has no controller that restarts it; it keeps its sidecar until it ends"
+        ));
+    }
+    let workloads: Vec<_> = workloads.into_iter().collect();
+    for some in workloads.chunks(AT_ONCE) {
+        let restarts = some.iter().map(|one| restart(client, one, patience, say));
+        futures_util::future::try_join_all(restarts).await?;
+    }
+    Ok(())
+}
+
+async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
+    let gone = DeleteParams::default();
+    let inject: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let validate: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let deleted = unless_missing(inject.delete(INJECT, &gone).await).map_err(asked(INJECT))?;
+    if deleted.is_some() {
+        say("webhooks deleted: new pods get no sidecars");
+    }
+    unless_missing(validate.delete(VALIDATE, &gone).await).map_err(asked(VALIDATE))?;
+    Ok(())
+}
+
+/// Lets everybody in by plain text; whether anything had to be changed for it. Policies that let in identities only are named:
+/// what they are for is not known here.
+async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
+    let parameters = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let mut changed = false;
+    let configs: Api<MeshConfig> = Api::all(client.clone());
+    let config = unless_missing(configs.get(MESH_CONFIG_NAME).await);
+    let config = config.map_err(asked("MeshConfig"))?;
+    let strict = |config: &MeshConfig| json!(config.spec)["mtls"] == "strict";
+    if config.as_ref().is_some_and(strict) {
+        let patch = Patch::Merge(json!({"spec": {"mtls": "permissive"}}));
+        let patched = configs.patch(MESH_CONFIG_NAME, &parameters, &patch).await;
+        patched.map_err(asked("MeshConfig"))?;
+        say("MeshConfig: mtls is permissive");
+        changed = true;
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let all = namespaces.list(&ListParams::default()).await;
+    for namespace in all.map_err(asked("namespaces"))?.items {
+        if namespace.annotations().get(MTLS).map(String::as_str) != Some("strict") {
+            continue;
+        }
+        let name = namespace.name_any();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {(MTLS): "permissive"}}}));
+        let patched = namespaces.patch(&name, &parameters, &patch).await;
+        patched.map_err(asked(format!("Namespace {name}")))?;
+        say(&format!("Namespace {name}: {MTLS} is permissive"));
+        changed = true;
+    }
+    let policies: Api<AuthorizationPolicy> = Api::all(client.clone());
+    let policies = unless_missing(policies.list(&ListParams::default()).await);
+    for policy in policies
+        .map_err(asked("AuthorizationPolicies"))?
+        .into_iter()
+        .flatten()
+    {
+        let (namespace, name) = (policy.namespace().unwrap_or_default(), policy.name_any());
+        say(&format!(
+            "AuthorizationPolicy {namespace}/{name}: clients without a sidecar have no identity; delete it if it allows by identity"
+        ));
+    }
+    Ok(changed)
+}
+
+/// The controller puts their Services back, and only then they are gone.
+async fn without_proxy_services(
+    client: &Client,
+    patience: Duration,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    let all: Api<ProxyService> = Api::all(client.clone());
+    let begun = Instant::now();
+    let mut told = BTreeSet::new();
+    loop {
+        let there = unless_missing(all.list(&ListParams::default()).await);
+        let there = there.map_err(asked("ProxyServices"))?;
+        let there = there.map(|list| list.items).unwrap_or_default();
+        if there.is_empty() {
+            return Ok(());
+        }
+        for one in there {
+            let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
+            let own: Api<ProxyService> = Api::namespaced(client.clone(), &namespace);
+            let what = format!("ProxyService {namespace}/{name}");
+            let deleted = unless_missing(own.delete(&name, &DeleteParams::default()).await);
+            deleted.map_err(asked(&what))?;
+            if told.insert(what.clone()) {
+                say(&format!("{what}: deleted; its Service is put back"));
+            }
+        }
+        in_time(begun, patience, "ProxyServices are gone")?;
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Workloads of which a pod has a sidecar, and such pods that belong to none.
+async fn injected(
+    client: &Client,
+) -> Result<(BTreeSet<Workload>, BTreeSet<String>), LifecycleError> {
+    let everything = ListParams::default();
+    let pods: Api<Pod> = Api::all(client.clone());
+    let pods = pods.list(&everything).await.map_err(asked("pods"))?;
+    let sets: Api<ReplicaSet> = Api::all(client.clone());
+    let sets = sets.list(&everything).await.map_err(asked("ReplicaSets"))?;
+    let (mut workloads, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for pod in &pods.items {
+        let ends = pod.metadata.deletion_timestamp.is_some();
+        if ends || pod.annotations().get(INJECTED).map(String::as_str) != Some("true") {
+            continue;
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        let owner = controller(pod.owner_references());
+        let owner = owner.map(|(kind, name)| match kind.as_str() {
+            "ReplicaSet" => {
+                let same = |set: &&ReplicaSet| {
+                    set.name_any() == name && set.namespace().as_ref() == Some(&namespace)
+                };
+                let set = sets.items.iter().find(same);
+                let above = set.and_then(|set| controller(set.owner_references()));
+                above.unwrap_or((kind, name))
+            }
+            _ => (kind, name),
+        });
+        match owner {
+            Some((kind, name)) if KINDS.contains(&kind.as_str()) => {
+                workloads.insert((kind, namespace, name));
+            }
+            _ => drop(others.insert(format!("{namespace}/{}", pod.name_any()))),
+        }
+    }
+    Ok((workloads, others))
+}
+
+/// Kinds whose pods are replaced when their template changes.
+const KINDS: [&str; 3] = ["DaemonSet", "Deployment", "StatefulSet"];
+
+/// Kind and name of what controls an object.
+fn controller(
+    owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
+) -> Option<(String, String)> {
+    let owner = owners.iter().find(|one| one.controller == Some(true))?;
+    Some((owner.kind.clone(), owner.name.clone()))
+}
+
+/// Restarts a workload, and waits until all of its pods are new ones.
+async fn restart(
+    client: &Client,
+    (kind, namespace, name): &Workload,
+    patience: Duration,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    let what = format!("{kind} {namespace}/{name}");
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let now = Timestamp::now().to_string();
+    let template = json!({"metadata": {"annotations": {(RESTARTED): now}}});
+    let patch = Patch::Merge(json!({"spec": {"template": template}}));
+    let parameters = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch(name, &parameters, &patch)
+        .await
+        .map_err(asked(&what))?;
+    let begun = Instant::now();
+    loop {
+        let seen = unless_missing(api.get(name).await).map_err(asked(&what))?;
+        let Some(seen) = seen else { return Ok(()) };
+        let seen = serde_json::to_value(seen).unwrap_or_default();
+        match progress(kind, &seen) {
+            Progress::Done => {
+                say(&format!("{what}: restarted without sidecars"));
+                return Ok(());
+            }
+            Progress::ByHand => {
+                say(&format!(
+                    "{what}: its pods are replaced when they are deleted (OnDelete)"
+                ));
+                return Ok(());
+            }
+            Progress::UnderWay => {}
+        }
+        in_time(begun, patience, &format!("{what} is restarted"))?;
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+#[derive(Debug, Eq, PartialEq)]
+enum Progress {
+    ByHand,
+    Done,
+    UnderWay,
+}
+
+/// How far the rollout of a workload is, as `kubectl rollout status` tells it.
+fn progress(kind: &str, seen: &Value) -> Progress {
+    let (spec, status) = (&seen["spec"], &seen["status"]);
+    if spec["updateStrategy"]["type"] == "OnDelete" {
+        return Progress::ByHand;
+    }
+    let count = |value: &Value| value.as_u64().unwrap_or(0);
+    let observed = count(&status["observedGeneration"]) >= count(&seen["metadata"]["generation"]);
+    let (wanted, updated, ready, all) = match kind {
+        "DaemonSet" => (
+            count(&status["desiredNumberScheduled"]),
+            count(&status["updatedNumberScheduled"]),
+            count(&status["numberAvailable"]),
+            count(&status["desiredNumberScheduled"]),
+        ),
+        _ => {
+            let wanted = spec["replicas"].as_u64().unwrap_or(1);
+            let updated = count(&status["updatedReplicas"]);
+            let ready = match kind {
+                "StatefulSet" => count(&status["readyReplicas"]),
+                _ => count(&status["availableReplicas"]),
+            };
+            (wanted, updated, ready, count(&status["replicas"]))
+        }
+    };
+    match observed && updated >= wanted && ready >= wanted && all <= wanted {
+        true => Progress::Done,
+        false => Progress::UnderWay,
+    }
+}
+
+fn in_time(begun: Instant, patience: Duration, what: &str) -> Result<(), LifecycleError> {
+    match begun.elapsed() > patience {
+        true => Err(LifecycleError::TooLong {
+            what: what.to_owned(),
+            seconds: patience.as_secs(),
+        }),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollout_is_done_when_every_pod_is_a_new_one() {
+        let deployment = |status: Value| json!({"metadata": {"generation": 3}, "spec": {"replicas": 2}, "status": status});
+        for (status, expected) in [
+            (json!({}), Progress::UnderWay),
+            (
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}),
+                Progress::UnderWay,
+            ),
+            (
+                json!({"observedGeneration": 3, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 2}),
+                Progress::UnderWay,
+            ),
+            (
+                json!({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}),
+                Progress::UnderWay,
+            ),
+            (
+                json!({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}),
+                Progress::Done,
+            ),
+        ] {
+            assert_eq!(
+                progress("Deployment", &deployment(status.clone())),
+                expected,
+                "{status}"
+            );
+        }
+        let by_hand = json!({"spec": {"updateStrategy": {"type": "OnDelete"}}});
+        assert_eq!(progress("DaemonSet", &by_hand), Progress::ByHand);
+        let daemons = json!({"metadata": {"generation": 1}, "status": {
+            "observedGeneration": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 2,
+        }});
+        assert_eq!(progress("DaemonSet", &daemons), Progress::UnderWay);
+        let none = json!({"metadata": {"generation": 1}, "spec": {"replicas": 0}, "status": {"observedGeneration": 1}});
+        assert_eq!(progress("StatefulSet", &none), Progress::Done);
+    }
+}

@@ -1,0 +1,66 @@
+//! Where a feature that writes is switched on: nowhere, in all namespaces, or in those that the installation names.
+//!
+//! It is what the chart binds the feature's role to, so that the controller does not try what the API server refuses.
+
+use std::collections::BTreeSet;
+
+/// Where a feature may write.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Scope {
+    /// In all namespaces.
+    Everywhere,
+    /// In these.
+    In(BTreeSet<String>),
+    /// It is switched off.
+    #[default]
+    Off,
+}
+
+impl Scope {
+    /// Of a switch, and of the namespaces that it holds for; none of them means all.
+    #[must_use]
+    pub fn new(on: bool, namespaces: &[String]) -> Self {
+        match (on, namespaces) {
+            (false, _) => Self::Off,
+            (true, []) => Self::Everywhere,
+            (true, some) => Self::In(some.iter().cloned().collect()),
+        }
+    }
+
+    /// Whether the feature may write in a namespace.
+    #[must_use]
+    pub fn covers(&self, namespace: &str) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::In(some) => some.contains(namespace),
+            Self::Off => false,
+        }
+    }
+
+    /// Whether it may write in all of these namespaces; none of them means all that there are.
+    #[must_use]
+    pub fn covers_all(&self, namespaces: &[String]) -> bool {
+        match namespaces {
+            [] => *self == Self::Everywhere,
+            some => some.iter().all(|one| self.covers(one)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_namespace_means_all_of_them() {
+        let shop = ["shop".to_owned()];
+        let both = ["shop".to_owned(), "other".to_owned()];
+        let off = Scope::new(false, &shop);
+        assert!(!off.covers("shop") && !off.covers_all(&[]) && !off.covers_all(&shop));
+        let everywhere = Scope::new(true, &[]);
+        assert!(everywhere.covers("shop") && everywhere.covers_all(&[]));
+        let some = Scope::new(true, &shop);
+        assert!(some.covers("shop") && some.covers_all(&shop));
+        assert!(!some.covers("other") && !some.covers_all(&both) && !some.covers_all(&[]));
+    }
+}

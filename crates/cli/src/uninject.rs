@@ -1,0 +1,44 @@
+//! `maglor uninject`: the mesh taken out of the pods of a cluster, before it is uninstalled.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use maglor_config::raw::TimeSpan;
+use maglor_controller::lifecycle;
+
+use crate::live;
+use crate::live::LiveError;
+use crate::live::access::{Cluster, Where};
+
+const EXAMPLES: &str = "\
+Example:
+  maglor uninject --patience 5m
+
+In this order: the webhooks are deleted, so that new pods get no sidecars; MeshConfig and namespaces with `mtls: strict` become
+permissive; ProxyServices are deleted, and their Services put back; workloads are restarted, a few at a time. The controller has to
+run meanwhile. It can be called again where it was interrupted.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// How long each rollout may take.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+    patience: Duration,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<TimeSpan>();
+    span.map(|span| span.0).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    live::run(async {
+        let cluster = Cluster::open(&options.place).await?;
+        let say = |line: &str| maglor_terminal::output::print(&format!("{line}\n"));
+        let done = lifecycle::uninject::uninject(&cluster.client, options.patience, &say).await;
+        done.map_err(LiveError::Lifecycle)
+    })
+}

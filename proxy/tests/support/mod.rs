@@ -11,6 +11,7 @@ pub(crate) mod h2;
 pub(crate) mod mesh;
 pub(crate) mod netns;
 pub(crate) mod relay;
+pub(crate) mod replicas;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

@@ -1,0 +1,157 @@
+//! Shares by weight through real proxies, under each policy that promises them: where servers are idle, where
+//! ties decide, and where all are busy; and the ramp of a server that has just joined.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use maglor_testkit::{Answer, seed};
+use support::replicas::{Plan, Replicas};
+
+const POLICIES: [&str; 7] = [
+    "lor(choices=2)",
+    "lor(choices=all)",
+    "round-robin",
+    "a-lsq(choices=2,overhead=10)",
+    "bounce(tries=3)",
+    "probe(choices=2)",
+    "ledger(group=40)",
+];
+
+fn plan(policy: &str, weights: &[u32], servers: usize, service: Duration) -> Plan {
+    Plan {
+        servers,
+        balancers: 1,
+        policy: policy.to_owned(),
+        service,
+        weights: weights.to_vec(),
+        everywhere: String::new(),
+        cluster: ", outlier_ejection: {enabled: false}".to_owned(),
+        seed: seed(),
+    }
+}
+
+fn counts(replicas: &Replicas) -> Vec<f64> {
+    let applications = replicas.applications.iter();
+    applications.map(|one| one.requests() as f64).collect()
+}
+
+/// The shares of servers at so many requests in progress, on average, if no server were busy.
+fn shares(replicas: &Replicas, erlang: f64, time: Duration) -> Vec<f64> {
+    let rate = erlang / replicas.plan.service.as_secs_f64();
+    let before = counts(replicas);
+    let outcome = replicas.load(rate, time, replicas.plan.seed);
+    assert_eq!(outcome.errors, 0);
+    let counts = counts(replicas);
+    let new: Vec<f64> = counts
+        .iter()
+        .zip(before)
+        .map(|(now, then)| now - then)
+        .collect();
+    let sum: f64 = new.iter().sum();
+    new.iter().map(|one| one / sum).collect()
+}
+
+/// Asserts shares within 10 % of the weights and four standard deviations of so many draws.
+fn judge(what: &str, shares: &[f64], weights: &[u32], requests: f64) {
+    let sum: u32 = weights.iter().sum();
+    for (share, weight) in shares.iter().zip(weights) {
+        let wanted = f64::from(*weight) / f64::from(sum);
+        let noise = 4.0 * (wanted * (1.0 - wanted) / requests).sqrt();
+        assert!(
+            (share - wanted).abs() < 0.1 * wanted + noise,
+            "{what}: {shares:?} for {weights:?}"
+        );
+    }
+}
+
+/// Servers take any number of requests at a time, so that a load says how many are in progress.
+fn unlimited(replicas: &Replicas) {
+    let service = replicas.plan.service;
+    for application in &replicas.applications {
+        application.set_answer(move |_| Some(Answer::text("well").after(service)));
+    }
+}
+
+fn by_weight(cases: &[(&[u32], &[f64])], time: Duration) {
+    for policy in POLICIES {
+        for (weights, erlangs) in cases {
+            let service = Duration::from_millis(20);
+            let replicas = Replicas::start(plan(policy, weights, weights.len(), service));
+            unlimited(&replicas);
+            // Channels are opened, and ledgers told.
+            replicas.load(50.0, Duration::from_secs(1), 1);
+            for erlang in *erlangs {
+                let shares = shares(&replicas, *erlang, time);
+                let requests = erlang / service.as_secs_f64() * time.as_secs_f64();
+                let round = |share: &f64| format!("{:.3}", share);
+                let shown: Vec<_> = shares.iter().map(round).collect();
+                println!(
+                    "| {policy} | {weights:?} | {erlang} | {} |",
+                    shown.join(" ")
+                );
+                judge(&format!("{policy} at {erlang}"), &shares, weights, requests);
+            }
+        }
+    }
+}
+
+#[test]
+fn shares_follow_the_weights() {
+    by_weight(&[(&[3, 2, 1], &[1.0])], Duration::from_secs(3));
+}
+
+#[test]
+#[ignore = "takes ten minutes"]
+fn shares_follow_the_weights_at_every_load() {
+    println!("| policy | weights | requests in progress | shares |\n|---|---|---|---|");
+    let loads: &[f64] = &[0.1, 1.0, 3.0, 8.0];
+    let cases: [(&[u32], &[f64]); 3] = [(&[99, 1], loads), (&[10, 1], loads), (&[3, 2, 1], loads)];
+    by_weight(&cases, Duration::from_secs(15));
+}
+
+/// The share of a server that joins two others, in the first half of its ramp. It goes up in a straight line from 0.1 to 1 of
+/// an equal share: 0.3 on average over that half.
+#[test]
+fn a_server_that_joins_ramps_up_at_any_load() {
+    for policy in ["lor(choices=2)", "bounce(tries=3)", "ledger(group=40)"] {
+        for erlang in [0.5, 6.0] {
+            let window = Duration::from_secs(8);
+            let mut plan = plan(policy, &[], 3, Duration::from_millis(20));
+            plan.everywhere = format!(", slow_start: {{window: {}s}}", window.as_secs());
+            let replicas = Replicas::start(plan);
+            unlimited(&replicas);
+            replicas.balance_over(&[0, 1]);
+            (0..2).for_each(|at| replicas.know(at, &[0, 1]));
+            // Those that are there have ended their own ramp.
+            replicas.load(50.0, window, 1);
+            replicas.balance_over(&[0, 1, 2]);
+            let joined = Instant::now();
+            (0..3).for_each(|at| replicas.know(at, &[0, 1, 2]));
+            let late = joined.elapsed().as_secs_f64() / window.as_secs_f64();
+            let shares = shares(&replicas, erlang, window / 2);
+            // Weight w beside two full ones: w / (2 + w).
+            let over = |from: f64, to: f64| {
+                let at = |step: f64| (from + (to - from) * (step + 0.5) / 100.0).clamp(0.1, 1.0);
+                (0..100)
+                    .map(|step| at(f64::from(step)))
+                    .map(|w| w / (2.0 + w))
+                    .sum::<f64>()
+                    / 100.0
+            };
+            let wanted = over(late, late + 0.5);
+            println!("{policy} at {erlang}: {:.3} for {wanted:.3}", shares[2]);
+            let requests = erlang * 50.0 * window.as_secs_f64() / 2.0;
+            let noise = 4.0 * (wanted * (1.0 - wanted) / requests).sqrt();
+            assert!(
+                (shares[2] - wanted).abs() < 0.2 * wanted + noise,
+                "{policy}: {shares:?} for {wanted}"
+            );
+        }
+    }
+}

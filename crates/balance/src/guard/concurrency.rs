@@ -10,7 +10,8 @@
 //! ```
 //!
 //! (Envoy's `adaptive_concurrency`, Netflix's concurrency-limits.) The limit only grows while it is
-//! made use of: when no more than half of it is in progress, latency says nothing about it.
+//! made use of: when no more than half of it is in progress, latency says nothing about it. Until the first slow
+//! window a limit that is exhausted grows by half.
 //!
 //! Latencies are compared by medians, as in Envoy, and noise is no reason to lower a limit: of a window counts
 //! the least median that its latencies are compatible with, of the baseline the greatest (two standard
@@ -18,8 +19,8 @@
 //! of all windows nearly always: with 90 % of 2 ms and 10 % of 182 ms, and nothing that waits, such a limit fell to 4
 //! where 40 were in progress.
 //!
-//! The *baseline* is measured every `min_rtt_interval`, and more often at first: the limit is halved, so that
-//! what waits in there drains, and the median of the next 100 latencies, or of those of half a second, is the
+//! The *baseline* is measured every `min_rtt_interval`, and more often at first: where more than a tenth of the
+//! windows were slow, the limit is halved, so that what waits in there drains, and the median of the next 100 latencies, or of those of half a second, is the
 //! new baseline. If it was lower than before, something had waited and perhaps does still: the limit is halved again. (Envoy goes down to
 //! three requests for this, which an edge cluster would notice.) A window that is certainly faster replaces
 //! the baseline at once.

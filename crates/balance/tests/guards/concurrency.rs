@@ -116,7 +116,7 @@ impl Fixture {
 #[test]
 fn where_nothing_queues_there_is_room_for_all() {
     for (name, law) in LAWS {
-        for rate in [100.0, 1000.0] {
+        for rate in [100.0, 1000.0, 5000.0] {
             let enough = Fixture::new(law, usize::MAX).run(rate, 40.0);
             println!("{name} at {rate}/s: {enough:.3}");
             assert!(enough >= 0.95, "{name} at {rate}/s: {enough}");

@@ -17,6 +17,13 @@ const CERTAIN: f64 = 4.0;
 const MEASURED: u64 = 100;
 const LONGEST: Duration = Duration::from_millis(500);
 
+/// The share of slow windows that is noise.
+const SLOW: f64 = 0.1;
+
+/// How fast a limit grows that is exhausted, before the first slow window: a service that needs hundreds does not
+/// have to wait for seconds.
+const SEARCH: f64 = 0.5;
+
 /// The first measurements follow each other faster: a service that has just started is slow, and the first
 /// answers are those that take no time.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,6 +38,11 @@ pub(super) struct Estimate {
     /// Whether the baseline was measured; the one of the first window is too low where most answers take
     /// longer than a window, so that the limit does not follow it down.
     measured: bool,
+    /// Windows since the last measurement, and those of them that were slow.
+    windows: u32,
+    slow: u32,
+    /// Whether no window was slow yet, so that the limit may grow fast.
+    searching: bool,
     phase: Phase,
     /// The limit with its fraction.
     limit: f64,
@@ -71,6 +83,9 @@ impl Estimate {
             measure_at: Time::ZERO,
             interval: FIRST_INTERVAL,
             measured: false,
+            windows: 0,
+            slow: 0,
+            searching: true,
             phase: Phase::Adapting,
             limit: f64::from(limit),
         }
@@ -115,13 +130,16 @@ impl Estimate {
         self.interval = self.interval.min(params.min_rtt_interval);
         self.measure_at = now + self.interval.mul_f64(1.0 + extra);
         self.interval = self.interval.saturating_mul(4);
-        // With less than half of the limit in progress there is nothing that lowering it would drain.
+        // Where hardly a window is slow nothing waits, and with less than half of the limit in progress there is
+        // nothing that lowering it would drain.
+        let waits = !self.measured || f64::from(self.slow) > SLOW * f64::from(self.windows);
         let used = f64::from(window.most);
-        let to = if used * 2.0 > self.limit {
+        let to = if waits && used * 2.0 > self.limit {
             self.limit / 2.0
         } else {
             self.limit
         };
+        (self.windows, self.slow) = (0, 0);
         let settles = window.latencies.quantile(0.9).map_or(LONGEST, micros);
         self.phase = Phase::Settling(Lowered {
             to,
@@ -198,7 +216,17 @@ impl Estimate {
         let faster = certain.filter(|certain| certain * tolerance < baseline);
         let baseline = *self.baseline.insert(faster.unwrap_or(baseline));
         let gradient = low.map_or(1.0, |low| (tolerance * baseline / low).clamp(0.5, 1.0));
-        let next = gradient * self.limit + self.limit.sqrt();
+        let slow = gradient < 1.0;
+        self.windows += 1;
+        self.slow += u32::from(slow);
+        self.searching &= !slow;
+        let exhausted = f64::from(window.most) >= self.limit.floor();
+        let room = if self.searching && exhausted {
+            self.limit * SEARCH
+        } else {
+            self.limit.sqrt()
+        };
+        let next = gradient * self.limit + room;
         let in_use = f64::from(window.most) * 2.0 >= self.limit;
         let falls = next < self.limit;
         if (falls && self.measured) || (!falls && in_use) {

@@ -123,13 +123,12 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 analysis.problems.extend(unread::keys(place, &value));
                 fronts.take(place, &value);
                 gateways.take(place, &value);
-                if let Err(error) = typed_as_its_own(&value) {
-                    analysis.resources += 1;
-                    let each = parts(&error.to_string()).into_iter();
-                    let problems =
-                        each.map(|text| place.problem(&value, Severity::Error, "Invalid", text));
-                    analysis.problems.extend(problems);
-                    continue;
+                let mut value = value;
+                // What is not of its type is taken out, so that the rest is looked at, too.
+                for error in typed_as_its_own(&mut value) {
+                    let problem =
+                        place.problem(&value, Severity::Error, "Invalid", error.to_string());
+                    analysis.problems.push(problem);
                 }
                 match Object::read(&value) {
                     Ok(object) => {
@@ -212,6 +211,10 @@ impl Analysis {
         }
         if group == GROUP {
             let message = format!("there is no such kind in `{version}`: it would not be stored");
+            let message = match unread::kind_meant(version, kind) {
+                Some(meant) => format!("{message}; {meant}"),
+                None => message,
+            };
             problem(Severity::Error, "UnknownKind", message);
         } else if group.ends_with(".istio.io") || group == "gateway.networking.k8s.io" {
             let mut message = format!("`{version}` {kind} is not read: nothing of it is done");
@@ -219,6 +222,14 @@ impl Analysis {
                 message = format!("{message}; {alternative}");
             }
             problem(Severity::Warning, "UnsupportedKind", message);
+        }
+        if kind.is_empty() && version.is_empty() {
+            let what = match value.get("listeners").is_some() || value.get("clusters").is_some() {
+                true => "this is a configuration of the proxy: `maglor check FILE` checks it",
+                false => "this is no resource: `apiVersion`, `kind` and `metadata` are missing",
+            };
+            self.problems
+                .push(unread(place.file, place.before + 1, what.to_owned()));
         }
         self.others += 1;
     }
@@ -234,10 +245,10 @@ fn group(value: &Value) -> &str {
 }
 
 /// Whether an API server would take a resource of the mesh's own.
-fn typed_as_its_own(value: &Value) -> Result<(), SpecError> {
+fn typed_as_its_own(value: &mut Value) -> Vec<SpecError> {
     match group(value) {
         GROUP => typed::check(value),
-        _ => Ok(()),
+        _ => Vec::new(),
     }
 }
 

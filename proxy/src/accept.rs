@@ -260,7 +260,7 @@ async fn handshake(
         Some(Termination::Certificates(config)) => {
             let io = tls::accept(tcp, seen.freeze(), config)
                 .await
-                .map_err(Refused::Tls)?;
+                .map_err(|error| Refused::Tls(tls::words::explained(error)))?;
             Stream {
                 io,
                 prefix: Bytes::new(),

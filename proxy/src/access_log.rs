@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode, Version};
 use maglor_config::listener::TrafficDirection;
-use maglor_config::{AccessLog as Settings, AccessLogFormat};
+use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogPart};
 use maglor_identity::SpiffeId;
+use serde_json::Value;
 
 use crate::client_address::ClientAddress;
 use crate::error::ProxyError;
@@ -123,7 +124,7 @@ impl Entry {
     }
 
     /// The request as a JSON object, as the access log and taps have it.
-    pub(crate) fn describe(&self, ended: Ended<'_>) -> serde_json::Value {
+    pub(crate) fn describe(&self, ended: Ended<'_>) -> Value {
         let text = |value: &Option<Vec<u8>>| {
             value
                 .as_ref()
@@ -217,9 +218,12 @@ impl AccessLog {
             waiting.dropped += 1;
             return;
         }
-        match self.settings.format {
-            AccessLogFormat::Json => json_line(&mut waiting.lines, entry, ended),
-            AccessLogFormat::Text => text_line(&mut waiting.lines, entry, ended),
+        let out = &mut waiting.lines;
+        match &self.settings.format {
+            AccessLogFormat::Fields(fields) => fields_line(out, fields, &entry.describe(ended)),
+            AccessLogFormat::Json => json_line(out, entry, ended),
+            AccessLogFormat::Template(parts) => template_line(out, parts, &entry.describe(ended)),
+            AccessLogFormat::Text => text_line(out, entry, ended),
         }
     }
 
@@ -251,6 +255,19 @@ impl AccessLog {
     }
 }
 
+/// Why lines could not be appended now. A file that is not there is made and removed again.
+pub(crate) fn unusable(path: &Path) -> Option<io::Error> {
+    let existing = OpenOptions::new().append(true).open(path);
+    let opened = match existing {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = OpenOptions::new().create_new(true).append(true).open(path);
+            made.and_then(|_| std::fs::remove_file(path))
+        }
+        other => other.map(drop),
+    };
+    opened.err()
+}
+
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
@@ -263,6 +280,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
     // Writing to memory does not fail.
     let _ = serde_json::to_writer(&mut *out, &entry.describe(ended));
+    out.push(b'\n');
+}
+
+/// A JSON object of some fields, in their order.
+fn fields_line(out: &mut Vec<u8>, fields: &[AccessLogField], described: &Value) {
+    for (at, field) in fields.iter().enumerate() {
+        let before = if at == 0 { '{' } else { ',' };
+        let _ = write!(
+            out,
+            "{before}\"{0}\":{1}",
+            field.name(),
+            described[field.name()]
+        );
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// A text with fields in it; what a client has sent cannot end the line.
+fn template_line(out: &mut Vec<u8>, parts: &[AccessLogPart], described: &Value) {
+    for part in parts {
+        match part {
+            AccessLogPart::Field(field) => match &described[field.name()] {
+                Value::Null => out.push(b'-'),
+                Value::String(text) => {
+                    let _ = write!(out, "{}", text.as_bytes().escape_ascii());
+                }
+                other => {
+                    let _ = write!(out, "{other}");
+                }
+            },
+            AccessLogPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
     out.push(b'\n');
 }
 
@@ -357,6 +407,87 @@ mod tests {
         write();
         assert!(matches!(log.flush(), (1, None)));
         assert!(matches!(log.flush(), (0, None)));
+    }
+
+    fn line(format: AccessLogFormat) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let log = AccessLog::open(&Settings {
+            path: path.clone(),
+            format,
+        })
+        .unwrap();
+        let ended = Ended {
+            status: StatusCode::OK,
+            flag: "-",
+            response_bytes: 2,
+            took: Duration::from_millis(1),
+        };
+        log.write(&Entry::example("GET", "/a\nb"), ended);
+        log.flush();
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_the_fields_that_are_wanted() {
+        let field = |name: &str| name.parse::<AccessLogField>().unwrap();
+        let fields = ["status", "method", "upstream"].map(field).to_vec();
+        assert_eq!(
+            line(AccessLogFormat::Fields(fields)),
+            "{\"status\":200,\"method\":\"GET\",\"upstream\":null}\n"
+        );
+        let text = |text: &str| AccessLogPart::Text(text.to_owned());
+        let parts = vec![
+            AccessLogPart::Field(field("client")),
+            text(" ["),
+            AccessLogPart::Field(field("target")),
+            text("] "),
+            AccessLogPart::Field(field("upstream")),
+        ];
+        assert_eq!(
+            line(AccessLogFormat::Template(parts)),
+            "10.0.0.1:4321 [/a\\nb] -\n"
+        );
+    }
+
+    /// Between two marks of the documentation: the first cell of each line of the table.
+    fn documented(mark: &str) -> Vec<&'static str> {
+        let text = include_str!("../../docs/access-log.md");
+        let (_, rest) = text.split_once(&format!("<!-- {mark} -->")).unwrap();
+        let (table, _) = rest.split_once("<!-- end -->").unwrap();
+        let cells = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        cells.collect()
+    }
+
+    #[test]
+    fn the_documentation_has_every_field_and_every_flag() {
+        let line: Value = serde_json::from_str(&line(AccessLogFormat::Json)).unwrap();
+        let mut keys: Vec<_> = line
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut fields = documented("fields");
+        assert_eq!(fields, AccessLogField::NAMES);
+        keys.sort_unstable();
+        fields.sort_unstable();
+        assert_eq!(keys, fields);
+        let source = include_str!("error.rs");
+        let (source, _) = source.split_once("#[cfg(test)]").unwrap_or((source, ""));
+        let flags = source.split('"').skip(1).step_by(2);
+        let is_flag = |text: &&str| {
+            (2..=4).contains(&text.len()) && text.chars().all(|c| c.is_ascii_uppercase())
+        };
+        let mut flags: Vec<_> = flags.filter(is_flag).collect();
+        flags.push("-");
+        flags.sort_unstable();
+        flags.dedup();
+        let mut known = documented("flags");
+        known.sort_unstable();
+        assert_eq!(known, flags);
     }
 
     #[test]

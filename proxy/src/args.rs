@@ -1,14 +1,18 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgGroup, Parser, Subcommand};
+use clap::{ArgAction, ArgGroup, Parser, Subcommand};
+use maglor_config::suggest;
 use maglor_config::{Address, Config, Errors, Loaded};
 
 use self::running::RunningArgs;
 
+mod advice;
+mod failure;
 mod gateway;
 mod init;
 mod member;
@@ -50,6 +54,7 @@ Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
 #[derive(Debug, Parser)]
 #[command(
     version,
+    disable_version_flag = true,
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
@@ -83,13 +88,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
-    /// Address of the admin server: metrics, readiness, configuration, drain.
-    #[arg(long, value_name = "ADDR")]
+    /// Address of the admin server: metrics, readiness, configuration, drain. ADDR:PORT, or a port of 127.0.0.1.
+    #[arg(long, value_name = "ADDR", value_parser = admin)]
     admin: Option<SocketAddr>,
 
     /// Threads that serve connections. [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
+
+    /// Print version.
+    #[arg(short = 'V', long = "version", visible_short_alias = 'v', action = ArgAction::Version)]
+    _version: Option<bool>,
 
     #[command(flatten)]
     running: RunningArgs,
@@ -107,15 +116,50 @@ enum Command {
 
 /// `8080` and `:8080` are what other proxies call so.
 fn listening(text: &str) -> Result<Address, String> {
-    let port = text.strip_prefix(':').unwrap_or(text);
-    if let Ok(port) = port.parse() {
-        return Ok(SocketAddr::from(([0, 0, 0, 0], port)).into());
-    }
     if text.starts_with("unix:") {
         return text.parse();
     }
-    let address = text.parse::<SocketAddr>().map(Address::Ip);
-    address.map_err(|_| "write an address and a port, as in 127.0.0.1:8080, or a port".to_owned())
+    address(text, [0, 0, 0, 0]).map(Address::Ip)
+}
+
+/// A port alone is of the loopback address: the admin server has no authentication.
+fn admin(text: &str) -> Result<SocketAddr, String> {
+    address(text, [127, 0, 0, 1])
+}
+
+fn address(text: &str, default: [u8; 4]) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse() {
+        return Ok(SocketAddr::from((default, port)));
+    }
+    text.parse()
+        .map_err(|_| match suggest::listen_address(text) {
+            Some(address) => format!("write `{address}`"),
+            None => "write an IP address and a port, as in 127.0.0.1:8080, or a port, 0 to 65535"
+                .to_owned(),
+        })
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| "write a number of threads, 1 to 256, as in 2".to_owned())
+}
+
+/// Reads the command line; ends the process where it says to, or makes no sense.
+pub(crate) fn parse() -> Args {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let advice = match advice::command(&words) {
+        Some(advice) => advice,
+        None => match Args::try_parse_from(&words) {
+            Ok(args) => return args,
+            Err(error) => match advice::of(&error, &words) {
+                Some(advice) => advice,
+                None => error.exit(),
+            },
+        },
+    };
+    eprint!("{advice}");
+    std::process::exit(2)
 }
 
 impl Args {

@@ -54,6 +54,14 @@ pub enum BuildError {
         /// What the system said.
         source: io::Error,
     },
+    /// The admin server's address cannot be bound.
+    #[error("admin: cannot bind {address}: {source}")]
+    BindAdmin {
+        /// Its address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A cluster's policy does not fit its endpoints.
     #[error("cluster `{cluster}`: {source}")]
     Policy {

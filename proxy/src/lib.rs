@@ -62,6 +62,7 @@ pub mod init;
 mod memory;
 mod probes;
 mod run;
+mod service_manager;
 mod shared;
 mod source;
 mod state;
@@ -72,4 +73,4 @@ pub use codec::{FramingError, HeadError};
 pub use error::{ProxyError, Verdict};
 #[doc(hidden)]
 pub use http::probe;
-pub use run::{Options, RunError, run};
+pub use run::{Options, RunError, run, unusable_log};

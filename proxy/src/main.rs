@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 mod args;
 
 #[global_allocator]
@@ -23,5 +21,5 @@ pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 109]> = Some(
 );
 
 fn main() -> ExitCode {
-    args::Args::parse().run()
+    args::parse().run()
 }

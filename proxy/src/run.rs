@@ -19,12 +19,15 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::owed::Owed;
+use crate::access_log;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::beat;
+use crate::build::BuildError;
 use crate::descriptors;
 use crate::files::Files;
 use crate::own_connections;
+use crate::service_manager::{self, State};
 use crate::source::{self, Glance, Watch};
 
 mod owed;
@@ -63,6 +66,9 @@ pub enum RunError {
     /// The configuration cannot be put in force.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// Something that the configuration names cannot be used here.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// The changed configuration is not valid.
     #[error("{0}")]
     Config(#[from] Errors),
@@ -77,6 +83,15 @@ pub enum RunError {
     /// The runtime or a signal handler cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[from] io::Error),
+}
+
+/// Why the access log of a configuration could not be written here and now.
+#[must_use]
+pub fn unusable_log(config: &Config) -> Option<RunError> {
+    let path = &config.access_log.as_ref()?.path;
+    let source = access_log::unusable(path)?;
+    let path = path.clone();
+    Some(ApplyError::AccessLog { path, source }.into())
 }
 
 /// Runs a proxy until `stop` resolves or the process is told to end, then drains it.
@@ -135,6 +150,7 @@ async fn control(
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }
+    service_manager::notify(State::Ready);
     let mut life = Life {
         app,
         files,
@@ -251,7 +267,9 @@ impl Life {
                 _ = signals.interrupt.recv() => return,
                 _ = signals.hangup.recv() => {
                     self.app.borrow().reopen_access_log();
+                    service_manager::notify(State::Reloading);
                     self.reload(Why::Asked);
+                    service_manager::notify(State::Ready);
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(Why::Seen),
@@ -351,6 +369,7 @@ impl Life {
         let limit = self.app.borrow().config().drain_timeout;
         let deadline = Instant::now() + limit;
         tracing::info!(timeout = ?limit, "draining");
+        service_manager::notify(State::Stopping);
         if !self.drain_unless_told(signals, deadline).await {
             tracing::warn!("ending with open connections");
         }

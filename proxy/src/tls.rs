@@ -31,6 +31,7 @@ mod resolver;
 mod server;
 #[cfg(test)]
 mod tests;
+pub(crate) mod words;
 
 /// Plain text that a session holds while its socket takes none.
 const SESSION_BUFFER: usize = 16 * 1024;

@@ -389,27 +389,6 @@ fn a_distance_delays_every_request() {
 }
 
 #[test]
-fn sticky_clients_stay_where_they_were() {
-    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    let proxy = start(&format!(
-        "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: web\n  address: 127.0.0.1:0\n  \
-         http: {{virtual_hosts: [{{domains: ['*'], routes: [{{clusters: [{{name: a, weight: 1}}, \
-         {{name: b, weight: 1}}], sticky: {{header: x-user}}}}]}}]}}\nclusters:\n\
-         - {{name: a, endpoints: ['{}']}}\n- {{name: b, endpoints: ['{}']}}\n",
-        a.address(),
-        b.address()
-    ));
-    let ask = |user: u32| {
-        let request = format!("GET / HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n");
-        connect(&proxy).request(request).text().to_owned()
-    };
-    let first: Vec<_> = (0..40).map(ask).collect();
-    assert_eq!(first, (0..40).map(ask).collect::<Vec<_>>());
-    let to_a = first.iter().filter(|name| *name == "a").count();
-    assert!((8..=32).contains(&to_a), "{to_a}");
-}
-
-#[test]
 fn an_adaptive_limit_is_shown_and_lets_traffic_through() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])

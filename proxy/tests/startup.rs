@@ -13,6 +13,7 @@ use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::{Web, builder, connect, get, start};
 
@@ -111,12 +112,13 @@ fn a_port_in_use_is_said_clearly() {
     ] {
         let failed = builder().args(flags).args(other).try_start().unwrap_err();
         assert_eq!(failed.status.unwrap().code(), Some(1), "{failed}");
-        let said = failed.stderr.lines().last().unwrap_or_default();
+        let mut lines = failed.stderr.lines();
+        let said = lines.find(|line| line.starts_with("maglor-proxy: "));
+        let said = said.unwrap_or_else(|| panic!("{failed}"));
         assert!(
             said.contains(&address) && said.contains("in use"),
             "{failed}"
         );
-        assert!(said.starts_with("maglor-proxy: "), "{failed}");
     }
     // Another proxy on the port, also where workers share it among themselves.
     let upstream = Upstream::start("a");
@@ -183,7 +185,7 @@ fn a_check_says_what_is_wrong_and_where() {
     }
     std::fs::write(&file, good.replace("['*']", "[*.example.com]")).unwrap();
     let said = text(&run(&["--check", "--config", path]).stderr).to_owned();
-    assert!(said.contains("'*.example.com'"), "{said}");
+    assert!(said.contains("\"*.example.com\""), "{said}");
     std::fs::write(
         &file,
         good.replace("cluster: backend", "cluster: bakcend, timout: 1s"),
@@ -198,7 +200,9 @@ fn a_check_says_what_is_wrong_and_where() {
     // Who has given neither learns of both ways.
     for args in [&[][..], &["--check"]] {
         let said = text(&run(args).stderr).to_owned();
-        assert!(said.contains("--config <FILE>|FILE|--listen"), "{said}");
+        for part in ["maglor-proxy FILE", "--listen", "--upstream"] {
+            assert!(said.contains(part), "{said}");
+        }
     }
     for args in [
         &[][..],
@@ -342,4 +346,35 @@ fn waiting_ends_when_the_proxy_is_ready() {
     let in_vain = wait(mute.local_addr().unwrap().port(), "0s");
     let said = "it does not answer\n";
     assert!(text(&in_vain.stderr).ends_with(said), "{in_vain:?}");
+}
+
+/// What systemd waits for (sd_notify(3)): ready, a reload and its end, the end.
+#[test]
+fn a_service_manager_is_told_of_start_reload_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let next = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).unwrap();
+        text(&buffer[..length]).to_owned()
+    };
+    let upstream = Upstream::start("a");
+    let mut proxy = builder()
+        .config(Web::to([upstream.address()]).yaml())
+        .env("NOTIFY_SOCKET", &path)
+        .start();
+    assert!(next().starts_with("READY=1\n"));
+    assert_eq!(get(&proxy, "/").text(), "a");
+    proxy.signal(Signal::Hangup);
+    let reloading = next();
+    assert!(
+        reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+        "{reloading}"
+    );
+    assert!(next().starts_with("READY=1\n"));
+    proxy.signal(Signal::Terminate);
+    assert!(next().starts_with("STOPPING=1\n"));
+    assert!(proxy.wait_exit(TIMEOUT).success());
 }

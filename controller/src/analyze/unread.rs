@@ -1,8 +1,10 @@
 //! What the mesh does not read: fields of the Gateway API's resources, kinds of Istio's and of the Gateway API's, and keys of Istio's.
 
+use maglor_config::suggest;
 use serde_json::Value;
 
 use super::{Place, Problem, Severity};
+use crate::crd::{GROUP, VERSION};
 use crate::index::facts;
 
 /// A warning for each field of a resource that has no effect.
@@ -11,6 +13,22 @@ pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Pr
         let what = format!("{path}: it is not supported");
         place.problem(value, Severity::Warning, "PartiallySupported", what)
     })
+}
+
+/// Which kind and version of the mesh's own was probably meant.
+pub(super) fn kind_meant(version: &str, kind: &str) -> Option<String> {
+    let definitions = crate::crd::definitions().unwrap_or_default();
+    let kinds: Vec<_> = definitions
+        .iter()
+        .map(|one| one.spec.names.kind.as_str())
+        .collect();
+    let own = format!("{GROUP}/{VERSION}");
+    let near = suggest::nearest(kind, kinds.iter().copied());
+    match near {
+        Some(near) if near == kind && version != own => Some(format!("write `apiVersion: {own}`")),
+        Some(near) if near != kind => Some(format!("did you mean `{near}`?")),
+        _ => Some(format!("the kinds are {}", suggest::one_of(&kinds))),
+    }
 }
 
 /// What to write in place of a resource of a kind that is not read.

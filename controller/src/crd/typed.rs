@@ -7,11 +7,9 @@ use serde_json::Value;
 
 use super::check::SpecError;
 
-/// Checks the `spec` of a resource of the mesh's own by its definition. Other resources pass.
-///
-/// # Errors
-/// The first value that is not of its field's type.
-pub fn check(object: &Value) -> Result<(), SpecError> {
+/// Checks the `spec` of a resource of the mesh's own by its definition: the values that are not of their field's type, which
+/// are taken out of it. Other resources pass.
+pub fn check(object: &mut Value) -> Vec<SpecError> {
     let definitions = super::definitions().unwrap_or_default();
     let of_kind = definitions
         .into_iter()
@@ -20,47 +18,86 @@ pub fn check(object: &Value) -> Result<(), SpecError> {
     let version = versions.into_iter().next();
     let schema = version.and_then(|version| version.schema?.open_api_v3_schema);
     let schema = serde_json::to_value(schema).unwrap_or_default();
-    of_type(&schema["properties"]["spec"], &object["spec"], "spec")
+    let mut errors = Vec::new();
+    if let Some(spec) = object.get_mut("spec") {
+        if !of_type(&schema["properties"]["spec"], spec, "spec", &mut errors) {
+            *spec = Value::Object(serde_json::Map::new());
+        }
+    }
+    errors
 }
 
-fn of_type(schema: &Value, value: &Value, path: &str) -> Result<(), SpecError> {
-    let wanted = |what: &str| {
-        Err(SpecError::Value {
-            path: path.to_owned(),
-            message: format!("{what} is wanted, not `{value}`"),
-        })
-    };
+/// Whether a value is of its type; what is not of its type inside it is taken out.
+fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecError>) -> bool {
     // An API server takes `null` for a field that is not there.
     if value.is_null() {
-        return Ok(());
+        return true;
     }
-    match schema["type"].as_str() {
-        Some("array") => {
-            let Some(items) = value.as_array() else {
-                return wanted("a list");
-            };
-            let mut items = items.iter().enumerate();
-            items.try_for_each(|(at, item)| {
-                of_type(&schema["items"], item, &format!("{path}[{at}]"))
-            })
+    let wanted = match schema["type"].as_str() {
+        Some("array") => match value.as_array_mut() {
+            Some(items) => {
+                let mut at = 0;
+                items.retain_mut(|item| {
+                    let path = format!("{path}[{at}]");
+                    at += 1;
+                    of_type(&schema["items"], item, &path, errors)
+                });
+                return true;
+            }
+            None => "a list",
+        },
+        Some("object") => match value.as_object_mut() {
+            Some(fields) => {
+                for (name, field) in fields {
+                    let known = schema["properties"].get(name);
+                    // What is unknown is told of by who reads it.
+                    let inner = known.unwrap_or(&schema["additionalProperties"]);
+                    if !of_type(inner, field, &format!("{path}.{name}"), errors) {
+                        *field = Value::Null;
+                    }
+                }
+                return true;
+            }
+            None => "a mapping",
+        },
+        Some("boolean") if !value.is_boolean() => "true or false",
+        Some("integer") if !(value.is_i64() || value.is_u64()) => "a whole number",
+        Some("number") if !value.is_number() => "a number",
+        Some("string") if !value.is_string() => "a text",
+        _ => return true,
+    };
+    errors.push(SpecError::Value {
+        path: path.to_owned(),
+        message: format!(
+            "{wanted} is wanted, not `{value}`{}",
+            instead(wanted, value)
+        ),
+    });
+    false
+}
+
+/// What to write in place of a value of another type.
+fn instead(wanted: &str, value: &Value) -> String {
+    match (wanted, value) {
+        ("a text", Value::Number(number)) => {
+            format!("; write `{number}s` for a time in seconds, `\"{number}\"` for a text")
         }
-        Some("boolean") if !value.is_boolean() => wanted("true or false"),
-        Some("integer") if !(value.is_i64() || value.is_u64()) => wanted("a whole number"),
-        Some("number") if !value.is_number() => wanted("a number"),
-        Some("object") => {
-            let Some(fields) = value.as_object() else {
-                return wanted("a mapping");
-            };
-            let mut fields = fields.iter();
-            fields.try_for_each(|(name, field)| {
-                let known = schema["properties"].get(name);
-                // What is unknown is told of by who reads it.
-                let inner = known.unwrap_or(&schema["additionalProperties"]);
-                of_type(inner, field, &format!("{path}.{name}"))
-            })
+        ("a text", Value::Bool(truth)) => format!("; write `\"{truth}\"` for a text"),
+        ("a list", Value::String(text)) => format!("; write `[{text}]`"),
+        ("a list", Value::Object(_)) => "; begin each item with `- `".to_owned(),
+        ("a whole number" | "a number", Value::String(text)) => {
+            let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+            match digits.parse::<f64>() {
+                Ok(number) => format!("; write `{number}`"),
+                Err(_) => String::new(),
+            }
         }
-        Some("string") if !value.is_string() => wanted("a text"),
-        _ => Ok(()),
+        ("true or false", Value::String(text)) => match text.to_ascii_lowercase().as_str() {
+            "yes" | "on" | "true" | "enabled" => "; write `true`".to_owned(),
+            "no" | "off" | "false" | "disabled" => "; write `false`".to_owned(),
+            _ => String::new(),
+        },
+        _ => String::new(),
     }
 }
 
@@ -72,7 +109,12 @@ mod tests {
 
     #[test]
     fn a_field_has_one_type() {
-        let with = |kind: &str, spec: Value| check(&json!({"kind": kind, "spec": spec}));
+        let with = |kind: &str, spec: Value| {
+            let mut object = json!({"kind": kind, "spec": spec});
+            let errors = check(&mut object);
+            let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            texts.join("\n")
+        };
         for (kind, spec) in [
             (
                 "TrafficPolicy",
@@ -96,13 +138,13 @@ mod tests {
             ),
             ("Service", json!(5)),
         ] {
-            assert_eq!(with(kind, spec.clone()), Ok(()), "{kind} {spec}");
+            assert_eq!(with(kind, spec.clone()), "", "{kind} {spec}");
         }
         for (kind, spec, expected) in [
             (
                 "AuthorizationPolicy",
                 json!({"rules": [{}, {"from": [{"namespaces": "a"}]}]}),
-                "spec.rules[1].from[0].namespaces: a list is wanted, not `\"a\"`",
+                "spec.rules[1].from[0].namespaces: a list is wanted, not `\"a\"`; write `[a]`",
             ),
             (
                 "TrafficPolicy",
@@ -117,12 +159,18 @@ mod tests {
             (
                 "MeshConfig",
                 json!({"mtls": true}),
-                "spec.mtls: a text is wanted, not `true`",
+                "spec.mtls: a text is wanted, not `true`; write `\"true\"` for a text",
             ),
             (
                 "TrafficPolicy",
                 json!({"localFirst": {"enabled": "yes"}}),
-                "spec.localFirst.enabled: true or false is wanted, not `\"yes\"`",
+                "spec.localFirst.enabled: true or false is wanted, not `\"yes\"`; write `true`",
+            ),
+            (
+                "TrafficPolicy",
+                json!({"route": {"timeout": 5, "retry": {"attempts": "3"}}, "cluster": {"policy": "random"}}),
+                "spec.route.retry.attempts: a whole number is wanted, not `\"3\"`; write `3`\n\
+                 spec.route.timeout: a text is wanted, not `5`; write `5s` for a time in seconds, `\"5\"` for a text",
             ),
             (
                 "ProxyService",
@@ -130,8 +178,7 @@ mod tests {
                 "spec: a mapping is wanted, not `[]`",
             ),
         ] {
-            let error = with(kind, spec).unwrap_err().to_string();
-            assert_eq!(error, expected);
+            assert_eq!(with(kind, spec), expected);
         }
     }
 }

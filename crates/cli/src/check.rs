@@ -29,6 +29,8 @@ Examples:
   What is wrong with the mesh of a cluster:
     maglor check
     maglor check --context edge-1 -o json
+  The same without Kubernetes, of a controller and a proxy at their admin addresses:
+    maglor check --controller 127.0.0.1:15011 --proxy web=127.0.0.1:15020
 
 The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the cluster is, 2 if a file is.";
 
@@ -36,11 +38,11 @@ The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the 
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// Configuration files (YAML) of the proxy, in place of a cluster; `-` is standard input.
-    #[arg(value_name = "FILE", conflicts_with_all = ["pre", "context", "kubeconfig"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["pre", "context", "kubeconfig", "controller", "proxies"])]
     files: Vec<PathBuf>,
 
     /// Look at what has to be there before the mesh is installed.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["controller", "proxies"])]
     pre: bool,
 
     /// How to print what is found in a cluster.
@@ -57,13 +59,29 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
     let mut found = Report::default();
     let done = crate::live::run(async {
-        cluster(options, &mut found).await?;
+        if options.place.is_by_address() {
+            addresses(&options.place, &mut found).await;
+        } else {
+            cluster(options, &mut found).await?;
+        }
         output::print(&found.text(options.output));
         Ok(())
     });
     match found.is_good() {
         true => done,
         false => ExitCode::FAILURE,
+    }
+}
+
+/// What can be asked without Kubernetes: the controller and the proxies that are given.
+async fn addresses(place: &Where, report: &mut Report) {
+    let controllers = place.given_controllers();
+    if !controllers.is_empty() {
+        controller::replicas(controllers, report).await;
+    }
+    let proxies = place.given_proxies();
+    if !proxies.is_empty() {
+        members::proxies(&proxies, report).await;
     }
 }
 

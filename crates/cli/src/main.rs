@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use maglor_terminal::output;
 
+mod advice;
 mod advise;
 mod analyze;
 mod check;
@@ -151,7 +151,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => return advice::refuse(&error),
     };
     output::exit_code(run(cli.command))
 }
@@ -186,16 +186,6 @@ fn run(command: Command) -> ExitCode {
         Command::Uninject(options) => uninject::run(&options),
         Command::Uninstall(options) => install::uninstall(&options),
     }
-}
-
-/// A value that cannot be read is told in one line; help, and what else clap has to say, is its own.
-fn refuse(error: &clap::Error) -> ExitCode {
-    if error.kind() != ErrorKind::ValueValidation {
-        error.exit();
-    }
-    let text = error.to_string();
-    eprintln!("{}", text.lines().next().unwrap_or_default());
-    ExitCode::from(2)
 }
 
 fn completions(shell: Shell) -> ExitCode {

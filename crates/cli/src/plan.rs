@@ -197,8 +197,14 @@ fn unknown(what: &'static str, value: &str, expected: &'static str) -> LiveError
 /// What the options suppose.
 fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> {
     if snapshot.nodes.is_empty() {
-        let what = "the graph has no nodes: only the controller's, as it is now, has them";
-        return Err(LiveError::Plan(what.to_owned()));
+        return Err(LiveError::Plan(match &options.file {
+            Some(file) => format!(
+                "{}: the snapshot has no nodes; `maglor graph -o json` writes them where the controller knows them",
+                file.display()
+            ),
+            None => "the controller knows no nodes, so that there is nothing to place; it reads the Nodes of Kubernetes, \
+                     or those among the resources of its --folder".to_owned(),
+        }));
     }
     for node in &options.without {
         let before = snapshot.nodes.len();

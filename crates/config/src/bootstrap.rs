@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::probe::Probe;
-use crate::{Cluster, ControlPlane, Identity, Listener};
+use crate::{AccessLog, Cluster, ControlPlane, Identity, Listener};
 
 /// A validated configuration: every name resolves, every number is in range.
 #[derive(Clone, Debug)]
@@ -83,23 +82,4 @@ impl fmt::Display for LogLevel {
             Self::Trace => "trace",
         })
     }
-}
-
-/// Where and how requests are logged.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct AccessLog {
-    /// A file, or `/dev/stdout`.
-    pub path: PathBuf,
-    /// Layout of one line.
-    pub format: AccessLogFormat,
-}
-
-/// Layout of an access log line.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum AccessLogFormat {
-    /// One JSON object a line.
-    #[default]
-    Json,
-    /// Space-separated, quoted where needed.
-    Text,
 }

@@ -22,6 +22,7 @@
 //! assert_eq!(errors.0[0].help.as_deref(), Some("did you mean `backend`?"));
 //! ```
 
+mod access_log;
 mod address;
 pub mod authorization;
 pub mod bootstrap;
@@ -54,9 +55,10 @@ pub mod traffic;
 pub mod workload;
 mod yaml;
 
+pub use access_log::{AccessLog, AccessLogField, AccessLogFormat, AccessLogPart};
 pub use address::{Address, UnixAddress, UnixAddressError};
 pub use authorization::Authorization;
-pub use bootstrap::{AccessLog, AccessLogFormat, Admin, Config, LogLevel};
+pub use bootstrap::{Admin, Config, LogLevel};
 pub use cluster::{Cluster, Endpoint, EndpointAddress, UpstreamProtocol};
 pub use control_plane::{ControlPlane, Discovery};
 pub use credentials::without_credentials;
@@ -65,7 +67,7 @@ pub use flags::Flags;
 pub use health::{HealthCheck, HealthCheckKind};
 pub use identity::{Enrolment, Identity};
 pub use listener::{Filter, FilterChain, FilterChainMatch, HttpFilter, Listener, TcpFilter};
-pub use load::{Loaded, load, parse};
+pub use load::{Loaded, blame, load, parse};
 pub use probe::{Probe, ProbeError, Question};
 pub use route::{Domain, Route, RouteAction, RouteMatch, RouteTable, VirtualHost};
 pub use schema::schema;

@@ -9,7 +9,7 @@ use crate::report::{MAX_FINDINGS, Report};
 use crate::source::{Lines, Source, Yaml};
 use crate::suggest::nearest;
 use crate::yaml::de::{self, MAX_ERRORS};
-use crate::yaml::{DecodeError, Fault, MAX_BYTES, Tree};
+use crate::yaml::{DecodeError, Fault, Kind, MAX_BYTES, Tree, foreign};
 use crate::{Config, Diagnostic, Errors, Origin, Severity, raw};
 
 /// A configuration that can be used.
@@ -30,8 +30,7 @@ pub struct Loaded {
 /// Everything that is wrong with it, in the order of the file.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     let file = path.display().to_string();
-    let bytes = read(path)
-        .map_err(|error| Errors::file(&file, format!("the file cannot be read: {error}"), None))?;
+    let bytes = read(path).map_err(|error| unreadable(path, &error))?;
     if bytes.len() > MAX_BYTES {
         let message = format!("the file has more than {MAX_BYTES} bytes");
         return Err(Errors::file(&file, message, None));
@@ -48,6 +47,60 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     parse(&text, &file)
 }
 
+/// Why a file cannot be read, and what to do about it.
+fn unreadable(path: &Path, error: &io::Error) -> Errors {
+    let file = path.display().to_string();
+    let (message, help) = match error.kind() {
+        io::ErrorKind::NotFound => (
+            "the file cannot be read: there is no such file".to_owned(),
+            others_like(path),
+        ),
+        io::ErrorKind::IsADirectory => (
+            "the file cannot be read: it is a folder".to_owned(),
+            others_like(&path.join("maglor.yaml")),
+        ),
+        io::ErrorKind::PermissionDenied => (
+            "the file cannot be read: permission denied".to_owned(),
+            Some("look at the owner and mode of the file and of its folders".to_owned()),
+        ),
+        _ => (format!("the file cannot be read: {error}"), None),
+    };
+    Errors::file(&file, message, help)
+}
+
+/// Which file beside a path may have been meant.
+fn others_like(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Some(format!(
+            "there is no folder `{}` that can be read",
+            folder.display()
+        ));
+    };
+    let is_yaml = |name: &String| {
+        [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
+    let names = entries
+        .take(1000)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(is_yaml).collect();
+    names.sort();
+    if let Some(near) = nearest(name, names.iter().map(String::as_str)) {
+        return Some(format!(
+            "did you mean `{}`?",
+            path.with_file_name(near).display()
+        ));
+    }
+    names.truncate(5);
+    (!names.is_empty()).then(|| format!("there are {}", names.join(", ")))
+}
+
 /// What the file holds, and of one that is too long, or without an end, a byte more than is taken.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -55,6 +108,35 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?.take(most.saturating_add(1));
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// An error that showed itself when a configuration was to be put in force: at the value that its message names, such as a
+/// file or an address.
+#[must_use]
+pub fn blame(path: &Path, message: &str, help: Option<String>) -> Diagnostic {
+    let file = path.display().to_string();
+    let whole = || Diagnostic {
+        severity: Severity::Error,
+        origin: Origin::File(file.clone()),
+        path: String::new(),
+        message: message.to_owned(),
+        help: help.clone(),
+        snippet: None,
+        note: None,
+    };
+    let text = read(path)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let Some(text) = text else { return whole() };
+    let Ok(tree) = Tree::read(&text) else {
+        return whole();
+    };
+    match tree.named_in(message) {
+        Some((place, path)) => {
+            Lines::new(&text).error(&file, place, path, message.to_owned(), help)
+        }
+        None => whole(),
+    }
 }
 
 /// Checks a text; `file` is its name in messages.
@@ -71,6 +153,11 @@ pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
         let help = "docs/configuration.md begins with a small example";
         let message = "the file holds no configuration".to_owned();
         return Err(Errors::file(file, message, Some(help.into())));
+    }
+    if !matches!(tree.kind(tree.root), Kind::Mapping(_))
+        && let Some(fault) = foreign(text)
+    {
+        return Err(Errors(vec![of_fault(&lines, file, fault)]));
     }
     let mut decoded = de::decode::<raw::Document>(&tree);
     let yaml = Yaml {

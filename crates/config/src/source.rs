@@ -77,9 +77,11 @@ fn of_resource(name: &str, finding: Finding) -> Diagnostic {
 }
 
 /// What a path leads to.
-struct Found {
+struct Found<'t> {
     path: String,
     place: Place,
+    /// A scalar's text.
+    text: Option<&'t str>,
     /// The last step could not be read, or something below the place could not.
     unreadable: bool,
 }
@@ -93,7 +95,11 @@ impl Yaml<'_> {
         let note = finding
             .other
             .map(|(path, what)| format!("{what} at line {}", self.find(&path, false).place.line));
-        let mut diagnostic = self.at(found.place, found.path, finding.message, finding.help);
+        // What another program was to fill in is what is wrong with it.
+        let template = found.text.and_then(crate::hints::shapes::template);
+        let refused = finding.severity == Severity::Error;
+        let help = template.filter(|_| refused).or(finding.help);
+        let mut diagnostic = self.at(found.place, found.path, finding.message, help);
         diagnostic.severity = finding.severity;
         diagnostic.note = note;
         Some(diagnostic)
@@ -102,7 +108,9 @@ impl Yaml<'_> {
     /// The diagnostic of a type error.
     pub(crate) fn decode_error(&self, error: &DecodeError) -> Diagnostic {
         let place = self.tree.place(error.node().unwrap_or(self.tree.root));
-        let (message, help) = (error.message().to_owned(), error.help().map(str::to_owned));
+        let own = || error.help().map(str::to_owned);
+        let help = crate::hints::refine(self.tree, error).or_else(own);
+        let message = error.message().to_owned();
         self.at(place, error.path(), message, help)
     }
 
@@ -110,7 +118,7 @@ impl Yaml<'_> {
         self.lines.error(self.file, place, path, message, help)
     }
 
-    fn find(&self, steps: &[Step], on_key: bool) -> Found {
+    fn find(&self, steps: &[Step], on_key: bool) -> Found<'_> {
         let (mut node, mut path) = (Some(self.tree.root), String::new());
         let mut place = self.tree.place(self.tree.root);
         let mut unreadable = false;
@@ -141,6 +149,7 @@ impl Yaml<'_> {
         Found {
             path,
             place,
+            text: node.and_then(|node| self.tree.text(node)),
             unreadable,
         }
     }

@@ -1,4 +1,4 @@
-//! "Did you mean …": the nearest of a list of words.
+//! "Did you mean …": the nearest of a list of words, and other guesses for messages.
 
 /// Longer words are not compared: the cost is quadratic in the length.
 const MAX_LENGTH: usize = 64;
@@ -24,13 +24,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean …`, or the list of what there is when nothing is near.
-pub(crate) fn did_you_mean(word: &str, candidates: &[&str]) -> Option<String> {
-    if let Some(near) = nearest(word, candidates.iter().copied()) {
-        return Some(format!("did you mean `{near}`?"));
-    }
-    (!candidates.is_empty() && candidates.len() <= 12)
-        .then(|| format!("expected {}", one_of(candidates)))
+/// The `IP:PORT` that was meant: of `localhost:80`, `*:80`, `http://0.0.0.0`, `0.0.0.0`.
+#[must_use]
+pub fn listen_address(text: &str) -> Option<String> {
+    let address = crate::hints::shapes::listen(text)?;
+    Some(address.trim_matches('"').to_owned())
 }
 
 /// `` `a`, `b` or `c` ``.
@@ -100,9 +98,5 @@ mod tests {
     #[test]
     fn lists_read_well() {
         assert_eq!(one_of(&["a", "b", "c"]), "`a`, `b` or `c`");
-        assert_eq!(
-            did_you_mean("zzz", &["on", "off"]).as_deref(),
-            Some("expected `on` or `off`")
-        );
     }
 }

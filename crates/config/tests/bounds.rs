@@ -7,17 +7,24 @@
 )]
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use maglor_config::{Errors, Loaded, parse};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What this thread has had of a processor: others on the machine do not count.
+fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let nanoseconds = text.split(' ').next().unwrap().parse().unwrap();
+    Duration::from_nanos(nanoseconds)
+}
+
 #[track_caller]
 fn timed(name: &str, text: &str) -> Result<Loaded, Errors> {
-    let start = Instant::now();
+    let start = processor_time();
     let result = parse(text, name);
-    let took = start.elapsed();
+    let took = processor_time() - start;
     println!("{name}: {} bytes, {took:?}", text.len());
     assert!(took < PATIENCE, "{name}: {took:?}");
     result

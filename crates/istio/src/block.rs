@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maglor_config::raw::TimeSpan;
+use maglor_config::suggest::nearest;
 use serde_json::{Map, Value};
 
 use crate::finding::{Effect, Report};
@@ -146,11 +147,16 @@ impl<'a> Block<'a> {
     /// Reports what nobody has asked for. To be called when everything that is known was.
     pub(crate) fn end(&self, effect: Effect) {
         let asked = self.asked.borrow();
-        let fields = self.fields.into_iter().flatten();
-        for (name, value) in fields {
+        let Some(fields_of) = self.fields else { return };
+        for (name, value) in fields_of {
             if !value.is_null() && !asked.contains(&name.as_str()) {
-                self.report
-                    .add(effect, self.at(name), "it is not supported");
+                let absent = |field: &&str| fields_of.get(*field).is_none_or(Value::is_null);
+                let near = nearest(name, asked.iter().copied().filter(absent));
+                let what = match near {
+                    Some(near) => format!("it is not supported; did you mean `{near}`?"),
+                    None => "it is not supported".to_owned(),
+                };
+                self.report.add(effect, self.at(name), what);
             }
         }
     }

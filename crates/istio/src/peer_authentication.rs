@@ -70,7 +70,8 @@ fn mode(block: &Block<'_>) -> Option<MeshMode> {
             Some(MeshMode::Permissive)
         }
         Some(other) => {
-            block.refuse("mode", format!("`{other}` is not known"));
+            let choices = "write `STRICT`, `PERMISSIVE` or `DISABLE`";
+            block.refuse("mode", format!("`{other}` is not known; {choices}"));
             None
         }
     }

@@ -89,7 +89,10 @@ pub(crate) fn balancer(block: &Block<'_>) -> (raw::Cluster, Vec<HashPolicy>) {
             "simple",
             "`PASSTHROUGH` is not supported: call the address instead of the Service",
         ),
-        Some(other) => block.refuse("simple", format!("`{other}` is not known")),
+        Some(other) => block.refuse(
+            "simple",
+            format!("`{other}` is not known; write `LEAST_REQUEST`, `RANDOM` or `ROUND_ROBIN`"),
+        ),
     }
     if let Some(block) = block.block("consistentHash") {
         (cluster.policy, hash) = consistent_hash(&block);

@@ -8,8 +8,10 @@ use std::{fmt, io};
 use clap::Args;
 use maglor_config::raw::{NotationError, Size};
 use maglor_config::{Config, Errors, Loaded};
-use maglor_proxy::{BuildError, Options};
+use maglor_proxy::{Options, RunError};
 use maglor_telemetry::logs::{self, Format};
+
+use super::failure;
 
 /// See the module's documentation.
 #[derive(Args, Debug)]
@@ -72,6 +74,14 @@ impl RunningArgs {
         for warning in &loaded.warnings {
             tell(warning);
         }
+        let level = self.level(&loaded.config);
+        if let Err(error) = logs::subscriber(&level, Format::Text, io::sink) {
+            tell(&format_args!("--log-level: error: {error}"));
+            tell(
+                &"  = help: write error, warn, info, debug or trace, or a level for each part: `info,maglor_proxy=debug`",
+            );
+            return ExitCode::from(2);
+        }
         if self.print_config {
             return print(&loaded.yaml);
         }
@@ -86,24 +96,38 @@ impl RunningArgs {
         if !self.reload {
             unusable.extend(maglor_proxy::unusable_addresses(config));
         }
-        for error in &unusable {
-            tell(&format_args!("error: {error}"));
-            if matches!(error, BuildError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
-            {
-                tell(&"  = help: `--check --reload` checks what a proxy that runs is to reload");
-            }
+        let mut errors: Vec<RunError> = unusable.into_iter().map(RunError::from).collect();
+        errors.extend(maglor_proxy::unusable_log(config));
+        errors.extend(self.unusable_ready_file());
+        for error in &errors {
+            tell(&failure::said(error, file.as_deref()));
         }
-        if !unusable.is_empty() {
+        if !errors.is_empty() {
             return ExitCode::FAILURE;
         }
         let place = file.map_or_else(|| "flags".into(), |file| file.display().to_string());
         print(&format!("{place}: configuration is valid\n"))
     }
 
+    /// Whether there is no folder for the ready file.
+    fn unusable_ready_file(&self) -> Option<RunError> {
+        let path = self.ready_file.as_ref()?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())?;
+        let source = std::fs::metadata(folder).err()?;
+        let path = path.clone();
+        Some(RunError::ReadyFile { path, source })
+    }
+
+    /// The level of the log: of the flag, or else of the configuration.
+    fn level(&self, config: &Config) -> String {
+        let flag = self.log_level.clone();
+        flag.unwrap_or_else(|| config.log_level.to_string())
+    }
+
     fn serve(self, loaded: Loaded, file: Option<PathBuf>) -> ExitCode {
-        let level = self
-            .log_level
-            .unwrap_or_else(|| loaded.config.log_level.to_string());
+        let level = self.level(&loaded.config);
         let format = if self.log_format == "json" {
             Format::Json
         } else {
@@ -112,7 +136,7 @@ impl RunningArgs {
         let log = match logs::init(&level, format) {
             Ok(log) => log,
             Err(error) => {
-                eprintln!("--log-level: {error}");
+                tell(&format_args!("--log-level: error: {error}"));
                 return ExitCode::from(2);
             }
         };
@@ -122,10 +146,11 @@ impl RunningArgs {
             memory_budget: self.memory_budget,
             log: Some(log),
         };
+        let file = options.file.clone();
         match maglor_proxy::run(loaded, options, std::future::pending()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("maglor-proxy: {error}");
+                tell(&failure::said(&error, file.as_deref()));
                 ExitCode::FAILURE
             }
         }

@@ -82,22 +82,20 @@ fn bind_unix(address: &UnixAddress, mode: u32, workers: usize) -> io::Result<Soc
 /// What keeps listeners and the admin server of this configuration from being bound now.
 #[must_use]
 pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
-    let listeners = config.listeners.iter();
-    let named = listeners.map(|one| (Arc::clone(&one.name), one.address.clone()));
-    let admin = config
-        .admin
-        .iter()
-        .map(|admin| ("admin".into(), admin.address.into()));
-    let unusable = named.chain(admin).filter_map(|(listener, address)| {
-        let probed = match &address {
+    let listeners = config.listeners.iter().filter_map(|one| {
+        let probed = match &one.address {
             Address::Ip(address) => probe_ip(*address),
             Address::Unix(address) => unix::probe(address),
         };
-        probed
-            .err()
-            .map(|source| failed(&listener, &address, source))
+        let source = probed.err()?;
+        Some(failed(&one.name, &one.address, source))
     });
-    unusable.collect()
+    let admin = config.admin.iter().filter_map(|admin| {
+        let address = admin.address;
+        let source = probe_ip(address).err()?;
+        Some(BuildError::BindAdmin { address, source })
+    });
+    listeners.chain(admin).collect()
 }
 
 /// The kernel lets all processes of a user share a port; a socket that does not share it is refused.

@@ -162,7 +162,9 @@ async fn establish(
     let name = server_name(cluster, target)?;
     let config = speaks.offered_by(tls);
     match tls.mesh() {
-        None => tls::connect(tcp, name, config).await,
+        None => tls::connect(tcp, name, config)
+            .await
+            .map_err(tls::words::explained),
         Some(mesh) => tls::mesh::connect(tcp, name, config, &mesh.refused).await,
     }
 }

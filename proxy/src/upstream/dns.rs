@@ -15,8 +15,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
 use hickory_resolver::lookup_ip::LookupIp;
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::system_conf::parse_resolv_conf;
 use maglor_config::cluster::{DnsRefresh, EndpointAddress};
 
@@ -232,8 +233,30 @@ impl Name {
     /// There was none. It is asked for again at once, and it may stay so for long: that is told once.
     fn failed(&mut self, error: &NetError, cluster: &Cluster) {
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::warn!(cluster = %cluster.name(), name = %self.host, %error, "not resolved");
+            let error = in_words(error);
+            tracing::warn!(cluster = %cluster.name(), name = %self.host, %error, "DNS lookup failed");
         }
+    }
+}
+
+/// Why a name has no address; the resolver's own text names its types.
+fn in_words(error: &NetError) -> String {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
+            ResponseCode::NXDomain => "there is no such name".into(),
+            ResponseCode::Refused => "the name server refuses to answer".into(),
+            ResponseCode::ServFail => "the name server failed".into(),
+            _ => "the name has no addresses".into(),
+        },
+        NetError::Dns(DnsError::ResponseCode(code)) => match *code {
+            ResponseCode::NXDomain => "there is no such name".into(),
+            ResponseCode::Refused => "the name server refuses to answer".into(),
+            ResponseCode::ServFail => "the name server failed".into(),
+            code => format!("the name server answers: {code}"),
+        },
+        NetError::Timeout => "no name server has answered in time (/etc/resolv.conf)".into(),
+        NetError::NoConnections => "no name server can be reached (/etc/resolv.conf)".into(),
+        other => other.to_string(),
     }
 }
 

@@ -39,7 +39,7 @@ pub enum SpecError {
         reason: &'static str,
     },
     /// A parameter that the policy does not have.
-    #[error("policy {policy} has no parameter `{parameter}`{}{}", did_you_mean(*suggestion), known_parameters(known))]
+    #[error("policy {policy} has no parameter `{parameter}`{}", hint(*suggestion, &known_parameters(known)))]
     UnknownParameter {
         /// The policy.
         policy: &'static str,
@@ -51,7 +51,7 @@ pub enum SpecError {
         known: &'static [&'static str],
     },
     /// A word that names no policy.
-    #[error("there is no policy `{name}`{}; available: {}", did_you_mean(*suggestion), join(super::parse::NAMES))]
+    #[error("there is no policy `{name}`{}", hint(*suggestion, &format!("available: {}", join(super::parse::NAMES))))]
     UnknownPolicy {
         /// The word, shortened if it is long.
         name: String,
@@ -60,15 +60,19 @@ pub enum SpecError {
     },
 }
 
-fn did_you_mean(suggestion: Option<&'static str>) -> String {
-    suggestion.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
+/// A suggestion, and what there is.
+fn hint(suggestion: Option<&'static str>, known: &str) -> String {
+    match suggestion {
+        Some(word) => format!("; did you mean `{word}`? ({known})"),
+        None => format!("; {known}"),
+    }
 }
 
 fn known_parameters(known: &[&str]) -> String {
     if known.is_empty() {
-        "; it takes none".into()
+        "it takes none".into()
     } else {
-        format!("; it has: {}", join(known))
+        format!("it has: {}", join(known))
     }
 }
 

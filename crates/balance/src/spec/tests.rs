@@ -80,8 +80,8 @@ fn errors_name_parameter_reason_range_and_suggestion() {
     );
     assert_eq!(
         message("maglev(tablesize=7)"),
-        "policy maglev has no parameter `tablesize`; did you mean `table_size`?; \
-         it has: table_size, hash_balance_factor"
+        "policy maglev has no parameter `tablesize`; did you mean `table_size`? \
+         (it has: table_size, hash_balance_factor)"
     );
     assert_eq!(
         message("random(x=1)"),
@@ -92,7 +92,7 @@ fn errors_name_parameter_reason_range_and_suggestion() {
         "policy lor: parameter choices is given twice"
     );
     assert!(message("maglevv").contains("did you mean `maglev`?"));
-    assert!(message("least_request").contains("did you mean `lor`?"));
+    assert!(message("least_request").contains("did you mean `lor(choices=2)`?"));
     assert!(message("Round_Robin").contains("did you mean `round-robin`?"));
     assert!(!message("zzzzzzzz").contains("did you mean"));
 }

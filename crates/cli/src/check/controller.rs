@@ -64,9 +64,14 @@ pub(super) async fn check(
             }
         }
     }
+    Ok(replicas(cluster.controllers().await?, report).await)
+}
+
+/// Looks at these replicas; those that answer.
+pub(super) async fn replicas(all: Vec<Instance>, report: &mut Report) -> Vec<Instance> {
     let mut answering = Vec::new();
     let mut leaders = 0;
-    for replica in cluster.controllers().await? {
+    for replica in all {
         match look(&replica, report).await {
             Ok(leads) => {
                 leaders += usize::from(leads);
@@ -95,7 +100,7 @@ pub(super) async fn check(
             ),
         }
     }
-    Ok(answering)
+    answering
 }
 
 /// Whether the replica writes.

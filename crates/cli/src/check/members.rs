@@ -39,15 +39,19 @@ pub(super) async fn check(cluster: &Cluster, report: &mut Report) -> Result<(), 
         all_namespaces: true,
         ..Pods::default()
     };
-    let proxies = cluster.proxies(&everywhere, None).await?;
+    proxies(&cluster.proxies(&everywhere, None).await?, report).await;
+    pods(cluster, report).await
+}
+
+/// Looks at these proxies.
+pub(super) async fn proxies(all: &[Instance], report: &mut Report) {
     let mut wrong = Wrong::default();
-    for proxy in &proxies {
+    for proxy in all {
         if look(proxy, &mut wrong).await.is_err() {
             wrong.silent.push(name(proxy));
         }
     }
-    wrong.tell(proxies.len(), report);
-    pods(cluster, report).await
+    wrong.tell(all.len(), report);
 }
 
 fn name(proxy: &Instance) -> String {

@@ -59,16 +59,38 @@ pub(crate) struct Address(String);
 
 /// It has no port.
 #[derive(Debug, thiserror::Error)]
-#[error("write it as HOST:PORT, such as 127.0.0.1:15020")]
-pub(crate) struct AddressError;
+#[error("write it as HOST:PORT, such as {0}")]
+pub(crate) struct AddressError(String);
+
+impl AddressError {
+    /// With the port or host that is missing.
+    fn of(text: &str) -> Self {
+        let text = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let text = text.split('/').next().unwrap_or_default();
+        Self(match text.rsplit_once(':') {
+            None if text.parse::<u16>().is_ok() => format!("127.0.0.1:{text}"),
+            None if !text.is_empty() => format!("{text}:15020"),
+            Some(("", port)) if port.parse::<u16>().is_ok() => format!("127.0.0.1:{port}"),
+            Some((host, port))
+                if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+            {
+                text.to_owned()
+            }
+            _ => "127.0.0.1:15020".to_owned(),
+        })
+    }
+}
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (host, port) = text.rsplit_once(':').ok_or(AddressError)?;
-        let good = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
-        good.then(|| Self(text.to_owned())).ok_or(AddressError)
+        let wrong = || AddressError::of(text);
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let good = !host.is_empty()
+            && !text.contains('/')
+            && port.parse::<u16>().is_ok_and(|port| port > 0);
+        good.then(|| Self(text.to_owned())).ok_or_else(wrong)
     }
 }
 
@@ -92,10 +114,31 @@ impl FromStr for Named {
 }
 
 impl Where {
+    /// Whether addresses are given, so that no cluster is asked.
+    pub(crate) fn is_by_address(&self) -> bool {
+        self.controller.is_some() || !self.proxies.is_empty()
+    }
+
+    /// The controller that `--controller` gives.
+    pub(crate) fn given_controllers(&self) -> Vec<Instance> {
+        let given = self.controller.iter();
+        given
+            .map(|address| Instance::direct(&address.0, address))
+            .collect()
+    }
+
+    /// The proxies that `--proxy` gives.
+    pub(crate) fn given_proxies(&self) -> Vec<Instance> {
+        let given = self.proxies.iter();
+        given
+            .map(|one| Instance::direct(&one.name, &one.address))
+            .collect()
+    }
+
     /// The controller's replicas, one at least.
     pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
-        if let Some(address) = &self.controller {
-            return Ok(vec![Instance::direct(&address.0, address)]);
+        if self.controller.is_some() {
+            return Ok(self.given_controllers());
         }
         if !self.proxies.is_empty() {
             return Err(LiveError::NoControllerGiven);
@@ -117,9 +160,9 @@ impl Where {
         target: Option<&Target>,
     ) -> Result<Vec<Instance>, LiveError> {
         if !self.proxies.is_empty() {
-            let all = self.proxies.iter();
-            let all = all.map(|one| Instance::direct(&one.name, &one.address));
+            let all = self.given_proxies();
             let wanted: Vec<_> = all
+                .into_iter()
                 .filter(|one| target.is_none_or(|target| target.is(one)))
                 .collect();
             return match (wanted.is_empty(), target) {
@@ -130,7 +173,7 @@ impl Where {
             };
         }
         if self.controller.is_some() {
-            return Err(LiveError::NoProxy("no proxy is given".to_owned()));
+            return Err(LiveError::NoProxyGiven);
         }
         let cluster = Cluster::open(self).await?;
         let found = cluster.proxies(pods, target).await?;
@@ -165,7 +208,14 @@ mod tests {
         for good in ["127.0.0.1:15020", "localhost:1", "[::1]:80"] {
             assert!(good.parse::<Address>().is_ok(), "{good}");
         }
-        for bad in ["127.0.0.1", "localhost:", ":80", "localhost:0", "a:99999"] {
+        for bad in [
+            "127.0.0.1",
+            "localhost:",
+            ":80",
+            "localhost:0",
+            "a:99999",
+            "http://a:80",
+        ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
         let named: Named = "web=127.0.0.1:1".parse().unwrap();

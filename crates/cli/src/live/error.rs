@@ -68,8 +68,13 @@ pub(crate) enum LiveError {
     #[error("{0}")]
     NoProxy(String),
     /// Neither a cluster nor a controller is given.
-    #[error("proxies are given by their addresses, and no controller is")]
+    #[error(
+        "proxies are given by their addresses, and no controller is; this command asks a controller"
+    )]
     NoControllerGiven,
+    /// Neither a cluster nor a proxy is given.
+    #[error("a controller is given by its address, and no proxy is; this command asks proxies")]
+    NoProxyGiven,
     /// Nothing can be planned.
     #[error("{0}")]
     Plan(String),
@@ -156,11 +161,14 @@ impl LiveError {
                 Some("`maglor check` says what is wrong with the cluster or the mesh")
             }
             Self::Kubeconfig(_) => Some(
-                "set KUBECONFIG or --kubeconfig; without Kubernetes give --controller ADDR or --proxy ADDR",
+                "set KUBECONFIG or --kubeconfig; without Kubernetes give --controller HOST:PORT or --proxy HOST:PORT",
             ),
             Self::NoControllerGiven => {
-                Some("give --controller ADDR: the admin address of maglor-controller")
+                Some("give --controller HOST:PORT: the admin address of maglor-controller")
             }
+            Self::NoProxyGiven => Some(
+                "give --proxy [NAME=]HOST:PORT for each proxy: its admin address, `admin.address` of its configuration",
+            ),
             Self::NoProxy(_) => Some(
                 "-n NAMESPACE or -A looks elsewhere; `maglor check` lists pods without a proxy",
             ),

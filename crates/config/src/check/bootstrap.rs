@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use super::rule;
 use crate::report::At;
-use crate::{AccessLog, AccessLogFormat, Admin, Config, LogLevel, Probe, raw};
+use crate::{
+    AccessLog, AccessLogField, AccessLogFormat, AccessLogPart, Admin, Config, LogLevel, Probe,
+    access_log, raw, suggest,
+};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -67,7 +70,7 @@ pub(super) fn log_level(raw: &raw::Document) -> LogLevel {
     }
 }
 
-pub(super) fn access_log(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> {
+pub(super) fn access_log_of(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> {
     let log = raw.access_log.as_ref()?;
     let path = log.path.as_deref().unwrap_or("/dev/stdout");
     if path.is_empty() {
@@ -77,11 +80,82 @@ pub(super) fn access_log(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> 
     }
     Some(AccessLog {
         path: path.into(),
-        format: match log.format {
-            None | Some(raw::AccessLogFormat::Json) => AccessLogFormat::Json,
-            Some(raw::AccessLogFormat::Text) => AccessLogFormat::Text,
-        },
+        format: access_log_format(log, &at.field("access_log")),
     })
+}
+
+fn access_log_format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
+    let text = log.format == Some(raw::AccessLogFormat::Text);
+    if let Some(template) = &log.template {
+        for (name, given) in [
+            ("format", log.format.is_some()),
+            ("fields", log.fields.is_some()),
+        ] {
+            if given {
+                at.field(name)
+                    .error(format!("`template` and `{name}` exclude each other"))
+                    .on_key()
+                    .help(format!("remove `{name}`"));
+            }
+        }
+        return AccessLogFormat::Template(template_parts(template, &at.field("template")));
+    }
+    let Some(raw::OneOrMany(names)) = &log.fields else {
+        return match text {
+            true => AccessLogFormat::Text,
+            false => AccessLogFormat::Json,
+        };
+    };
+    let list = at.field("fields");
+    if text {
+        list.error("`fields` are those of `format: json`")
+            .on_key()
+            .help("write `template: \"{client} {status}\"` for a text of your own");
+    }
+    if names.is_empty() {
+        list.error("a line would have no fields")
+            .help("remove it for all fields");
+    }
+    let mut fields = Vec::new();
+    for (i, name) in names.iter().enumerate() {
+        match name.parse() {
+            Ok(field) => fields.push(field),
+            Err(()) => unknown_log_field(name, &list.index(i)),
+        }
+    }
+    AccessLogFormat::Fields(fields)
+}
+
+fn template_parts(template: &str, at: &At<'_>) -> Vec<AccessLogPart> {
+    if template.trim().is_empty() || template.contains(['\n', '\r']) {
+        at.error("a template is one line of text")
+            .help("write for example `\"{client} {method} {target} {status}\"`");
+    }
+    match access_log::template(template) {
+        Ok(parts) => parts,
+        Err(name) if name.is_empty() => {
+            at.error("a brace stands alone")
+                .help("write `{field}` for a field, `{{` and `}}` for braces");
+            Vec::new()
+        }
+        Err(name) => {
+            unknown_log_field(&name, at);
+            Vec::new()
+        }
+    }
+}
+
+fn unknown_log_field(name: &str, at: &At<'_>) {
+    let names = AccessLogField::NAMES;
+    let help = match suggest::nearest(name, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", suggest::one_of(&names)),
+    };
+    at.error(format!(
+        "the access log has no field `{}`",
+        crate::yaml::short(name)
+    ))
+    .help(help);
 }
 
 pub(super) fn memory_budget(raw: &raw::Document, at: &At<'_>) -> Option<u64> {

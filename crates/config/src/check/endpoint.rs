@@ -110,21 +110,29 @@ fn parse(text: &str) -> Result<EndpointAddress, String> {
             _ => Ok(EndpointAddress::Socket(address)),
         };
     }
-    if text.parse::<std::net::Ipv6Addr>().is_ok() {
-        return Err(format!("write `[{text}]:PORT`"));
-    }
     if text.starts_with(['/', '@']) {
         return Err(format!("write `unix:{}`", crate::yaml::short(text)));
     }
-    if text.contains("://") {
-        let rest = text.split("://").nth(1).unwrap_or_default();
-        let host = rest.split('/').next().unwrap_or_default();
-        let tls = if text.starts_with("https") {
-            " and `tls: {}` in the cluster"
-        } else {
-            ""
+    let guess = crate::hints::shapes::endpoint(text);
+    if let Some((address, options)) = text.split_once([',', ' ']) {
+        let address = crate::hints::shapes::endpoint(address).unwrap_or_else(|| address.into());
+        return Err(match options.trim().strip_prefix("weight=") {
+            Some(weight) => format!(
+                "write `{{address: {address}, weight: {}}}`",
+                crate::yaml::short(weight)
+            ),
+            None => format!("write `{address}`; each server is an item of the list"),
+        });
+    }
+    let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u64>());
+    let out_of_range = matches!(port, Some(Ok(0 | 65536..)));
+    let guess = guess.filter(|guess| guess.trim_matches('"') != text && !out_of_range);
+    if let Some(guess) = guess {
+        let tls = match text.split_once("://") {
+            Some(("https" | "grpcs" | "wss", _)) => ", and `tls: {}` in the cluster",
+            _ => "",
         };
-        return Err(format!("write `{}`{tls}", crate::yaml::short(host)));
+        return Err(format!("write `{guess}`{tls}"));
     }
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err("add a port".into());

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::rule::Unique;
+use super::variables;
 use crate::report::At;
 use crate::route::HeaderRules;
 use crate::{raw, yaml};
@@ -55,6 +56,20 @@ pub(super) fn value(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     if value.is_none() || text.trim() != text {
         at.error("not a valid header value")
             .help("a value is printable text on one line, without spaces around it");
+        return None;
+    }
+    if let Some(variable) = variables::find(text) {
+        let shown = yaml::short(&variable.text);
+        let Some(instead) = variable.instead else {
+            at.warning(format!("`{shown}` is taken literally"))
+                .help("there are no variables in values");
+            return value;
+        };
+        let program = variable.program;
+        at.error(format!(
+            "`{shown}` is a variable of {program}, and values are literal here"
+        ))
+        .help(instead);
         return None;
     }
     value

@@ -57,6 +57,13 @@ pub(super) fn domain(text: &str) -> Result<Domain, String> {
     if let Some(rest) = text.strip_suffix(".*") {
         return Ok(Domain::Prefix(format!("{}.", wildcard("`.*`", rest)?)));
     }
+    if text.contains("://") || text.contains([' ', ',', '~']) {
+        let meant = crate::hints::shapes::domains(text);
+        return Err(meant.map_or_else(
+            || "there are no expressions: a wildcard is `*`, `*.example.com` or `www.*`".into(),
+            |names| format!("write `{names}`"),
+        ));
+    }
     if text.contains('*') {
         return Err("a wildcard is `*`, `*.example.com` or `www.*`".into());
     }

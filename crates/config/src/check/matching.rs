@@ -67,6 +67,7 @@ fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<Pa
         return pattern::whole(text, &at_kind, scope).map(PathMatch::Regex);
     }
     let text = raw.exact.as_ref().or(raw.prefix.as_ref())?;
+    pattern_like(text, &at_kind);
     path(text, &at_kind);
     Some(match kind {
         "exact" => PathMatch::Exact(text.clone()),
@@ -74,12 +75,40 @@ fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<Pa
     })
 }
 
+/// Warns of what other proxies read as a pattern, and is taken literally here.
+fn pattern_like(text: &str, at: &At<'_>) {
+    if !text.starts_with('/') {
+        return;
+    }
+    let shown = yaml::short(text);
+    let stem = text.trim_end_matches('*');
+    if stem.len() < text.len() && !stem.contains('*') {
+        let stem = yaml::short(if stem.len() > 1 {
+            stem.trim_end_matches('/')
+        } else {
+            stem
+        });
+        at.warning(format!("a `*` in the path `{shown}` is taken literally"))
+            .help(format!(
+                "write `{{prefix: {stem}}}`: a prefix matches whole segments"
+            ));
+    } else if text.contains(['*', '^', '\\']) || text.ends_with('$') || text.contains("(.") {
+        at.warning(format!("the path `{shown}` is taken literally"))
+            .help("write `{regex: EXPRESSION}` for an expression");
+    } else if text.contains("/:") || text.contains("/{") {
+        at.warning(format!("the path `{shown}` is taken literally"))
+            .help(
+                "there are no variables in paths: write `{regex: \"/users/[^/]+\"}`, or a prefix",
+            );
+    }
+}
+
 /// A path as it stands in a request.
 pub(super) fn path(text: &str, at: &At<'_>) {
     let shown = yaml::short(text);
     if !text.starts_with('/') {
         at.error(format!("the path `{shown}` does not begin with `/`"))
-            .help(format!("write `/{shown}`"));
+            .help(path_for(text));
     } else if text.contains(['?', '#']) {
         at.error(format!("the path `{shown}` contains a query or a fragment"))
             .help("match the query with `query`; fragments are never sent");
@@ -89,6 +118,29 @@ pub(super) fn path(text: &str, at: &At<'_>) {
         ))
         .help("percent-encode them, for example `%20` for a space");
     }
+}
+
+/// What to write instead of a path without `/` at its beginning.
+fn path_for(text: &str) -> String {
+    if let Some((_, rest)) = text.split_once("://") {
+        let path = rest.split_once('/').map_or("", |(_, path)| path);
+        return format!(
+            "write `/{}`; the host belongs into `domains`",
+            yaml::short(path)
+        );
+    }
+    let expression = text.trim_start_matches(['~', '*', '=', ' ']);
+    if text.starts_with('=') && expression.starts_with('/') {
+        return format!("write `{{exact: {}}}`", yaml::short(expression));
+    }
+    if text.starts_with(['~', '^', '*']) || text.contains('\\') || text.ends_with('$') {
+        let expression = expression.trim_start_matches('^');
+        return format!(
+            "write `{{regex: \"{}\"}}`, which matches the whole path",
+            yaml::short(expression)
+        );
+    }
+    format!("write `/{}`", yaml::short(text))
 }
 
 pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {

@@ -38,6 +38,7 @@ mod sidecar;
 mod tls;
 mod traffic;
 mod unix_listener;
+mod variables;
 
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         workers: bootstrap::workers(raw, at),
         admin,
         log_level: bootstrap::log_level(raw),
-        access_log: bootstrap::access_log(raw, at),
+        access_log: bootstrap::access_log_of(raw, at),
         identity,
         control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),

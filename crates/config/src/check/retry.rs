@@ -272,6 +272,13 @@ pub(super) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
     ];
     match (rule::exactly_one(&given, &at)?, &raw.header, &raw.cookie) {
         ("header", Some(name), _) => headers::name(name, &at.field("header")).map(HashKind::Header),
-        (_, _, cookie) => hash::cookie(&cookie.as_ref()?.0, &at.field("cookie")),
+        (_, _, cookie) => {
+            let mut kind = hash::cookie(&cookie.as_ref()?.0, &at.field("cookie"))?;
+            // A client that has no cookie gets one, or it would be drawn anew for each request.
+            if let HashKind::Cookie { ttl, .. } = &mut kind {
+                ttl.get_or_insert(Duration::ZERO);
+            }
+            Some(kind)
+        }
     }
 }

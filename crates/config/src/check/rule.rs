@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use maglor_balance::guard::Percent;
 
+use crate::hints::shapes;
 use crate::raw::{Size, TimeSpan};
 use crate::report::{At, Step};
 use crate::{Address, UnixAddress, UnixAddressError};
@@ -152,21 +153,15 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Addr
         return unix_address(unix, text, &at.field("address")).map(Address::Unix);
     }
     let text = text.trim();
-    let port = text.rsplit(':').next().unwrap_or_default();
-    let help = if text.parse::<u16>().is_ok() || (text.starts_with(':') && port == &text[1..]) {
-        format!("write `0.0.0.0:{port}` for all interfaces")
-    } else if text.starts_with("localhost:") {
-        format!("write `127.0.0.1:{port}`")
-    } else if text.starts_with("*:") {
-        format!("write `0.0.0.0:{port}`")
-    } else if text.parse::<std::net::Ipv6Addr>().is_ok() {
-        format!("write `[{text}]:PORT`")
-    } else if text.parse::<std::net::Ipv4Addr>().is_ok() {
-        format!("write `{text}:PORT`")
-    } else if text.starts_with(['/', '@']) {
-        format!("write `unix:{text}`")
-    } else {
-        "a listener needs an address and a port, for example `0.0.0.0:8080` or `[::]:8080`".into()
+    let out_of_range = text
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u64>().is_ok_and(|port| port > 65535));
+    let help = match shapes::listen(text) {
+        _ if out_of_range => "a port is 0 to 65535".into(),
+        Some(address) if address.starts_with("0.0.0.0:") => format!("write `{address}` for all interfaces"),
+        Some(address) => format!("write `{address}`"),
+        None if text.starts_with(['/', '@']) => format!("write `unix:{text}`"),
+        None => "a listener needs an IP address and a port, for example `0.0.0.0:8080` or `[::]:8080`; names of clients' hosts belong into `domains`".into(),
     };
     at.field("address")
         .error(format!("`{}` is not `IP:PORT`", crate::yaml::short(text)))

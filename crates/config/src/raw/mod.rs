@@ -160,6 +160,11 @@ pub struct AccessLog {
     /// Layout of a line.
     #[schemars(extend("default" = "json"))]
     pub format: Option<AccessLogFormat>,
+    /// The keys of each JSON object, in this order; docs/access-log.md has them. Default: all.
+    pub fields: Option<OneOrMany>,
+    /// A line of its own, in place of `format`: text with fields in braces, as in
+    /// `{client} {method} {target} {status}`; `{{` and `}}` are braces.
+    pub template: Option<String>,
 }
 
 /// Layout of an access log line.

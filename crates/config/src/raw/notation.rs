@@ -43,10 +43,12 @@ impl FromStr for TimeSpan {
 
     fn from_str(text: &str) -> Result<Self, NotationError> {
         let bad = |why: &str| {
+            let guess = crate::hints::shapes::time(text).filter(|guess| guess.0 <= MAX_TIME);
             let text = crate::yaml::short(text);
-            NotationError(format!(
-                "`{text}` is not a time; {why}, as in `250ms`, `5s` or `1m30s`"
-            ))
+            NotationError(match guess {
+                Some(guess) => format!("`{text}` is not a time; write `{guess}`"),
+                None => format!("`{text}` is not a time; {why}, as in `250ms`, `5s` or `1m30s`"),
+            })
         };
         if text == "0" {
             return Ok(Self(Duration::ZERO));
@@ -115,8 +117,14 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, NotationError> {
         let bad = |why: String| {
+            let guess = crate::hints::shapes::size(text);
             let text = crate::yaml::short(text);
-            NotationError(format!("`{text}` is not a size; {why}"))
+            NotationError(match guess {
+                Some(guess) => {
+                    format!("`{text}` is not a size; units are powers of 1024: write `{guess}`")
+                }
+                None => format!("`{text}` is not a size; {why}"),
+            })
         };
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
         let unit = text[digits.len()..].trim();

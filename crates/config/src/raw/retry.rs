@@ -155,13 +155,14 @@ impl Shorthand for Mirror {
     }
 }
 
-/// What keeps a client at the cluster that it got first; one of the fields. Without the header or
-/// cookie the cluster is drawn by weight.
+/// What keeps a client at the cluster that it got first; one of the fields. Without the header the cluster is
+/// drawn by weight for each request; a client without the cookie is given one.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {
     /// The value of this header decides.
     pub header: Option<String>,
-    /// The value of this cookie decides; a text is the cookie's name.
+    /// The value of this cookie decides; a text is the cookie's name. Without `ttl` the cookie lasts until the
+    /// browser is closed.
     pub cookie: Option<Short<Cookie>>,
 }

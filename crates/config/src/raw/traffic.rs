@@ -33,8 +33,11 @@ impl Shorthand for RateLimit {
 
     fn from_text(text: &str) -> Result<Self, NotationError> {
         let bad = || {
+            let help = match crate::hints::shapes::rate(text) {
+                Some(guess) => format!("write `{guess}`"),
+                None => "write requests and a time, as in `100/s` or `1000/10m`".into(),
+            };
             let text = crate::yaml::short(text);
-            let help = "write requests and a time, as in `100/s` or `1000/10m`";
             NotationError::new(format!("`{text}` is not a rate; {help}"))
         };
         let (requests, per) = text.split_once('/').ok_or_else(bad)?;

@@ -6,7 +6,6 @@ use serde::de::{Expected, Unexpected};
 
 use super::tree::{self, Id};
 use crate::hints;
-use crate::suggest::did_you_mean;
 
 /// A value that does not have the type it should have.
 ///
@@ -21,6 +20,18 @@ struct Wrong {
     trail: Vec<Step>,
     message: String,
     help: Option<String>,
+    cause: Cause,
+}
+
+/// What kind of error it is, for hints that need the text around it.
+#[derive(Debug)]
+pub(crate) enum Cause {
+    /// A field that is none of these.
+    Field(&'static [&'static str]),
+    /// Anything else.
+    Other,
+    /// A value of another type than this, in serde's words.
+    Type(String),
 }
 
 #[derive(Debug)]
@@ -36,7 +47,17 @@ impl DecodeError {
             trail: Vec::new(),
             message,
             help,
+            cause: Cause::Other,
         }))
+    }
+
+    fn because(mut self, cause: Cause) -> Self {
+        self.0.cause = cause;
+        self
+    }
+
+    pub(crate) fn cause(&self) -> &Cause {
+        &self.0.cause
     }
 
     /// The innermost node that is wrong; `None` until a deserializer has seen the error pass.
@@ -108,19 +129,16 @@ impl serde::de::Error for DecodeError {
     }
 
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
-        let help = did_you_mean(found, expected);
         Self::new(
             format!("`{}` is not one of the choices", short(found)),
-            help,
+            Some(hints::for_choice(found, expected)),
         )
     }
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
-        let near = crate::suggest::nearest(found, expected.iter().copied());
-        let help = hints::for_field(found, expected)
-            .or_else(|| near.map(|word| format!("did you mean `{word}`?")))
-            .or_else(|| did_you_mean(found, expected));
+        let help = hints::for_field(found, expected, &hints::Context::default());
         Self::new(format!("there is no field `{}` here", short(found)), help)
+            .because(Cause::Field(expected))
     }
 }
 
@@ -141,9 +159,9 @@ impl DecodeError {
     }
 
     fn mismatch(found: &Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let expected = expected.to_string();
+        let type_name = expected.to_string();
         let whole = |range: &str| format!("a whole number from {range}");
-        let expected = match expected.as_str() {
+        let expected = match type_name.as_str() {
             "u8" => whole("0 to 255"),
             "u16" => whole("0 to 65535"),
             "u32" => whole("0 to 4294967295"),
@@ -177,6 +195,7 @@ impl DecodeError {
             other => other.to_string(),
         };
         Self::new(format!("expected {expected}, found {found}"), help)
+            .because(Cause::Type(type_name))
     }
 }
 

@@ -11,11 +11,15 @@
 //! Bounded on purpose, because a proxy may be given a file by a stranger: size of the text, nodes
 //! after expansion of aliases, nesting.
 
+mod brackets;
 mod build;
 pub(crate) mod de;
 mod error;
+mod explain;
 mod scalar;
 mod tree;
 
-pub(crate) use error::{DecodeError, short};
-pub(crate) use tree::{Fault, Id, Kind, MAX_BYTES, Place, Tree, join};
+pub(crate) use explain::foreign;
+
+pub(crate) use error::{Cause, DecodeError, short};
+pub(crate) use tree::{Fault, Found, Id, Kind, MAX_BYTES, Place, Tree, join};

@@ -7,6 +7,7 @@
 use saphyr_parser::{Marker, Parser, Span};
 
 use super::build::Builder;
+use super::explain::explain;
 
 /// Larger texts are refused.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
@@ -14,6 +15,18 @@ pub(crate) const MAX_BYTES: usize = 8 << 20;
 pub(crate) const MAX_NODES: u32 = 500_000;
 /// Lists and mappings inside each other.
 pub(crate) const MAX_DEPTH: u32 = 48;
+
+/// Fields with what can be unusable on a machine: files and addresses.
+const SUBJECTS: &[&str] = &[
+    "address",
+    "ca",
+    "certificate",
+    "client_ca",
+    "path",
+    "private_key",
+    "token_file",
+    "trust_bundle",
+];
 
 /// A node of a [`Tree`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -55,6 +68,36 @@ pub(crate) enum Kind {
     Scalar { text: String, plain: bool },
     /// A list.
     Sequence(Vec<Id>),
+}
+
+/// What a node is, for messages: mappings with the scalars directly in them, or one level below where there is only that.
+pub(crate) enum Found<'t> {
+    List,
+    Mapping(Vec<(&'t str, Option<&'t str>)>),
+    /// Of what cannot be looked at.
+    Nothing,
+    Scalar(&'t str),
+}
+
+impl<'t> Found<'t> {
+    pub(crate) fn of(tree: &'t Tree, node: Id) -> Self {
+        match tree.kind(node) {
+            Kind::Mapping(entries) => match entries.as_slice() {
+                [] => Self::Nothing,
+                [(_, value)] if matches!(tree.kind(*value), Kind::Mapping(_)) => {
+                    Self::of(tree, *value)
+                }
+                entries => {
+                    let pairs = entries.iter();
+                    let pairs = pairs
+                        .filter_map(|(key, value)| Some((tree.text(*key)?, tree.text(*value))));
+                    Self::Mapping(pairs.collect())
+                }
+            },
+            Kind::Scalar { text, .. } => Self::Scalar(text),
+            Kind::Sequence(_) => Self::List,
+        }
+    }
 }
 
 /// A value with its place.
@@ -104,9 +147,55 @@ impl Tree {
         }
     }
 
+    /// The mapping that has a node as a key, and the key's value.
+    pub(crate) fn pair_of(&self, key: Id) -> Option<(&[(Id, Id)], Id)> {
+        self.nodes.iter().find_map(|node| match &node.kind {
+            Kind::Mapping(entries) => {
+                let (_, value) = entries.iter().find(|(id, _)| *id == key)?;
+                Some((entries.as_slice(), *value))
+            }
+            _ => None,
+        })
+    }
+
+    /// The scalar that a message quotes, and its path: a file or an address rather than a name, the longest first.
+    pub(crate) fn named_in(&self, message: &str) -> Option<(Place, String)> {
+        let mut best: Option<((bool, usize), Id, String)> = None;
+        let mut rest = vec![(self.root, String::new())];
+        while let Some((id, path)) = rest.pop() {
+            match self.kind(id) {
+                Kind::Mapping(entries) => {
+                    let each = entries.iter().rev();
+                    rest.extend(each.map(|(key, value)| {
+                        (*value, join(&path, self.text(*key).unwrap_or_default()))
+                    }));
+                }
+                Kind::Sequence(items) => {
+                    let each = items.iter().enumerate().rev();
+                    rest.extend(each.map(|(i, item)| (*item, format!("{path}[{i}]"))));
+                }
+                Kind::Scalar { text, .. } => {
+                    if text.len() < 4 || !message.contains(text.as_str()) {
+                        continue;
+                    }
+                    let name = path.rsplit('.').next().unwrap_or_default();
+                    let rank = (SUBJECTS.contains(&name), text.len());
+                    if best.as_ref().is_none_or(|(other, _, _)| rank > *other) {
+                        best = Some((rank, id, path));
+                    }
+                }
+            }
+        }
+        best.map(|(_, id, path)| (self.place(id), path))
+    }
+
     /// Reads one document.
     pub(crate) fn read(text: &str) -> Result<Self, Fault> {
         check_text(text)?;
+        Self::build(text).map_err(|fault| explain(text, fault))
+    }
+
+    fn build(text: &str) -> Result<Self, Fault> {
         let mut builder = Builder::default();
         let mut parser = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {
@@ -162,8 +251,8 @@ pub(super) fn syntax(place: Place, path: String, message: &str) -> Fault {
         Some("YAML is indented with spaces, never with tabs".to_owned())
     } else if message.contains("simple key") || message.contains("mapping values") {
         Some("check the indentation, and that there is a space after each `:`".to_owned())
-    } else if message.contains("unknown anchor") {
-        Some("a plain `*` begins an alias: quote the text, as in '*.example.com'".to_owned())
+    } else if message.contains("anchor") {
+        Some("a plain `*` begins an alias: quote the text, as in \"*.example.com\"".to_owned())
     } else {
         None
     };

@@ -1,0 +1,99 @@
+//! What a service manager is told, by the protocol of sd_notify(3): `NOTIFY_SOCKET` is the address of a datagram socket that
+//! takes lines such as `READY=1`. Without the variable nothing is sent.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The variable with the socket's address.
+const VARIABLE: &str = "NOTIFY_SOCKET";
+
+/// A state of the process that a service manager waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// Requests are taken, and a reload has ended.
+    Ready,
+    /// The configuration is read again.
+    Reloading,
+    /// The process drains and ends.
+    Stopping,
+}
+
+impl State {
+    fn text(self) -> String {
+        match self {
+            Self::Ready => "READY=1\nSTATUS=serving\n".to_owned(),
+            Self::Reloading => {
+                format!("RELOADING=1\nMONOTONIC_USEC={}\n", monotonic_micros())
+            }
+            Self::Stopping => "STOPPING=1\nSTATUS=draining\n".to_owned(),
+        }
+    }
+}
+
+/// Tells the service manager, if there is one. One that cannot be told is no reason not to serve.
+pub(crate) fn notify(state: State) {
+    let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(&socket, &state.text()) {
+        tracing::warn!(?socket, %error, "the service manager cannot be told");
+    }
+}
+
+/// A path, or after `@` a name in the abstract namespace.
+fn send(socket: &OsString, text: &str) -> io::Result<()> {
+    let sender = UnixDatagram::unbound()?;
+    // A manager that does not read is not waited for.
+    sender.set_nonblocking(true)?;
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    sender.send_to_addr(text.as_bytes(), &address).map(drop)
+}
+
+/// The monotonic clock of the system, by which a manager knows that a message is younger than its signal.
+#[allow(unsafe_code, reason = "the standard library does not show this clock")]
+fn monotonic_micros() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a `timespec` of ours, which the call only writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_sent_to_paths_and_abstract_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("@maglor-{}-{}", std::process::id(), folder.path().display());
+        let abstract_name = SocketAddr::from_abstract_name(&name.as_bytes()[1..]).unwrap();
+        let sockets = [
+            (
+                path.clone().into_os_string(),
+                UnixDatagram::bind(&path).unwrap(),
+            ),
+            (
+                name.into(),
+                UnixDatagram::bind_addr(&abstract_name).unwrap(),
+            ),
+        ];
+        for (address, socket) in sockets {
+            send(&address, &State::Reloading.text()).unwrap();
+            let mut buffer = [0; 128];
+            let length = socket.recv(&mut buffer).unwrap();
+            let text = std::str::from_utf8(&buffer[..length]).unwrap();
+            assert!(text.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{text}");
+        }
+        assert!(send(&"/nowhere/at/all".into(), "").is_err());
+    }
+}

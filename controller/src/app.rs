@@ -52,6 +52,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Where resources come from.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one of it")]
 pub enum Source {
     /// Files in a folder.
     Folder(PathBuf),

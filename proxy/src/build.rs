@@ -58,7 +58,7 @@ pub enum BuildError {
     #[error("admin: cannot bind {address}: {source}")]
     BindAdmin {
         /// Its address.
-        address: SocketAddr,
+        address: std::net::SocketAddr,
         /// What the system said.
         source: io::Error,
     },

@@ -19,10 +19,10 @@ pub fn check(object: &mut Value) -> Vec<SpecError> {
     let schema = version.and_then(|version| version.schema?.open_api_v3_schema);
     let schema = serde_json::to_value(schema).unwrap_or_default();
     let mut errors = Vec::new();
-    if let Some(spec) = object.get_mut("spec") {
-        if !of_type(&schema["properties"]["spec"], spec, "spec", &mut errors) {
-            *spec = Value::Object(serde_json::Map::new());
-        }
+    if let Some(spec) = object.get_mut("spec")
+        && !of_type(&schema["properties"]["spec"], spec, "spec", &mut errors)
+    {
+        *spec = Value::Object(serde_json::Map::new());
     }
     errors
 }

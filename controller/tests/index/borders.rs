@@ -45,8 +45,7 @@ spec: {parentRefs: [{group: '', kind: Service, name: web}], rules: [{backendRefs
 ";
 
 /// A resource that the attacker writes into its own namespace, about the victim.
-fn hostile() -> Vec<(&'static str, &'static str)> {
-    vec![
+const HOSTILE: &[(&str, &str)] = &[
         (
             "TrafficPolicy",
             "
@@ -166,8 +165,7 @@ metadata: {name: web-0, namespace: attacker, labels: {app: web}, annotations: {m
 spec: {nodeName: n1, serviceAccountName: web, containers: [{name: web}]}
 status: {podIPs: [{ip: 10.9.0.2}], conditions: [{type: Ready, status: 'True'}]}",
         ),
-    ]
-}
+];
 
 fn apply(index: &mut Index, text: &str) {
     for object in objects(text) {
@@ -194,7 +192,7 @@ fn is_unchanged(before: &[(String, Value)], index: &Index, what: &str) {
 
 #[test]
 fn what_one_namespace_writes_changes_nothing_for_another() {
-    for (kind, text) in hostile() {
+    for (kind, text) in HOSTILE {
         let mut index = Index::default();
         apply(&mut index, WORLD);
         let before = of_others(&index);

@@ -40,7 +40,6 @@ fn write(field: &str, value: &str) -> Option<String> {
 }
 
 fn scalar(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<String> {
-    let shown = short(text);
     if expected == "a boolean" {
         return truth(text).and_then(|truth| write(field, if truth { "true" } else { "false" }));
     }
@@ -50,6 +49,30 @@ fn scalar(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<S
     if truth(text) == Some(false) && !matches!(field, "retry" | "direct_response") {
         return Some(format!("remove the line: without `{field}` there is none"));
     }
+    list(field, parents, expected, text).or_else(|| mapping(field, parents, text))
+}
+
+/// What to write where items of a list are wanted, or the list.
+fn list(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<String> {
+    let shown = short(text);
+    match field {
+        "hash_policy" => write(field, &format!("[{}]", hash(text))),
+        "endpoints" if expected == "a sequence" => write(field, &format!("[{}]", endpoints(text))),
+        "endpoints" => Some(format!("write `{}`", shapes::endpoint(text)?)),
+        "clusters" if parents.is_empty() => Some(format!(
+            "write `{{name: {shown}, endpoints: [\"HOST:PORT\"]}}`"
+        )),
+        "clusters" => Some(format!("write `{{name: {shown}}}`")),
+        "headers" | "query" => Some(format!("write `{{name: {shown}, present: true}}`")),
+        "virtual_hosts" => write(field, "[{domains: [NAME], routes: [{cluster: NAME}]}]"),
+        "routes" => Some(format!("write `{{cluster: {shown}}}`")),
+        _ => None,
+    }
+}
+
+/// What to write where a mapping is wanted.
+fn mapping(field: &str, parents: &[&str], text: &str) -> Option<String> {
+    let shown = short(text);
     let yes = truth(text) == Some(true);
     let is_number = text.parse::<u64>().is_ok();
     let is_time = shapes::time(text).is_some() && !is_number;
@@ -107,19 +130,7 @@ fn scalar(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<S
         "delay" if is_time && parents.contains(&"fault") => format!("{{fixed_delay: {shown}}}"),
         "tcp" => format!("{{cluster: {shown}}}"),
         "http" => "{virtual_hosts: [{domains: [\"*\"], routes: [{cluster: NAME}]}]}".into(),
-        "hash_policy" => format!("[{}]", hash(text)),
-        "endpoints" if expected == "a sequence" => format!("[{}]", endpoints(text)),
-        "endpoints" => return Some(format!("write `{}`", shapes::endpoint(text)?)),
-        "clusters" if parents.is_empty() => {
-            return Some(format!(
-                "write `{{name: {shown}, endpoints: [\"HOST:PORT\"]}}`"
-            ));
-        }
-        "clusters" => return Some(format!("write `{{name: {shown}}}`")),
-        "headers" | "query" => return Some(format!("write `{{name: {shown}, present: true}}`")),
         "request_headers" | "response_headers" => "{set: {NAME: VALUE}}".into(),
-        "virtual_hosts" => "[{domains: [NAME], routes: [{cluster: NAME}]}]".into(),
-        "routes" => return Some(format!("write `{{cluster: {shown}}}`")),
         _ => return None,
     };
     write(field, &value)

@@ -288,7 +288,7 @@ fn a_version_is_upgraded_rolled_back_and_uninstalled_under_load() {
     };
     assert!(of("e2e"), "{:?}", sidecars(kubectl));
     load("rollback of the chart", &|| {
-        drop(helm.run(&["rollback", "maglor", "1", "--wait"]))
+        drop(helm.run(&["rollback", "maglor", "1", "--wait"]));
     });
     assert_eq!(
         definition(kubectl),
@@ -300,7 +300,7 @@ fn a_version_is_upgraded_rolled_back_and_uninstalled_under_load() {
     load("upgrade again", &|| helm.upgrade(&chart(), "e2e"));
 
     load("uninstallation", &|| {
-        drop(helm.run(&["uninstall", "maglor", "--wait"]))
+        drop(helm.run(&["uninstall", "maglor", "--wait"]));
     });
     for (name, sidecar) in sidecars(kubectl) {
         assert_eq!(sidecar.is_some(), name == "users", "{name}: {sidecar:?}");
@@ -339,10 +339,10 @@ fn nothing_is_left(kubectl: &Kubectl, before: &[String]) {
             "ConfigMap maglor kube-root-ca.crt",
         ];
         !before.contains(line)
-            && !line
+            && line
                 .split(' ')
                 .nth(1)
-                .is_some_and(|namespace| namespace == "shop")
+                .is_none_or(|namespace| namespace != "shop")
             && !["Namespace <none> maglor", "Namespace <none> shop"].contains(&line.as_str())
             && !of_kubernetes.contains(&line.as_str())
     };

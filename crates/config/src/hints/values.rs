@@ -49,11 +49,11 @@ fn scalar(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<S
     if truth(text) == Some(false) && !matches!(field, "retry" | "direct_response") {
         return Some(format!("remove the line: without `{field}` there is none"));
     }
-    list(field, parents, expected, text).or_else(|| mapping(field, parents, text))
+    item(field, parents, expected, text).or_else(|| members(field, parents, text))
 }
 
 /// What to write where items of a list are wanted, or the list.
-fn list(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<String> {
+fn item(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<String> {
     let shown = short(text);
     match field {
         "hash_policy" => write(field, &format!("[{}]", hash(text))),
@@ -71,7 +71,7 @@ fn list(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<Str
 }
 
 /// What to write where a mapping is wanted.
-fn mapping(field: &str, parents: &[&str], text: &str) -> Option<String> {
+fn members(field: &str, parents: &[&str], text: &str) -> Option<String> {
     let shown = short(text);
     let yes = truth(text) == Some(true);
     let is_number = text.parse::<u64>().is_ok();

@@ -68,7 +68,7 @@ pub enum RunError {
     Apply(#[from] ApplyError),
     /// Something that the configuration names cannot be used here.
     #[error(transparent)]
-    Build(#[from] BuildError),
+    Build(Box<BuildError>),
     /// The changed configuration is not valid.
     #[error("{0}")]
     Config(#[from] Errors),
@@ -83,6 +83,12 @@ pub enum RunError {
     /// The runtime or a signal handler cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[from] io::Error),
+}
+
+impl From<BuildError> for RunError {
+    fn from(error: BuildError) -> Self {
+        Self::Build(Box::new(error))
+    }
 }
 
 /// Why the access log of a configuration could not be written here and now.

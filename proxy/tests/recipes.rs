@@ -105,8 +105,9 @@ impl Run {
     }
 
     fn shell(&mut self, text: &str) {
-        let log = std::fs::File::options().create(true).append(true);
-        let log = log.open(self.folder.path().join("shell.log")).unwrap();
+        let mut log = std::fs::File::options();
+        let path = self.folder.path().join("shell.log");
+        let log = log.create(true).append(true).open(path).unwrap();
         let mut command = self.bash(text);
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let mut child = command.spawn().unwrap();

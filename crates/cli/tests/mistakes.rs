@@ -6,12 +6,10 @@
     reason = "a test fails by panicking"
 )]
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::MAGLOR;
+const MAGLOR: &str = env!("CARGO_BIN_EXE_maglor");
 
 fn run(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(MAGLOR);

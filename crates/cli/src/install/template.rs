@@ -47,8 +47,11 @@ enum Node<'a> {
 /// What ends a list of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
+    /// `else`, on this line.
     Else(usize),
-    End(usize),
+    /// `end`, on this line.
+    Block(usize),
+    /// The end of the text.
     Text,
 }
 
@@ -75,7 +78,7 @@ pub(super) fn render(
         match end {
             End::Text => {}
             End::Else(line) => return Err((line, "`else` without `if`".to_owned())),
-            End::End(line) => return Err((line, "`end` without `if`".to_owned())),
+            End::Block(line) => return Err((line, "`end` without `if`".to_owned())),
         }
         let scope = Scope {
             root: data,
@@ -103,15 +106,14 @@ fn block<'a>(rest: &mut &[Piece<'a>]) -> Result<(Vec<Node<'a>>, End), Fault> {
         match code.split_once(char::is_whitespace) {
             Some(("if", path)) => nodes.push(condition(path.trim(), line, rest)?),
             Some(("range", path)) => {
-                let body = match block(rest)? {
-                    (body, End::End(_)) => body,
-                    _ => return Err((line, "`range` without `end`".to_owned())),
+                let (body, End::Block(_)) = block(rest)? else {
+                    return Err((line, "`range` without `end`".to_owned()));
                 };
                 let path = path.trim();
                 nodes.push(Node::Range { path, line, body });
             }
             None if code == "else" => return Ok((nodes, End::Else(line))),
-            None if code == "end" => return Ok((nodes, End::End(line))),
+            None if code == "end" => return Ok((nodes, End::Block(line))),
             _ => nodes.push(Node::Value { code, line }),
         }
     }
@@ -125,7 +127,7 @@ fn condition<'a>(path: &'a str, line: usize, rest: &mut &[Piece<'a>]) -> Result<
         (otherwise, end) = block(rest)?;
     }
     match end {
-        End::End(_) => Ok(Node::If {
+        End::Block(_) => Ok(Node::If {
             path,
             line,
             then,

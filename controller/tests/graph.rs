@@ -242,6 +242,7 @@ fn only_edge(mesh: &Mesh, what: &str, wanted: impl Fn(&Value) -> bool) -> Value 
         let [edge] = &graph["edges"].as_array()?[..] else {
             return None;
         };
+        eprintln!("{graph}");
         wanted(edge).then(|| edge.clone())
     })
 }

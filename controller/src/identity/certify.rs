@@ -298,16 +298,19 @@ impl Certifier {
             return;
         }
         let verdict = self.refused.take(source);
-        if verdict.allowed {
-            return;
-        }
+        // The last token bars it, and not the first question without one, which would be reviewed, too.
+        let rest = match (verdict.allowed, verdict.remaining) {
+            (true, 1..) => return,
+            (true, 0) => Duration::from_secs(1) / REFUSED.0,
+            (false, _) => verdict.retry_after,
+        };
         let now = Instant::now();
         let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
         if barred.len() >= SOURCES {
             barred.retain(|_, until| *until > now);
         }
         if barred.len() < SOURCES {
-            barred.insert(source, now + verdict.retry_after);
+            barred.insert(source, now + rest);
         }
     }
 

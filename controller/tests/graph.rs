@@ -253,8 +253,10 @@ fn bytes_of_requests_count_too() {
     let Some(mesh) = Mesh::start_with(arguments.as_flattened()) else {
         return;
     };
-    let cart = pods(&mesh, "cart", "10.96.0.10", &["cart-0"]);
-    let web = mesh.pod("web-0", "web");
+    mesh.service("cart", "10.96.0.10");
+    // Reports are believed of pods that are known.
+    let cart = pod_on(&mesh, "cart-0", "cart", "n1");
+    let web = pod_on(&mesh, "web-0", "web", "n1");
     web.reaches("cart");
     // Long before the window is full a rate says how much there was, relative to others.
     let mut client = RawHttp1::connect(web.sidecar.listener("outbound"));

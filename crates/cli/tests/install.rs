@@ -334,7 +334,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
     for (arguments, expected) in [
         (
             &["install", "--set", "a.b=1"][..],
-            "maglor install: --set a.b=1: a: unknown key; expected `externalMetrics`, ",
+            "maglor install: --set a.b=1: a: unknown key; expected `affinity`, ",
         ),
         (
             &["install", "-f", "/nowhere.yaml"],

@@ -125,7 +125,8 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 gateways.take(place, &value);
                 let mut value = value;
                 // What is not of its type is taken out, so that the rest is looked at, too.
-                for error in typed_as_its_own(&mut value) {
+                let mistyped = typed_as_its_own(&mut value);
+                for error in &mistyped {
                     let problem =
                         place.problem(&value, Severity::Error, "Invalid", error.to_string());
                     analysis.problems.push(problem);
@@ -141,7 +142,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                             }
                         }
                         analysis.problems.extend(unread::fields(place, &value));
-                        sources.push(Source::new(place, &object));
+                        sources.push((Source::new(place, &object), mistyped));
                         index.apply(object);
                     }
                     Err(ReadError::UnknownKind { .. }) => {
@@ -160,15 +161,15 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
     gateways.assume(&mut index);
     analysis.problems.extend(gateways.problems());
     let statuses = index.changes().statuses;
-    for source in &sources {
+    for (source, mistyped) in &sources {
         let own = statuses
             .iter()
             .filter(|(kind, key, _)| (*kind, key) == (source.id.0, &source.id.1));
         let conditions = own.flat_map(|(_, _, status)| status.iter().flat_map(conditions));
         let conditions: Vec<_> = conditions.collect();
-        analysis
-            .problems
-            .extend(source.problems(&conditions, &index));
+        let problems = source.problems(&conditions, &index).into_iter();
+        let others = problems.filter(|one| !follows_from(one, mistyped));
+        analysis.problems.extend(others);
     }
     analysis.problems.extend(fronts.problems());
     let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.message.clone());
@@ -250,6 +251,16 @@ fn typed_as_its_own(value: &mut Value) -> Vec<SpecError> {
         GROUP => typed::check(value),
         _ => Vec::new(),
     }
+}
+
+/// Whether a problem is of a block of which a field was taken out: what it lacks may be just that.
+fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
+    let block = problem.message.split(": ").next().unwrap_or_default();
+    mistyped.iter().any(|error| {
+        let error = error.to_string();
+        let inner = error.strip_prefix(block);
+        inner.is_some_and(|inner| inner.starts_with(['.', '[']))
+    })
 }
 
 /// Why a route says nothing, where it names nobody whose status could say it.

@@ -123,7 +123,7 @@ data: {a: 1, a: 2}
         "a.yaml:9: error: ProxyService b: spec.replicas: must be 1 to 100 (Invalid)",
         "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
         "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",
-        "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored (UnknownKind)",
+        "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored; did you mean `TrafficPolicy`? (UnknownKind)",
         "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done; proxies take no extensions; for rate limits, faults, retries and limits write a TrafficPolicy, for headers an HTTPRoute (UnsupportedKind)",
         "a.yaml:34: error: document: `a` is there twice (Unreadable)",
     ];

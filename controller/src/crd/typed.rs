@@ -36,13 +36,12 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
     let wanted = match schema["type"].as_str() {
         Some("array") => match value.as_array_mut() {
             Some(items) => {
-                let mut at = 0;
-                items.retain_mut(|item| {
-                    let path = format!("{path}[{at}]");
-                    at += 1;
-                    of_type(&schema["items"], item, &path, errors)
-                });
-                return true;
+                let mut good = true;
+                for (at, item) in items.iter_mut().enumerate() {
+                    good &= of_type(&schema["items"], item, &format!("{path}[{at}]"), errors);
+                }
+                // As a whole: the other items keep their numbers.
+                return good;
             }
             None => "a list",
         },

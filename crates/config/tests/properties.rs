@@ -116,13 +116,13 @@ fn flag_errors_name_their_flag() {
   = help: give one of them another port, or different addresses to both
 
 --policy: error: there is no policy `maglevv`
-  = help: did you mean `maglev`?; available: a-lsq, bounce, join-idle-queue, ledger, lor, maglev, peak-ewma, prequal, probe, random, ring-hash, round-robin, subset
+  = help: did you mean `maglev`? (available: a-lsq, bounce, join-idle-queue, ledger, lor, maglev, peak-ewma, prequal, probe, random, ring-hash, round-robin, subset)
 
 --upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
   = help: a weight is 1 to 1000000
 
 --upstream a.b: error: `a.b` is not `IP:PORT`, `NAME:PORT` or `unix:/PATH`
-  = help: add a port
+  = help: write `a.b:80`
 
 --upstream b:1,weight=0: error: an endpoint of weight 0 would never be used
   = help: remove the endpoint, or give it a weight of 1 to 1000000

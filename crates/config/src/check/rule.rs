@@ -157,10 +157,10 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Addr
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.parse::<u64>().is_ok_and(|port| port > 65535));
     let help = match shapes::listen(text) {
+        _ if text.starts_with(['/', '@']) => format!("write `unix:{text}`"),
         _ if out_of_range => "a port is 0 to 65535".into(),
         Some(address) if address.starts_with("0.0.0.0:") => format!("write `{address}` for all interfaces"),
         Some(address) => format!("write `{address}`"),
-        None if text.starts_with(['/', '@']) => format!("write `unix:{text}`"),
         None => "a listener needs an IP address and a port, for example `0.0.0.0:8080` or `[::]:8080`; names of clients' hosts belong into `domains`".into(),
     };
     at.field("address")

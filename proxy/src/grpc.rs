@@ -33,6 +33,9 @@ pub(crate) enum CallError {
     Http2(#[from] hyper::Error),
     #[error("it answered {0}")]
     Refused(String),
+    /// Status 16: who asks has shown no identity that the server takes.
+    #[error("it answered {0}")]
+    Unauthenticated(String),
     #[error("{0}")]
     Frame(#[from] maglor_xds::frame::FrameError),
 }
@@ -87,8 +90,8 @@ impl Connection {
         if response.status() != StatusCode::OK {
             return Err(CallError::Refused(response.status().to_string()));
         }
-        match status(response.headers()) {
-            Some(status) => Err(CallError::Refused(status)),
+        match refusal(response.headers()) {
+            Some(refused) => Err(refused),
             None => Ok(response.into_body()),
         }
     }
@@ -107,8 +110,8 @@ impl Connection {
                 Ok(data) => deframer.put(&data),
                 Err(part) => {
                     let trailers = part.into_trailers().unwrap_or_default();
-                    if let Some(status) = status(&trailers) {
-                        return Err(CallError::Refused(status));
+                    if let Some(refused) = refusal(&trailers) {
+                        return Err(refused);
                     }
                 }
             }
@@ -131,7 +134,7 @@ async fn in_time(
 }
 
 /// gRPC's status, where there is one that is said and is not OK.
-pub(crate) fn status(fields: &HeaderMap) -> Option<String> {
+pub(crate) fn refusal(fields: &HeaderMap) -> Option<CallError> {
     let text = |name| {
         fields
             .get(name)
@@ -139,7 +142,11 @@ pub(crate) fn status(fields: &HeaderMap) -> Option<String> {
     };
     let code = text("grpc-status").filter(|code| *code != "0")?;
     let message = text("grpc-message").unwrap_or_default();
-    Some(format!("gRPC status {code} {message}"))
+    let said = format!("gRPC status {code} {message}");
+    Some(match code {
+        "16" => CallError::Unauthenticated(said),
+        _ => CallError::Refused(said),
+    })
 }
 
 /// Runs hyper's tasks on the thread of the connection.

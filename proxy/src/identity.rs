@@ -31,6 +31,8 @@ pub(crate) struct Own {
     renew_at: Option<SystemTime>,
     /// Why the control plane has not certified us, where that went wrong last.
     trouble: Option<String>,
+    /// The control plane has not taken the identity that is in force.
+    refused: bool,
 }
 
 /// What an earlier process has left.
@@ -234,6 +236,7 @@ impl Own {
             return Err(why.clone());
         }
         self.put(Some(identity), bundle, metrics);
+        self.refused = false;
         let usable = self.live.as_ref().map_or(Ok(()), |live| live.usable(now));
         match not_taken {
             Some(why) => return Err(why),
@@ -269,6 +272,15 @@ impl Own {
         let bundle = self.live.as_ref()?.bundle();
         let both = self.anchors.as_ref().map(|anchors| bundle.union(anchors));
         Some(both.and_then(Result::ok).unwrap_or(bundle))
+    }
+
+    /// The control plane has not taken our identity.
+    pub(crate) fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused
     }
 
     /// Certifying us has failed.

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use maglor_inject::keys;
 
 /// What has the same form and is no key of labels or annotations.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     // Controllers, as events and Gateway classes name them.
     "maglor.dev/controller",
     "maglor.dev/gateway",
     "maglor.dev/webhook",
+    // The version of a definition.
+    "maglor.dev/definitions-version",
     // Whom a token is for.
     "maglor.dev/identity",
     // Images and nodes of the cluster for tests.

@@ -49,6 +49,16 @@ impl App {
         self.own.fail(why);
     }
 
+    /// The control plane does not take our identity: it may have another authority since it was issued.
+    pub(crate) fn identity_refused(&mut self) {
+        self.own.refuse();
+    }
+
+    /// Whether it has not taken the identity that is in force.
+    pub(crate) fn is_identity_refused(&self) -> bool {
+        self.own.is_refused()
+    }
+
     /// The control plane says whom to trust from now on.
     pub(crate) fn trust(&mut self, bundle: TrustBundle) {
         self.own.told(bundle, &self.shared.metrics.identity);

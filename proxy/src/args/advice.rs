@@ -191,8 +191,14 @@ pub(super) fn command(words: &[OsString]) -> Option<String> {
         .then(|| format!("error: there is no command and no file `{word}`: {advice}\n"))
 }
 
-/// What is said of an error that clap tells in its own words; `None` where those are good.
+/// What is said of an error that clap tells in its own words; `None` where those are good, as they are for a command: what is
+/// said here is of flags that commands do not have.
 pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let commands = <super::Args as clap::CommandFactory>::command();
+    let mut names = commands.get_subcommands().map(clap::Command::get_name);
+    if names.any(|name| words.iter().skip(1).any(|word| word == name)) {
+        return None;
+    }
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),

@@ -38,6 +38,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// An identity that can be used no more is renewed at once, but not more often: replicas of the control plane may differ on
 /// which roots to trust.
 const SETTLED: Duration = Duration::from_secs(5);
+/// One that the control plane does not take is renewed after [`SETTLED`] at first, and at most so many times twice as late:
+/// after five minutes.
+const MOST_DOUBLINGS: u32 = 6;
 /// Certificates that were issued at the same time are not renewed at the same time: up to so much earlier.
 const SPREAD: f64 = 0.1;
 /// Tokens are some kilobytes; what is longer is no token.
@@ -70,6 +73,7 @@ pub(crate) async fn run(app: SharedApp, enrolment: Enrolment, plane: ControlPlan
         enrolment,
         cluster: plane.cluster,
         rng: Rng::seed(seed),
+        refusals: 0,
     };
     source.serve().await;
 }
@@ -80,6 +84,8 @@ struct Source {
     cluster: Arc<str>,
     cache: Option<Cache>,
     rng: Rng,
+    /// How often in succession an identity was renewed because the control plane did not take it.
+    refusals: u32,
 }
 
 impl Source {
@@ -117,16 +123,25 @@ impl Source {
     }
 
     /// Waits until the certificate is to be renewed: after `wait` by the clock that never jumps or by the system's, which
-    /// goes on while a machine is suspended, or when it cannot be used any more.
-    async fn rest(&self, wait: Duration) {
+    /// goes on while a machine is suspended; when it cannot be used any more; or when the control plane does not take it, as
+    /// after its authority was lost, then later each time.
+    async fn rest(&mut self, wait: Duration) {
         let (began, at) = (Instant::now(), SystemTime::now() + wait);
+        let patience = SETTLED.saturating_mul(1 << self.refusals.min(MOST_DOUBLINGS));
         let mut look = beat::every_second();
         loop {
             look.tick().await;
             let (passed, now) = (began.elapsed(), SystemTime::now());
-            let is_settled = passed >= SETTLED.min(wait);
-            let is_usable = || self.app.borrow().without_identity().is_none();
-            if passed >= wait || now >= at || (is_settled && !is_usable()) {
+            let (is_unusable, is_refused) = {
+                let app = self.app.borrow();
+                (app.without_identity().is_some(), app.is_identity_refused())
+            };
+            if is_refused && passed >= patience.min(wait) {
+                self.refusals += 1;
+                return;
+            }
+            if passed >= wait || now >= at || (is_unusable && passed >= SETTLED.min(wait)) {
+                self.refusals = 0;
                 return;
             }
         }

@@ -34,6 +34,7 @@ use self::load::Reporter;
 use crate::app::SharedApp;
 use crate::beat;
 use crate::cache::Cache;
+use crate::grpc::CallError;
 use crate::on_demand::{Ask, Found, Key, OnDemand};
 
 /// How long a silence is before something is thought of it.
@@ -203,7 +204,12 @@ impl Source {
                     Ok(response) => self.receive(response, &mut all),
                     Err(error) => pause = Some(self.lost(&error)),
                 },
-                Event::Ended(why) => pause = Some(self.lost(&why)),
+                Event::Ended(why) => {
+                    if matches!(why, CallError::Unauthenticated(_)) {
+                        self.app.borrow_mut().identity_refused();
+                    }
+                    pause = Some(self.lost(&why));
+                }
             }
             next = self.link.as_mut().and_then(Link::try_next);
         }

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use super::load::{self, Reporter};
 use crate::error::ProxyError;
-use crate::grpc::{CallError, Connection, status};
+use crate::grpc::{CallError, Connection, refusal};
 use crate::message::{Body, Source};
 use crate::upstream::Cluster;
 
@@ -124,10 +124,8 @@ async fn listen(mut body: Incoming, events: &UnboundedSender<Event>) -> Result<(
             }
             Err(part) => {
                 let trailers = part.into_trailers().ok();
-                let status = trailers.as_ref().and_then(status);
-                return Err(CallError::Refused(
-                    status.unwrap_or_else(|| "nothing".into()),
-                ));
+                let refused = trailers.as_ref().and_then(refusal);
+                return Err(refused.unwrap_or_else(|| CallError::Refused("nothing".into())));
             }
         }
     }

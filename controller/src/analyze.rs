@@ -225,12 +225,7 @@ impl Analysis {
             problem(Severity::Warning, "UnsupportedKind", message);
         }
         if kind.is_empty() && version.is_empty() {
-            let what = match value.get("listeners").is_some() || value.get("clusters").is_some() {
-                true => "this is a configuration of the proxy: `maglor check FILE` checks it",
-                false => "this is no resource: `apiVersion`, `kind` and `metadata` are missing",
-            };
-            self.problems
-                .push(unread(place.file, place.before + 1, what.to_owned()));
+            self.problems.push(no_resource(place, value));
         }
         self.others += 1;
     }
@@ -308,6 +303,28 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
         severity: Severity::Error,
         reason: "Unreadable".to_owned(),
         message,
+    }
+}
+
+/// What is no resource at all is passed over, as there are other files beside resources; but who checks the proxy's
+/// configuration with the wrong command is told.
+fn no_resource(place: Place<'_>, value: &Value) -> Problem {
+    let is_configuration = ["listeners", "clusters"]
+        .iter()
+        .any(|field| value.get(field).is_some());
+    let (severity, message) = match is_configuration {
+        true => (
+            Severity::Error,
+            "this is a configuration of the proxy: `maglor check FILE` checks it",
+        ),
+        false => (
+            Severity::Warning,
+            "this is no resource: `apiVersion`, `kind` and `metadata` are missing",
+        ),
+    };
+    Problem {
+        severity,
+        ..unread(place.file, place.before + 1, message.to_owned())
     }
 }
 

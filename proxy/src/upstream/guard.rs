@@ -343,8 +343,6 @@ pub(crate) struct Place {
     cluster: Arc<Cluster>,
     pass: Option<Pass>,
     admitted: bool,
-    /// Requests in progress when it was admitted, itself included.
-    active: u32,
 }
 
 impl Place {
@@ -359,7 +357,6 @@ impl Place {
             cluster: Arc::clone(cluster),
             pass: None,
             admitted: false,
-            active: 0,
         };
         if let Some(breaker) = &guard.breaker {
             let (entry, transition) = breaker.enter(now);
@@ -374,7 +371,6 @@ impl Place {
             .enter(|| guard.ceiling(), guard.limits.queue_timeout);
         entered.await?;
         place.admitted = true;
-        place.active = guard.requests.active();
         Ok(place)
     }
 
@@ -410,7 +406,7 @@ impl Place {
             self.cluster.breaker_changed(transition);
         }
         if let (Some(concurrency), Some(latency)) = (&guard.concurrency, latency)
-            && concurrency.sample(latency, self.active, now, rng)
+            && concurrency.sample(latency, guard.requests.active(), now, rng)
         {
             guard.requests.wake();
         }

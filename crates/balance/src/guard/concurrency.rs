@@ -11,19 +11,26 @@
 //!
 //! (Envoy's `adaptive_concurrency`, Netflix's concurrency-limits.) The limit only grows while it is
 //! made use of: when no more than half of it is in progress, latency says nothing about it. Until the first slow
-//! window a limit that is exhausted grows by half.
+//! window a limit that is exhausted grows by half. Windows of less than 100 latencies show less of what growth does, and
+//! let the limit grow by that much less. While fewer requests come than end, what is in progress drains: what
+//! ends is what takes longest, which is no reason to lower the limit.
 //!
-//! Latencies are compared by medians, as in Envoy, and noise is no reason to lower a limit: of a window counts
-//! the least median that its latencies are compatible with, of the baseline the greatest (two standard
-//! deviations, σ / √n, from ranks, so for any distribution). The mean of a window would be above the least mean
-//! of all windows nearly always: with 90 % of 2 ms and 10 % of 182 ms, and nothing that waits, such a limit fell to 4
-//! where 40 were in progress.
+//! Latencies are compared by medians, as in Envoy, and noise is no reason to lower a limit: what counts is the least ratio
+//! of both medians that the latencies are compatible with (two standard deviations, σ / √n, from ranks, so for any
+//! distribution). Those of the latest windows are taken together up to 100, until the limit falls. The mean of a window
+//! would be above the least mean of all windows nearly always: with 90 % of 2 ms and 10 % of 182 ms, and nothing that
+//! waits, such a limit fell to 4 where 40 were in progress.
 //!
 //! The *baseline* is measured every `min_rtt_interval`, and more often at first: where more than a tenth of the
-//! windows were slow, the limit is halved, so that what waits in there drains, and the median of the next 100 latencies, or of those of half a second, is the
-//! new baseline. If it was lower than before, something had waited and perhaps does still: the limit is halved again. (Envoy goes down to
-//! three requests for this, which an edge cluster would notice.) A window that is certainly faster replaces
-//! the baseline at once.
+//! windows were slow, the limit is halved, so that what waits in there drains, and the median of the next 100 latencies,
+//! or of those of half a second, is the new baseline. If it was lower than before, something had waited and perhaps does
+//! still: the limit is halved again. (Envoy goes down to three requests for this, which an edge cluster would notice.) A
+//! window that is certainly faster replaces the baseline at once, and so does what is measured at the least limit, where
+//! nothing is left to lower.
+//!
+//! Short requests are answered first: while the service has been busy for less than three times as long as its slower
+//! requests take, what was answered makes no lower baseline, and before one was measured later than that the limit does
+//! not fall.
 //!
 //! One limit is shared by all threads. A sample costs two additions; at the end of a window one
 //! thread does the sums. All accesses are `Relaxed`: samples that fall between two windows may count
@@ -89,10 +96,11 @@ impl Default for ConcurrencyParams {
 pub struct ConcurrencyLimit {
     params: ConcurrencyParams,
     limit: AtomicU32,
-    /// Of this window: latencies, their number, the most in progress.
+    /// Of this window: latencies, their number, the most and the fewest in progress.
     latencies: Histogram,
     samples: AtomicU32,
     most: AtomicU32,
+    least: AtomicU32,
     window_end: AtomicU64,
     estimate: Mutex<Estimate>,
 }
@@ -110,6 +118,7 @@ impl ConcurrencyLimit {
             latencies: Histogram::new(),
             samples: AtomicU32::new(0),
             most: AtomicU32::new(0),
+            least: AtomicU32::new(u32::MAX),
             window_end: AtomicU64::new(0),
             estimate: Mutex::new(Estimate::new(limit)),
         }
@@ -138,7 +147,7 @@ impl ConcurrencyLimit {
     }
 
     /// Takes the latency (to the head of the answer) of a request that the cluster answered, and how
-    /// many were in progress when it began. `true`: the limit has risen; wake those who wait.
+    /// many are in progress, this one included. `true`: the limit has risen; wake those who wait.
     #[must_use = "true: wake those who wait"]
     pub fn sample(&self, latency: Duration, active: u32, now: Time, rng: &mut Rng) -> bool {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
@@ -147,12 +156,15 @@ impl ConcurrencyLimit {
         if active > self.most.load(Ordering::Relaxed) {
             self.most.fetch_max(active, Ordering::Relaxed);
         }
+        if active < self.least.load(Ordering::Relaxed) {
+            self.least.fetch_min(active, Ordering::Relaxed);
+        }
         let due = now.as_nanos() >= self.window_end.load(Ordering::Relaxed);
-        due && samples >= self.params.minimum_samples && self.end_window(now, rng)
+        due && samples >= self.params.minimum_samples && self.end_window(active, now, rng)
     }
 
     #[cold]
-    fn end_window(&self, now: Time, rng: &mut Rng) -> bool {
+    fn end_window(&self, active: u32, now: Time, rng: &mut Rng) -> bool {
         // One thread does it; for the others the next window has begun.
         let mut estimate = match self.estimate.try_lock() {
             Ok(estimate) => estimate,
@@ -168,6 +180,8 @@ impl ConcurrencyLimit {
         let window = Window {
             latencies: self.latencies.take(),
             most: self.most.swap(0, Ordering::Relaxed),
+            least: self.least.swap(u32::MAX, Ordering::Relaxed),
+            last: active,
         };
         let before = self.limit();
         let limit = estimate.adapt(window, &self.params, now, rng);
@@ -193,7 +207,7 @@ mod tests {
             let slowdown = f64::from(active.max(capacity)) / f64::from(capacity);
             let latency = Duration::from_millis(10).mul_f64(slowdown);
             let now = Time::from_nanos(start + i * 100_000_000);
-            for _ in 0..10 {
+            for _ in 0..100 {
                 let _ = limit.sample(latency, active, now, &mut rng);
             }
             limits.push(limit.limit());

@@ -25,16 +25,28 @@ const LAWS: [(&str, Law); 4] = [
     ("deterministic", |_| 20e6),
 ];
 
+/// All of them 5 s on average.
+const SLOW: [(&str, Law); 3] = [
+    ("exponential", |rng| -(1.0 - rng.unit()).ln() * 5e9),
+    (
+        "bimodal",
+        |rng| if rng.unit() < 0.9 { 0.5e9 } else { 45.5e9 },
+    ),
+    ("deterministic", |_| 5e9),
+];
+
 /// A service with so many places, first in first out, behind one limit.
 struct Fixture {
     law: Law,
     places: usize,
     limit: ConcurrencyLimit,
-    /// Ends, with beginnings and the numbers in progress then.
-    served: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    waiting: VecDeque<(u64, u32)>,
+    /// Ends, with beginnings.
+    served: BinaryHeap<Reverse<(u64, u64)>>,
+    waiting: VecDeque<u64>,
     /// Ends of what would be in progress if nothing were turned away.
     free: BinaryHeap<Reverse<u64>>,
+    /// In nanoseconds.
+    now: f64,
     rng: Rng,
     answered: f64,
     latency: f64,
@@ -49,6 +61,7 @@ impl Fixture {
             served: BinaryHeap::new(),
             waiting: VecDeque::new(),
             free: BinaryHeap::new(),
+            now: 0.0,
             rng: Rng::seed(seed(94)),
             answered: 0.0,
             latency: 0.0,
@@ -57,23 +70,30 @@ impl Fixture {
 
     /// The share of windows of 100 ms in which the limit is never below the most that are in progress.
     fn run(&mut self, rate: f64, seconds: f64) -> f64 {
-        let (mut now, mut window_end) = (0.0, 100e6);
+        let end = self.now + seconds * 1e9;
+        let mut window_end = self.now + 100e6;
         let (mut need, mut least) = (0, u32::MAX);
         let (mut windows, mut enough) = (0.0, 0.0);
-        while now < seconds * 1e9 {
-            now -= (1.0 - self.rng.unit()).ln() / rate * 1e9;
-            self.end_until(now as u64);
+        while self.now < end {
+            self.now -= (1.0 - self.rng.unit()).ln() / rate * 1e9;
+            self.end_until(self.now as u64);
             least = least.min(self.limit.limit());
-            while now >= window_end {
+            while self.now >= window_end {
                 windows += 1.0;
                 enough += f64::from(u8::from(least as usize >= need));
                 (need, least) = (self.free.len(), self.limit.limit());
                 window_end += 100e6;
             }
-            self.arrive(now as u64);
+            self.arrive(self.now as u64);
             need = need.max(self.free.len());
         }
         enough / windows
+    }
+
+    /// Nothing arrives, and all ends.
+    fn pause(&mut self, seconds: f64) {
+        self.now += seconds * 1e9;
+        self.end_until(self.now as u64);
     }
 
     fn arrive(&mut self, now: u64) {
@@ -84,9 +104,9 @@ impl Fixture {
             return;
         }
         if self.served.len() < self.places {
-            self.served.push(Reverse((end, now, active + 1)));
+            self.served.push(Reverse((end, now)));
         } else {
-            self.waiting.push_back((now, active + 1));
+            self.waiting.push_back(now);
         }
     }
 
@@ -94,19 +114,20 @@ impl Fixture {
         while self.free.peek().is_some_and(|end| end.0 <= now) {
             self.free.pop();
         }
-        while let Some(Reverse((end, began, active))) = self.served.peek().copied() {
+        while let Some(Reverse((end, began))) = self.served.peek().copied() {
             if end > now {
                 break;
             }
+            let active = (self.served.len() + self.waiting.len()) as u32;
             self.served.pop();
             let latency = Duration::from_nanos(end - began);
             self.answered += 1.0;
             self.latency += latency.as_secs_f64();
             let at = Time::from_nanos(end);
             let _ = self.limit.sample(latency, active, at, &mut self.rng);
-            if let Some((began, active)) = self.waiting.pop_front() {
+            if let Some(began) = self.waiting.pop_front() {
                 let work = (self.law)(&mut self.rng) as u64;
-                self.served.push(Reverse((end + work, began, active)));
+                self.served.push(Reverse((end + work, began)));
             }
         }
     }
@@ -121,6 +142,62 @@ fn where_nothing_queues_there_is_room_for_all() {
             println!("{name} at {rate}/s: {enough:.3}");
             assert!(enough >= 0.95, "{name} at {rate}/s: {enough}");
         }
+    }
+}
+
+/// A service whose requests last for seconds: at first only the short ones have been answered, which is no baseline.
+#[test]
+fn a_slow_service_is_not_cut_to_what_is_answered_first() {
+    for (name, law) in SLOW {
+        let mut fixture = Fixture::new(law, usize::MAX);
+        fixture.run(40.0, 100.0);
+        let enough = fixture.run(40.0, 300.0);
+        println!("{name}: {enough:.3}");
+        assert!(enough >= 0.9, "{name}: {enough}");
+    }
+}
+
+/// After a pause the short requests come first again.
+#[test]
+fn a_pause_makes_no_baseline_of_what_is_answered_first() {
+    let mut fixture = Fixture::new(|rng| -(1.0 - rng.unit()).ln() * 200e6, usize::MAX);
+    fixture.run(2000.0, 30.0);
+    let before = fixture.limit.baseline().unwrap();
+    for _ in 0..5 {
+        fixture.pause(10.0);
+        let enough = fixture.run(2000.0, 4.0);
+        assert!(enough >= 0.9, "{enough}");
+    }
+    let after = fixture.limit.baseline().unwrap();
+    assert!(after > before.mul_f64(0.6), "{before:?} {after:?}");
+}
+
+/// Nothing queues, but each request takes three times as long from now on.
+#[test]
+fn a_service_that_becomes_slower_has_its_room_back_soon() {
+    let mut fixture = Fixture::new(LAWS[0].1, usize::MAX);
+    fixture.run(1000.0, 30.0);
+    fixture.law = |rng| -(1.0 - rng.unit()).ln() * 60e6;
+    fixture.run(1000.0, 10.0);
+    let enough = fixture.run(1000.0, 60.0);
+    assert!(enough >= 0.95, "{enough}");
+}
+
+/// Four places give 20 answers a window, which say little.
+#[test]
+fn few_answers_are_enough_to_see_a_queue() {
+    for (name, law) in LAWS {
+        let mut fixture = Fixture::new(law, 4);
+        fixture.run(400.0, 30.0);
+        (fixture.answered, fixture.latency) = (0.0, 0.0);
+        fixture.run(400.0, 120.0);
+        let goodput = fixture.answered / 120.0 / 200.0;
+        let latency = 1e3 * fixture.latency / fixture.answered;
+        println!("{name}: {goodput:.3} of the capacity, {latency:.1} ms");
+        assert!(
+            goodput > 0.85 && latency < 45.0,
+            "{name}: {goodput} {latency}"
+        );
     }
 }
 

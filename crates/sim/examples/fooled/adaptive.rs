@@ -114,9 +114,9 @@ struct Fixture {
     rate: f64,
     places: Option<u32>,
     limit: ConcurrencyLimit,
-    /// Ends of what is served, with the beginnings and numbers in progress then.
-    served: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    waiting: VecDeque<(u64, u32)>,
+    /// Ends of what is served, with the beginnings.
+    served: BinaryHeap<Reverse<(u64, u64)>>,
+    waiting: VecDeque<u64>,
     /// Ends of what would be in progress without a limit.
     free: BinaryHeap<Reverse<u64>>,
     rng: Rng,
@@ -176,9 +176,9 @@ impl Fixture {
                 .places
                 .is_none_or(|places| (self.served.len() as u32) < places)
             {
-                self.served.push(Reverse((at + work, at, active + 1)));
+                self.served.push(Reverse((at + work, at)));
             } else {
-                self.waiting.push_back((at, active + 1));
+                self.waiting.push_back(at);
             }
         }
         Seen {
@@ -196,10 +196,11 @@ impl Fixture {
             self.free.pop();
         }
         let mut latencies = Vec::new();
-        while let Some(Reverse((end, began, active))) = self.served.peek().copied() {
+        while let Some(Reverse((end, began))) = self.served.peek().copied() {
             if end > now {
                 break;
             }
+            let active = (self.served.len() + self.waiting.len()) as u32;
             self.served.pop();
             let latency = end - began;
             latencies.push(latency as f64);
@@ -211,9 +212,9 @@ impl Fixture {
             );
             // Requests that are turned away do not come back.
             let _ = risen;
-            if let Some((began, active)) = self.waiting.pop_front() {
+            if let Some(began) = self.waiting.pop_front() {
                 let work = self.law.draw(&mut self.rng) as u64;
-                self.served.push(Reverse((end + work, began, active)));
+                self.served.push(Reverse((end + work, began)));
             }
         }
         latencies

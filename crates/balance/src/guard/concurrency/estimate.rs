@@ -6,7 +6,8 @@ use super::ConcurrencyParams;
 use super::histogram::Counted;
 use crate::{Rng, Time};
 
-/// Standard deviations of a median that are taken for noise: one window in 44 is further off, on one side.
+/// Standard deviations that are taken for noise, of the difference between two medians: one window in 44 is further
+/// off, on one side.
 const NOISE: f64 = 2.0;
 
 /// Deviations from which on a window is faster than was believed possible. Windows are many: with those of
@@ -31,18 +32,30 @@ const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 /// The limit with what it is computed from.
 #[derive(Debug)]
 pub(super) struct Estimate {
-    /// Median latency without load, in microseconds, its noise added; `None` before the first window.
-    baseline: Option<f64>,
+    /// Latencies without load; `None` before the first window.
+    baseline: Option<Counted>,
+    /// Those of the latest windows under about this limit, up to [`MEASURED`]: a single window may be too short to
+    /// show that requests wait.
+    recent: Option<Counted>,
     measure_at: Time,
     interval: Duration,
+    /// From the end of a measurement to the next one.
+    pause: Duration,
     /// Whether the baseline was measured; the one of the first window is too low where most answers take
     /// longer than a window, so that the limit does not follow it down.
     measured: bool,
-    /// Windows since the last measurement, and those of them that were slow.
-    windows: u32,
-    slow: u32,
+    /// Windows since the last measurement, those of few latencies in part, and how many were slow.
+    windows: f64,
+    slow: f64,
     /// Whether no window was slow yet, so that the limit may grow fast.
     searching: bool,
+    /// Requests in progress at the end of the latest window.
+    in_progress: u32,
+    /// When the first window ended.
+    begun_at: Option<Time>,
+    /// When the latest window ended in which the service was idle. For a while after that only the short requests have
+    /// been answered.
+    busy_since: Option<Time>,
     phase: Phase,
     /// The limit with its fraction.
     limit: f64,
@@ -72,20 +85,45 @@ struct Lowered {
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) latencies: Counted,
-    /// The most requests that were in progress when one began.
+    /// The most and the fewest requests in progress when one ended, itself included.
     pub(super) most: u32,
+    pub(super) least: u32,
+    /// Those at its end.
+    pub(super) last: u32,
+}
+
+impl Window {
+    /// How much it shows, from 0 to 1.
+    fn shown(&self) -> f64 {
+        (self.latencies.len() as f64 / MEASURED as f64).min(1.0)
+    }
+
+    fn exhausts(&self, limit: f64) -> bool {
+        f64::from(self.most) >= limit.floor()
+    }
+
+    /// Whether as many requests came as half of those that ended. Otherwise what is in progress drains: latencies are those
+    /// of the longest requests, whatever the limit is.
+    fn goes_on(&self, in_progress_before: u32) -> bool {
+        u64::from(self.last) + self.latencies.len() / 2 >= u64::from(in_progress_before)
+    }
 }
 
 impl Estimate {
     pub(super) fn new(limit: u32) -> Self {
         Self {
             baseline: None,
+            recent: None,
             measure_at: Time::ZERO,
             interval: FIRST_INTERVAL,
+            pause: FIRST_INTERVAL,
             measured: false,
-            windows: 0,
-            slow: 0,
+            windows: 0.0,
+            slow: 0.0,
             searching: true,
+            in_progress: 0,
+            begun_at: None,
+            busy_since: None,
             phase: Phase::Adapting,
             limit: f64::from(limit),
         }
@@ -93,7 +131,7 @@ impl Estimate {
 
     /// In microseconds.
     pub(super) fn baseline(&self) -> Option<f64> {
-        self.baseline
+        self.baseline.as_ref()?.median(0.0)
     }
 
     /// The limit after a window that ends `now`.
@@ -104,18 +142,37 @@ impl Estimate {
         now: Time,
         rng: &mut Rng,
     ) -> u32 {
+        let first = self.begun_at.is_none();
+        self.begun_at.get_or_insert(now);
+        let before = std::mem::replace(&mut self.in_progress, window.last);
+        if first || window.least <= 1 || before <= 1 {
+            self.busy_since = Some(now);
+        }
+        let drains = !window.goes_on(before);
         let phase = std::mem::replace(&mut self.phase, Phase::Adapting);
         let limit = match phase {
             Phase::Settling(lowered) => self.settle(lowered, now),
             Phase::Measuring(lowered, before) => {
                 self.measure(lowered, before.as_ref(), window, params, now)
             }
-            Phase::Adapting if self.baseline.is_some() && now >= self.measure_at => {
+            Phase::Adapting if self.baseline.is_some() && self.is_due(&window, drains, now) => {
                 self.begin(&window, params, now, rng)
+            }
+            Phase::Adapting if first => self.begin_search(&window),
+            Phase::Adapting if drains => {
+                self.recent = None;
+                self.limit
             }
             Phase::Adapting => self.follow(&window, params, now),
         };
         bounded(limit, params)
+    }
+
+    /// Whether to measure now. It waits for a while until latencies are those of all requests.
+    fn is_due(&self, window: &Window, drains: bool, now: Time) -> bool {
+        let whole = !drains && self.shows_all(&window.latencies, now);
+        now >= self.measure_at
+            && (whole || !self.measured || now >= self.measure_at + self.pause / 4)
     }
 
     /// Lowers the limit, if it makes a difference.
@@ -128,18 +185,19 @@ impl Estimate {
     ) -> f64 {
         let extra = params.jitter.get() / 100.0 * rng.unit();
         self.interval = self.interval.min(params.min_rtt_interval);
-        self.measure_at = now + self.interval.mul_f64(1.0 + extra);
+        self.pause = self.interval.mul_f64(1.0 + extra);
         self.interval = self.interval.saturating_mul(4);
         // Where hardly a window is slow nothing waits, and with less than half of the limit in progress there is
         // nothing that lowering it would drain.
-        let waits = !self.measured || f64::from(self.slow) > SLOW * f64::from(self.windows);
+        let waits = !self.measured || self.slow >= SLOW * self.windows;
         let used = f64::from(window.most);
         let to = if waits && used * 2.0 > self.limit {
             self.limit / 2.0
         } else {
             self.limit
         };
-        (self.windows, self.slow) = (0, 0);
+        (self.windows, self.slow) = (0.0, 0.0);
+        self.recent = None;
         let settles = window.latencies.quantile(0.9).map_or(LONGEST, micros);
         self.phase = Phase::Settling(Lowered {
             to,
@@ -176,7 +234,8 @@ impl Estimate {
             self.phase = Phase::Measuring(lowered, Some(counted));
             return lowered.to;
         }
-        let Some(median) = counted.median(NOISE).or_else(|| counted.median(0.0)) else {
+        let Some(median) = counted.high() else {
+            self.measure_at = now + self.pause;
             return self.limit;
         };
         let (least, _) = ends(params);
@@ -193,47 +252,119 @@ impl Estimate {
             });
             return to;
         }
-        let known = self.baseline.filter(|_| had_waited);
-        let median = known.map_or(median, |known| known.min(median));
-        (self.baseline, self.measured) = (Some(median), true);
+        let shown = self.shows_all(&counted, now);
+        let baseline = |applies: bool| {
+            let known = self.baseline.as_ref().filter(|_| applies);
+            known.and_then(Counted::high)
+        };
+        let lower = baseline(had_waited).is_none_or(|known| median < known);
+        // Without the long requests it is too low, if anything.
+        let higher = baseline(self.measured && !shown).is_none_or(|known| median > known);
+        if lower && higher {
+            self.baseline = Some(counted);
+        }
+        self.measured |= shown;
+        self.measure_at = now + self.pause;
         self.limit
     }
 
     /// Follows the gradient.
     fn follow(&mut self, window: &Window, params: &ConcurrencyParams, now: Time) -> f64 {
         let latencies = &window.latencies;
-        let (low, high) = (latencies.median(-NOISE), latencies.median(NOISE));
+        if latencies.median(NOISE).is_none() {
+            return self.limit;
+        }
         let tolerance = 1.0 + params.buffer.get() / 100.0;
-        let baseline = match (self.baseline, high) {
-            (Some(baseline), _) => baseline,
-            (None, Some(high)) => {
-                self.measure_at = now + self.interval;
-                high
-            }
-            (None, None) => return self.limit,
-        };
-        let certain = latencies.median(CERTAIN);
-        let faster = certain.filter(|certain| certain * tolerance < baseline);
-        let baseline = *self.baseline.insert(faster.unwrap_or(baseline));
-        let gradient = low.map_or(1.0, |low| (tolerance * baseline / low).clamp(0.5, 1.0));
+        let known = self.baseline.as_ref().and_then(Counted::high);
+        if known.is_none() {
+            self.measure_at = now + self.interval;
+        }
+        let shown = self.shows_all(latencies, now);
+        let certain = latencies.median(CERTAIN).filter(|_| shown);
+        let faster = |known: f64| certain.is_some_and(|certain| certain * tolerance < known);
+        if known.is_none_or(faster) {
+            self.baseline = Some(latencies.clone());
+        }
+        let gradient = self.gradient(latencies, tolerance);
         let slow = gradient < 1.0;
-        self.windows += 1;
-        self.slow += u32::from(slow);
+        self.windows += window.shown();
+        self.slow += f64::from(u8::from(slow));
         self.searching &= !slow;
-        let exhausted = f64::from(window.most) >= self.limit.floor();
-        let room = if self.searching && exhausted {
-            self.limit * SEARCH
-        } else {
-            self.limit.sqrt()
-        };
-        let next = gradient * self.limit + room;
+        let next = gradient * self.limit + self.room(window);
         let in_use = f64::from(window.most) * 2.0 >= self.limit;
         let falls = next < self.limit;
         if (falls && self.measured) || (!falls && in_use) {
             let (least, most) = ends(params);
             self.limit = next.clamp(least, most);
         }
+        if falls {
+            self.recent = None;
+        }
+        if slow && self.measured && self.limit <= ends(params).0 {
+            // Nothing is left to lower, and latency is what it is: the service has become slower.
+            (self.measure_at, self.searching) = (now, true);
+        }
         self.limit
+    }
+
+    /// Whether the long requests are among these, and not only those that can have been answered since the service was idle,
+    /// or, before the first measurement, since there have been requests.
+    fn shows_all(&self, latencies: &Counted, now: Time) -> bool {
+        let long = latencies.quantile(0.9).map_or(Duration::ZERO, micros);
+        let since = if self.measured {
+            self.busy_since
+        } else {
+            self.begun_at
+        };
+        since.is_some_and(|since| now >= since + 3 * long)
+    }
+
+    /// The first window: those that are answered in it are those that take no time, so it is no baseline.
+    fn begin_search(&mut self, window: &Window) -> f64 {
+        if window.exhausts(self.limit) {
+            self.limit *= 1.0 + SEARCH;
+        }
+        self.limit
+    }
+
+    /// By how much the limit may grow. Windows of few latencies show less of what growth does.
+    fn room(&self, window: &Window) -> f64 {
+        if self.searching && window.exhausts(self.limit) {
+            return self.limit * SEARCH;
+        }
+        self.limit.sqrt() * if self.measured { window.shown() } else { 1.0 }
+    }
+
+    /// How much faster requests would be without load, as far as latencies show that: 1 where they do not.
+    fn gradient(&mut self, latencies: &Counted, tolerance: f64) -> f64 {
+        let recent = match self.recent.take() {
+            Some(mut recent) if recent.len() < MEASURED => {
+                recent.add(latencies);
+                recent
+            }
+            _ => latencies.clone(),
+        };
+        let ratio = self
+            .baseline
+            .as_ref()
+            .and_then(|baseline| baseline.over(&recent));
+        self.recent = Some(recent);
+        ratio.map_or(1.0, |ratio| (tolerance * ratio).clamp(0.5, 1.0))
+    }
+}
+
+impl Counted {
+    /// The median with its noise added.
+    fn high(&self) -> Option<f64> {
+        self.median(NOISE).or_else(|| self.median(0.0))
+    }
+
+    /// The median over that of others, as great as noise may have made it small. Variances add: the noise of the
+    /// difference is less than the sum of both.
+    fn over(&self, others: &Self) -> Option<f64> {
+        let (own, other) = (self.len() as f64, others.len() as f64);
+        let deviations = NOISE * (own + other).sqrt() / (own.sqrt() + other.sqrt());
+        Some(self.median(deviations)? / others.median(-deviations)?)
     }
 }
 

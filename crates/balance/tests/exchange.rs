@@ -70,7 +70,9 @@ fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
                     let stranger = Name::from_bits(rng.next_u64());
                     let own =
                         Name::of(&b.view().endpoints()[rng.below(5) as usize % b.view().len()].key);
-                    let name = [None, Some(stranger), Some(own)][rng.below(3) as usize];
+                    let names = [None, Some(stranger), Some(own)];
+                    let name = names[rng.below(3) as usize];
+                    let second = names[rng.below(3) as usize];
                     let ticket = (rng.below(2) > 0).then_some(Ticket {
                         epoch: 1,
                         number: 1,
@@ -79,7 +81,11 @@ fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
                         Question::Idle => Answer::Idle(name),
                         Question::Load => load(rng.below(5)),
                         Question::Referral | Question::ReferralAmong(_) => {
-                            Answer::Referral(name.map(|server| Referral { server, ticket }))
+                            Answer::Referral(name.map(|server| Referral {
+                                server,
+                                ticket,
+                                second,
+                            }))
                         }
                     };
                     b.answered(&mut decision, (from, answer), ctx, rng)

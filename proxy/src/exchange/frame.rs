@@ -145,7 +145,9 @@ impl Frame {
                 a: referral
                     .and_then(|referral| referral.ticket)
                     .map_or(0, pack),
-                ..raw
+                b: referral
+                    .and_then(|referral| referral.second)
+                    .map_or(0, Name::to_bits),
             },
             Self::Subscribe { overhead } => Raw {
                 kind: kind::SUBSCRIBE,
@@ -196,6 +198,7 @@ impl Frame {
                     (name, ticket) => Some(Referral {
                         server: Name::from_bits(name),
                         ticket,
+                        second: (b != 0 && ticket.is_none()).then(|| Name::from_bits(b)),
                     }),
                 },
             },
@@ -266,6 +269,7 @@ mod tests {
         let referral = Referral {
             server,
             ticket: Some(ticket()),
+            second: None,
         };
         vec![
             Frame::AskLoad { number: 1 },
@@ -295,6 +299,15 @@ mod tests {
                 referral: Some(Referral {
                     server,
                     ticket: None,
+                    second: None,
+                }),
+            },
+            Frame::Referral {
+                number: 6,
+                referral: Some(Referral {
+                    server,
+                    ticket: None,
+                    second: Some(Name::of("10.0.0.2:80")),
                 }),
             },
             Frame::Subscribe { overhead: 10.0 },

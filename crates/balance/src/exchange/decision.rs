@@ -88,8 +88,8 @@ pub struct Decision {
     pub(crate) asked_at: Time,
     /// Whether the first plan failed and the fallback decides.
     pub(crate) fallen_back: bool,
-    /// What the next draw gives, if the request may go there.
-    pub(crate) first: Option<Index>,
+    /// What the next draws give, if the request may go there.
+    pub(crate) first: SmallVec<[Index; 2]>,
     /// Determines the candidates and the toss where shares are unequal; 0 before it is drawn. The candidates
     /// are drawn anew from it at each step rather than kept: every request would carry the room for them.
     seed: u64,
@@ -117,7 +117,7 @@ impl Decision {
         self.class = None;
         self.waiting = 0;
         self.fallen_back = false;
-        self.first = None;
+        self.first.clear();
         self.seed = 0;
     }
 
@@ -132,7 +132,7 @@ impl Decision {
         let Some(classes) = classes else { return };
         let drawn = view.field(ctx, rng).map(|field| field.draw(rng).index);
         self.class = drawn.and_then(|drawn| classes.of(drawn));
-        self.first = drawn;
+        self.first.extend(drawn);
     }
 
     /// The endpoints that it is compared over; `None`: those of a part of the view.
@@ -185,9 +185,11 @@ impl Decision {
         rng: &mut Rng,
     ) -> Option<Index> {
         let known = self.known(but, ctx);
-        let first = self.first.take();
-        if let Some(first) = first.filter(|at| view.is_usable(*at) && !known.contains(at)) {
-            return Some(first);
+        while !self.first.is_empty() {
+            let first = self.first.remove(0);
+            if view.is_usable(first) && !known.contains(&first) {
+                return Some(first);
+            }
         }
         let Some(members) = members else {
             let narrowed = ctx.excluding(&known);
@@ -224,13 +226,12 @@ impl Decision {
             self.part = view.field(ctx, rng).and_then(|field| field.part());
         }
         let mut drawn = Candidates::new();
-        let first = self
-            .first
-            .filter(|at| view.is_usable(*at) && !ctx.excluded.contains(at));
+        let fits = |at: &&Index| view.is_usable(**at) && !ctx.excluded.contains(at);
+        let first = self.first.iter().filter(fits).take(tries as usize);
         drawn.extend(first.map(|of| Candidate {
-            of,
+            of: *of,
             load: 0,
-            weight: view.weight_of(of, ctx.now),
+            weight: view.weight_of(*of, ctx.now),
         }));
         let mut rng = Rng::seed(self.seed);
         match members {

@@ -18,6 +18,8 @@
 //!
 //! Invariant: a belief is never below zero, and every member that has a place can be referred to.
 
+mod silent;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -247,7 +249,7 @@ impl Ledger {
         let scan = self.scan(scope, now, rng);
         let audit = scan.silent.and_then(|at| self.audit(at, now));
         if scan.lost > 0.0 && rng.unit() * scan.weight < scan.lost {
-            return (self.turn(scope, scan.lost, rng), audit);
+            return (self.turn(scope, &scan, rng), audit);
         }
         let Some(best) = scan.best else {
             return (None, audit);
@@ -265,6 +267,7 @@ impl Ledger {
         let referral = Referral {
             server: entry.name,
             ticket: Some(ticket),
+            second: None,
         };
         (Some(referral), audit)
     }
@@ -279,26 +282,6 @@ impl Ledger {
         }
         entry.lost = true;
         None
-    }
-
-    /// The server without a place whose turn it is, by weight.
-    fn turn(&self, scope: Scope, lost: f64, rng: &mut Rng) -> Option<Referral> {
-        let mut left = rng.unit() * lost;
-        let mut last = None;
-        for (at, entry) in self.entries.iter().enumerate() {
-            if !entry.lost || !scope.has(at, entry) {
-                continue;
-            }
-            last = Some(Referral {
-                server: entry.name,
-                ticket: None,
-            });
-            left -= scope.share(entry);
-            if left < 0.0 {
-                break;
-            }
-        }
-        last
     }
 
     /// Takes in what a server reports, of itself or because it was audited.

@@ -108,6 +108,10 @@ pub struct Referral {
     /// can tell the ledger what has reached it. `None`: it does not report, so that its load is not known,
     /// and it is its turn; the balancer decides by its fallback, beginning with this server.
     pub ticket: Option<Ticket>,
+    /// Without a ticket, the server that the fallback considers next; `None`: any. The ledger names one where most of
+    /// the servers do not report: those that do have their share by its referrals, and would have more than that
+    /// if they were the second candidates of all other requests.
+    pub second: Option<Name>,
 }
 
 /// The number of a referral: consecutive for one server and one life of the ledger.

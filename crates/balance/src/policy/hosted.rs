@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::fallback::{Fallback, Plan};
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
@@ -225,13 +227,18 @@ impl Hosted {
         fits.then_some((index, ticket))
     }
 
-    /// The server whose turn it is, where its load is not known.
-    fn turn_of(&self, answer: Answer, decision: &Decision) -> Option<Index> {
+    /// The server whose turn it is, where its load is not known, and the one to compare it with.
+    fn turn_of(&self, answer: Answer, decision: &Decision) -> SmallVec<[Index; 2]> {
         match answer {
             Answer::Referral(Some(referral)) if referral.ticket.is_none() => {
-                self.known(referral.server, decision)
+                let names = [Some(referral.server), referral.second]
+                    .into_iter()
+                    .flatten();
+                names
+                    .filter_map(|name| self.known(name, decision))
+                    .collect()
             }
-            Answer::Referral(_) | Answer::Idle(_) | Answer::Load(_) => None,
+            Answer::Referral(_) | Answer::Idle(_) | Answer::Load(_) => SmallVec::new(),
         }
     }
 

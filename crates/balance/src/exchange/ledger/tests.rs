@@ -194,3 +194,32 @@ fn a_server_that_does_not_report_loses_its_place_until_it_does() {
     assert!(again.iter().all(|referral| referral.ticket.is_some()));
     assert!(again.iter().any(|referral| referral.server.to_bits() == 4));
 }
+
+#[test]
+fn where_most_do_not_report_they_are_compared_with_each_other() {
+    let mut rng = Rng::seed(9);
+    // So many of eight report.
+    for reporting in 1..8_u64 {
+        let mut ledger = Ledger::new(names(8), None, 1);
+        let reports = |name: Name| name.to_bits() <= reporting;
+        let (mut turns, mut pairs) = (0, 0);
+        for ms in 0..6000 {
+            let (referral, _) = ledger.ask(at(ms), &mut rng);
+            let referral = referral.unwrap();
+            if reports(referral.server) {
+                assert_eq!(referral.second, None);
+                ledger.report(referral.server, &report(0, referral.ticket), at(ms));
+            } else if referral.ticket.is_none() && ms > 3000 {
+                turns += 1;
+                pairs += u32::from(referral.second.is_some());
+                let second = referral.second.filter(|second| !reports(*second));
+                assert_eq!(second, referral.second, "one that reports");
+                assert_ne!(referral.second, Some(referral.server));
+            }
+        }
+        assert!(turns > 200, "{reporting}: {turns}");
+        // An only one has nothing beside it.
+        let expected = if reporting < 4 { turns } else { 0 };
+        assert_eq!(pairs, expected, "{reporting}");
+    }
+}

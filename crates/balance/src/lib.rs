@@ -64,7 +64,7 @@ pub use policy::ring_hash::RingHashParams;
 pub use policy::subset::SubsetParams;
 pub use policy::{Choices, Excluded, Index, PickCtx, Policy};
 pub use rng::Rng;
-pub use spec::{Spec, SpecError, UnevenShares};
+pub use spec::{Form, Parameter, Spec, SpecError, UnevenShares};
 pub use time::Time;
 pub use usual::Usual;
 pub use view::{Locality, LocalityWeights, SlowStart, View, ViewParams};

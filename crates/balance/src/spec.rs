@@ -8,6 +8,7 @@
 
 mod display;
 mod error;
+mod forms;
 mod parameters;
 mod parse;
 mod serialize;
@@ -15,6 +16,7 @@ mod serialize;
 use std::num::NonZeroU32;
 
 pub use error::SpecError;
+pub use forms::{Form, Parameter};
 
 use crate::exchange::{Announce, Groups};
 use crate::policy::bounce::Bounce;
@@ -155,6 +157,12 @@ impl Spec {
             Self::RoundRobin => "round-robin",
             Self::Subset(_) => "subset",
         }
+    }
+
+    /// How each policy is written.
+    #[must_use]
+    pub const fn forms() -> &'static [Form] {
+        forms::FORMS
     }
 
     /// Whether the policy picks by the hash of a request's key.

@@ -7,7 +7,7 @@
     reason = "a failure is what a test is for"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,31 @@ fn the_schema_is_checked_in() {
         &root().join("deploy/schema/maglor-proxy.schema.json"),
         &text,
     );
+}
+
+/// Editors complete what the parser accepts: each policy as a mapping, with its parameters and nothing else.
+#[test]
+fn the_schema_has_every_policy_with_its_parameters() {
+    let schema = maglor_config::schema();
+    let forms = schema["$defs"]["Policy"]["anyOf"].as_array().unwrap();
+    let form_of = |name: &str| {
+        let found = forms.iter().map(|form| &form["properties"]);
+        let mut found = found.filter(|properties| properties["name"]["const"] == name);
+        (found.next(), found.next())
+    };
+    for form in maglor_balance::Spec::forms() {
+        let (Some(properties), None) = form_of(form.name) else {
+            panic!("{}: not there once", form.name);
+        };
+        let names = form.parameters.iter().map(|parameter| parameter.name);
+        let expected: BTreeSet<&str> = names.chain(["name"]).collect();
+        let known = properties.as_object().unwrap().keys().map(String::as_str);
+        assert_eq!(known.collect::<BTreeSet<_>>(), expected, "{}", form.name);
+    }
+    // As in the documentation.
+    let (ledger, _) = form_of("ledger");
+    let words = &ledger.unwrap()["fallback"]["enum"];
+    assert_eq!(words, &serde_json::json!(["bounce", "lor", "probe"]));
 }
 
 /// All blocks: name → schema.

@@ -51,7 +51,7 @@ pub enum SpecError {
         known: &'static [&'static str],
     },
     /// A word that names no policy.
-    #[error("there is no policy `{name}`{}", hint(*suggestion, &format!("available: {}", join(super::parse::NAMES))))]
+    #[error("there is no policy `{name}`{}", hint(*suggestion, &format!("available: {}", join(&super::forms::NAMES))))]
     UnknownPolicy {
         /// The word, shortened if it is long.
         name: String,

@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+use super::forms::{Form, NAMES};
 use super::parameters::Parameters;
 use super::{Spec, SpecError, bounds, positive};
 use crate::policy::fallback::Fallback;
@@ -12,23 +13,6 @@ use crate::policy::prequal::PrequalParams;
 use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
-
-/// The policies there are.
-pub(super) const NAMES: &[&str] = &[
-    "a-lsq",
-    "bounce",
-    "join-idle-queue",
-    "ledger",
-    "lor",
-    "maglev",
-    "peak-ewma",
-    "prequal",
-    "probe",
-    "random",
-    "ring-hash",
-    "round-robin",
-    "subset",
-];
 
 /// What others call our policies.
 const ALIASES: &[(&str, &str)] = &[
@@ -116,6 +100,9 @@ impl FromStr for Spec {
 impl Spec {
     /// From a name and parameters as written, whichever form they were written in.
     pub(super) fn from_parts(name: &str, given: Vec<(String, String)>) -> Result<Self, SpecError> {
+        if Form::of(name).is_none() {
+            return Err(unknown(name));
+        }
         let spec = match name {
             "a-lsq" => a_lsq(given)?,
             "bounce" => {
@@ -246,7 +233,7 @@ fn unknown(name: &str) -> SpecError {
         .iter()
         .find(|(alias, _)| *alias == plain)
         .map(|(_, ours)| *ours);
-    let suggestion = alias.or_else(|| nearest(&plain, NAMES));
+    let suggestion = alias.or_else(|| nearest(&plain, &NAMES));
     SpecError::UnknownPolicy {
         name: shorten(name),
         suggestion,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use maglor_balance as balance;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::{
     CircuitBreaker, ConcurrencyLimit, Delay, HealthCheck, Limits, NotationError, OutlierEjection,
@@ -100,25 +101,39 @@ impl JsonSchema for PolicySchema {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let names = [
-            "lor",
-            "maglev",
-            "peak-ewma",
-            "random",
-            "ring-hash",
-            "round-robin",
-            "subset",
+        let mut forms = vec![
+            json!({"type": "string", "examples": ["lor(choices=2)", "maglev(table_size=65537)"]}),
         ];
+        forms.extend(balance::Spec::forms().iter().map(mapping));
         json_schema!({
             "description": "A load balancing policy, `name` or `name(parameter=value,…)`, or a mapping with `name`.",
-            "anyOf": [
-                {"type": "string", "examples": ["lor(choices=2)", "maglev(table_size=65537)"]},
-                {"type": "object", "required": ["name"], "properties": {"name": {
-                    "description": "Which policy.", "enum": names,
-                }}},
-            ],
+            "anyOf": forms,
         })
     }
+}
+
+/// The mapping that a policy may be written as.
+fn mapping(form: &balance::Form) -> Value {
+    let mut properties = Map::new();
+    let name = json!({"description": "Which policy.", "const": form.name});
+    properties.insert("name".to_owned(), name);
+    for parameter in form.parameters {
+        let numbers = parameter
+            .numbers
+            .map(|(least, most)| json!({"type": "integer", "minimum": least, "maximum": most}));
+        let words = (!parameter.words.is_empty()).then(|| json!({"enum": parameter.words}));
+        let schema = match (numbers, words) {
+            (Some(numbers), Some(words)) => json!({"anyOf": [numbers, words]}),
+            (numbers, words) => numbers.or(words).unwrap_or_default(),
+        };
+        properties.insert(parameter.name.to_owned(), schema);
+    }
+    json!({
+        "type": "object",
+        "required": ["name"],
+        "properties": properties,
+        "additionalProperties": false,
+    })
 }
 
 /// One server, or a name that stands for several.

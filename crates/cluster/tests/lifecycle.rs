@@ -103,7 +103,10 @@ fn older(kubectl: &Kubectl, folder: &Path) -> PathBuf {
         metadata.remove("annotations");
         if definition["spec"]["names"]["kind"] == "TrafficPolicy" {
             let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-            let fields = schema["properties"]["spec"]["properties"].as_object_mut();
+            let spec = schema["properties"]["spec"].as_object_mut().unwrap();
+            // Rules about the field went with it.
+            assert!(spec.remove("x-kubernetes-validations").is_some());
+            let fields = spec["properties"].as_object_mut();
             assert!(fields.unwrap().remove(FIELD).is_some());
         }
         std::fs::write(&file, definition.to_string()).unwrap();

@@ -90,13 +90,28 @@ pub struct Diagnostic {
     pub note: Option<String>,
 }
 
+/// Characters of a text that are shown: names in it may be as long as the file.
+const SHOWN: usize = 2000;
+
+/// A text, cut where it is very long.
+struct Bounded<'a>(&'a str);
+
+impl fmt::Display for Bounded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(SHOWN) {
+            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
+            None => f.write_str(self.0),
+        }
+    }
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: ", self.origin, self.severity)?;
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            write!(f, "{}: ", Bounded(&self.path))?;
         }
-        f.write_str(&self.message)?;
+        Bounded(&self.message).fmt(f)?;
         let mut margin = 1;
         if let Some(snippet) = &self.snippet {
             margin = snippet.line.to_string().len();
@@ -108,7 +123,7 @@ impl fmt::Display for Diagnostic {
         let blank = " ".repeat(margin);
         for (word, text) in [("note", &self.note), ("help", &self.help)] {
             if let Some(text) = text {
-                write!(f, "\n{blank} = {word}: {text}")?;
+                write!(f, "\n{blank} = {word}: {}", Bounded(text))?;
             }
         }
         Ok(())
@@ -145,5 +160,24 @@ impl fmt::Display for Errors {
             write!(f, "{diagnostic}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_not_as_long_as_its_file() {
+        let name = "ä".repeat(1_000_000);
+        let yaml = format!(
+            "listeners: [{{name: l, address: '127.0.0.1:80', tcp: {{cluster: {name}}}}}]\n\
+             clusters: [{{name: {name}, endpoints: ['127.0.0.1:1'], policy: {name}}}, {{name: {name}}}]\n"
+        );
+        let errors = crate::parse(&yaml, "a.yaml").unwrap_err();
+        let said = errors.to_string();
+        let most = errors.0.len() * 4 * 2 * (SHOWN + 100);
+        assert!(said.len() < most, "{} bytes", said.len());
+        assert!(said.contains('…'));
     }
 }

@@ -1,24 +1,16 @@
 //! gRPC calls of our own (`PROTOCOL-HTTP2.md`): to the control plane, and to an application that is probed.
 
 use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{HeaderMap, Request, StatusCode, Version};
 use maglor_identity::TrustBundle;
 use maglor_xds::frame::Deframer;
 
+use crate::error::ProxyError;
 use crate::io::Io;
 use crate::message::Body;
-use crate::upstream::{Cluster, Target, connect_for_control, connect_to_enrol};
-
-/// A server that says nothing is asked so often whether it is there, and has so long to answer.
-const PING: Duration = Duration::from_secs(20);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::upstream::{Answer, Cluster, Http2, Target, connect_for_control, connect_to_enrol};
 
 /// Why a call has ended.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +21,10 @@ pub(crate) enum CallError {
     ConnectTimeout,
     #[error("no server is usable")]
     NoServer,
+    #[error("{0}")]
+    Call(#[source] Box<ProxyError>),
     #[error("HTTP/2: {0}")]
-    Http2(#[from] hyper::Error),
+    Http2(#[from] h2::Error),
     #[error("it answered {0}")]
     Refused(String),
     /// Status 16: who asks has shown no identity that the server takes.
@@ -42,7 +36,7 @@ pub(crate) enum CallError {
 
 /// A connection to one server; it ends with its last call.
 pub(crate) struct Connection {
-    sender: SendRequest<Body>,
+    http2: Http2,
     authority: String,
 }
 
@@ -62,43 +56,37 @@ impl Connection {
         Self::over(in_time(cluster, connecting).await?, target.authority()).await
     }
 
-    /// What connects is said by whoever calls: with another type of stream all of HTTP/2 would be compiled once more.
+    /// Over a connection that is there.
     pub(crate) async fn over(io: Io, authority: String) -> Result<Self, CallError> {
-        let (sender, connection) = Builder::new(LocalExecutor)
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .handshake(TokioIo::new(io))
-            .await?;
-        let server = authority.clone();
-        tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, %server, "connection of a gRPC call ended");
-            }
-        });
-        Ok(Self { sender, authority })
+        let http2 = Http2::for_calls(io).await?;
+        Ok(Self { http2, authority })
     }
 
     /// Calls a method; what comes of it, where it is not refused at once.
-    pub(crate) async fn call(&mut self, path: &str, body: Body) -> Result<Incoming, CallError> {
+    pub(crate) async fn call(&self, path: &str, body: Body) -> Result<Answer, CallError> {
         let request = Request::post(format!("http://{}{path}", self.authority))
+            .version(Version::HTTP_2)
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            .body(body);
+            .body(());
         let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
-        let response = self.sender.send_request(request).await?;
-        if response.status() != StatusCode::OK {
-            return Err(CallError::Refused(response.status().to_string()));
+        let called = self.http2.call(request, body).await;
+        let (head, answer) = called.map_err(|error| match error {
+            ProxyError::UpstreamHttp2(error) => CallError::Http2(error),
+            error => CallError::Call(Box::new(error)),
+        })?;
+        if head.status != StatusCode::OK {
+            return Err(CallError::Refused(head.status.to_string()));
         }
-        match refusal(response.headers()) {
+        match refusal(&head.headers) {
             Some(refused) => Err(refused),
-            None => Ok(response.into_body()),
+            None => Ok(answer),
         }
     }
 
     /// Calls a method that answers one message, of up to `longest` bytes.
     pub(crate) async fn ask(
-        &mut self,
+        &self,
         path: &str,
         message: Bytes,
         longest: usize,
@@ -147,18 +135,4 @@ pub(crate) fn refusal(fields: &HeaderMap) -> Option<CallError> {
         "16" => CallError::Unauthenticated(said),
         _ => CallError::Refused(said),
     })
-}
-
-/// Runs hyper's tasks on the thread of the connection.
-#[derive(Clone, Copy, Debug)]
-struct LocalExecutor;
-
-impl<F> hyper::rt::Executor<F> for LocalExecutor
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
-    }
 }

@@ -180,7 +180,7 @@ impl Source {
         let cluster = cluster.ok_or_else(|| EnrolError::NoCluster(Arc::clone(&self.cluster)))?;
         let picked = cluster.pick(now, None, &[], &mut self.rng);
         let picked = picked.map_err(|_| CallError::NoServer)?;
-        let mut connection = Connection::open_to_enrol(&cluster, &picked.target, roots).await?;
+        let connection = Connection::open_to_enrol(&cluster, &picked.target, roots).await?;
         Ok(connection.ask(PATH, message, LONGEST).await?)
     }
 

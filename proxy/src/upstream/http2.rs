@@ -1,5 +1,6 @@
 //! A connection that many requests share, in HTTP/2. The protocol itself is the crate `h2`'s at this end.
 
+mod call;
 mod frames;
 mod outflow;
 mod receiving;
@@ -23,6 +24,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+pub(crate) use self::call::Answer;
 use self::outflow::{Outflow, Parcel};
 use self::receiving::Receiving;
 use self::sending::{Sending, Unsent};
@@ -34,7 +36,7 @@ use crate::error::ProxyError;
 use crate::fields::{CONNECTION_FIELDS, Fields, Known};
 use crate::io::Io;
 use crate::memory;
-use crate::message::{Body, CARRIED_HTTP1, Request, Response, Source};
+use crate::message::{Body, CARRIED_HTTP1, Interim, Request, Response, Source};
 use crate::pulse::{Beat, Pulse};
 
 const MAX_HEADER_LIST: u32 = 128 * 1024;
@@ -53,9 +55,23 @@ const DATA_FRAME_BUDGET: usize = 4 * 1024 * 1024;
 /// A silent endpoint with requests is sent a PING after three of these and has one to answer.
 const CLIENT_PULSE: Duration = Duration::from_secs(10);
 
+/// What differs between connections for clients' requests and those for calls of our own.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// Bytes of a body that the peer may send before they are taken.
+    window: u32,
+    /// A silent peer is sent a PING after three of these and has one to answer.
+    pulse: Duration,
+}
+
+const REQUESTS: Terms = Terms {
+    window: STREAM_WINDOW,
+    pulse: CLIENT_PULSE,
+};
+
 /// See the module's documentation. Closed when it is dropped and its streams are done.
 #[derive(Debug)]
-pub(super) struct Http2(Rc<Shared>);
+pub(crate) struct Http2(Rc<Shared>);
 
 /// What requests and the driver share.
 #[derive(Debug)]
@@ -74,18 +90,22 @@ struct Shared {
 impl Http2 {
     /// Speaks over a connection.
     pub(super) async fn start(io: Io) -> Result<Self, ProxyError> {
+        let started = Self::start_on(io, REQUESTS).await;
+        started.map_err(ProxyError::UpstreamHttp2)
+    }
+
+    async fn start_on(io: Io, terms: Terms) -> Result<Self, h2::Error> {
         let (wire, traffic) = Wire::new(io);
         let (sender, connection) = Builder::new()
             .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(terms.window)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .data_frame_budget(DATA_FRAME_BUDGET)
             .max_send_buffer_size(SEND_BUFFER)
             .max_frame_size(MAX_FRAME)
             .max_header_list_size(MAX_HEADER_LIST)
             .handshake(wire)
-            .await
-            .map_err(ProxyError::UpstreamHttp2)?;
+            .await?;
         let shared = Rc::new(Shared {
             sender,
             outflow: Rc::default(),
@@ -94,7 +114,7 @@ impl Http2 {
             busy: Cell::new(0),
             traffic: Rc::clone(&traffic),
         });
-        let driver = Driver::new(connection, traffic, Rc::downgrade(&shared));
+        let driver = Driver::new(connection, terms.pulse, traffic, Rc::downgrade(&shared));
         // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
         tokio::task::spawn_local(driver.run());
         Ok(Self(shared))
@@ -144,7 +164,7 @@ impl Http2 {
             Err(error) => return Err(Unanswered::Failed(failed(error))),
         };
         let upload = (!end).then(|| Sending::new(body, stream, &self.0.outflow));
-        let (response, upload) = answered(hop, response, upload)
+        let (response, upload) = answered(hop.interim, response, upload)
             .await
             .map_err(Unanswered::Failed)?;
         let (parts, stream) = response.into_parts();
@@ -188,7 +208,7 @@ impl Drop for Busy {
 
 /// The response's head, and what is still to be sent of the request then.
 async fn answered(
-    hop: &Sender<'_>,
+    interim: Option<&dyn Interim>,
     response: ResponseFuture,
     mut upload: Option<Sending>,
 ) -> Result<(http::Response<RecvStream>, Option<Sending>), ProxyError> {
@@ -203,7 +223,7 @@ async fn answered(
             }
         }
         while let Poll::Ready(Some(Ok(head))) = response.poll_informational(cx) {
-            if let Some(interim) = hop.interim {
+            if let Some(interim) = interim {
                 interim.send(head.status(), &Fields::from_map(head.headers()));
             }
         }
@@ -231,13 +251,14 @@ struct Driver {
 impl Driver {
     fn new(
         mut connection: Connection<Wire<Io>, Parcel>,
+        pulse: Duration,
         traffic: Rc<Traffic>,
         shared: Weak<Shared>,
     ) -> Self {
         Self {
             ping: connection.ping_pong(),
             connection,
-            pulse: Pulse::every(CLIENT_PULSE),
+            pulse: Pulse::every(pulse),
             traffic,
             shared,
         }

@@ -25,6 +25,7 @@ pub(crate) use dns::Resolver;
 pub(crate) use endpoints::{Endpoints, Resolved};
 pub(crate) use guard::{Guard, Place};
 pub(crate) use http1::Connection;
+pub(crate) use http2::{Answer, Http2};
 pub(crate) use link::Heard;
 pub(crate) use multiplexed::Multiplexed;
 pub(crate) use open::Open;

@@ -7,8 +7,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::Frame;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use maglor_balance::{Rng, Time};
 use maglor_xds::frame::Deframer;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -18,7 +16,7 @@ use super::load::{self, Reporter};
 use crate::error::ProxyError;
 use crate::grpc::{CallError, Connection, refusal};
 use crate::message::{Body, Source};
-use crate::upstream::Cluster;
+use crate::upstream::{Answer, Cluster};
 
 const PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -100,7 +98,7 @@ async fn converse(
     outgoing: UnboundedReceiver<Bytes>,
     events: &UnboundedSender<Event>,
 ) -> Result<(), CallError> {
-    let mut connection = Connection::open(cluster, target).await?;
+    let connection = Connection::open(cluster, target).await?;
     let _ = events.send(Event::Open);
     // Servers may answer with the first response, so nothing waits for the head.
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
@@ -112,7 +110,7 @@ async fn converse(
     }
 }
 
-async fn listen(mut body: Incoming, events: &UnboundedSender<Event>) -> Result<(), CallError> {
+async fn listen(mut body: Answer, events: &UnboundedSender<Event>) -> Result<(), CallError> {
     let mut deframer = Deframer::new(LONGEST);
     while let Some(part) = body.frame().await {
         match part?.into_data() {

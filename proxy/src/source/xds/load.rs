@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use maglor_telemetry::metrics::Snapshot;
 use maglor_xds::Message as _;
 use maglor_xds::frame::{Deframer, frame};
@@ -132,17 +131,14 @@ fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
 }
 
 /// Reports until it is dropped.
-pub(super) async fn tell(mut connection: Connection, reporter: &RefCell<Reporter>) -> Infallible {
-    if let Err(why) = converse(&mut connection, reporter).await {
+pub(super) async fn tell(connection: Connection, reporter: &RefCell<Reporter>) -> Infallible {
+    if let Err(why) = converse(&connection, reporter).await {
         tracing::debug!(%why, "the control plane takes no reports of load");
     }
     std::future::pending().await
 }
 
-async fn converse(
-    connection: &mut Connection,
-    reporter: &RefCell<Reporter>,
-) -> Result<(), CallError> {
+async fn converse(connection: &Connection, reporter: &RefCell<Reporter>) -> Result<(), CallError> {
     let (reports, outgoing) = mpsc::unbounded_channel();
     // A stream that has ended says so itself.
     let _ = reports.send(frame(&load::introduction(reporter.borrow().node.clone())));

@@ -27,6 +27,7 @@ pub mod exchange;
 mod fields;
 mod http;
 pub mod http2;
+mod intake;
 mod limit;
 mod message;
 pub mod mux;
@@ -37,6 +38,7 @@ mod received;
 mod route;
 mod station;
 mod timer;
+mod turns;
 mod upstream;
 // What went wrong, what is counted, what is said.
 mod access_log;

@@ -21,6 +21,7 @@ use crate::shared::Shared;
 use crate::socket::{Acceptor, Listening};
 use crate::state::Listener;
 use crate::throttle::Throttle;
+use crate::turns;
 use crate::upstream::Pools;
 use crate::worker::Worker;
 
@@ -111,6 +112,7 @@ async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
     tokio::task::spawn_local(Rc::clone(&local.pools).give_way());
+    tokio::task::spawn_local(turns::give());
     tokio::task::spawn_local(kept::release(Rc::clone(&local.worker.kept)));
     while let Some(command) = commands.recv().await {
         match command {
@@ -174,7 +176,11 @@ async fn accept(
             biased;
             _ = &mut stopped => break,
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
-                Ok(tcp) => serve(tcp),
+                Ok(tcp) => {
+                    serve(tcp);
+                    // Those that are accepted already come before the next one.
+                    turns::next().await;
+                }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     local.worker.connections.shed();

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::io::{Io, Rewind};
+use crate::turns;
 
 pub use self::client::client_config;
 pub use self::files::{Roots, downstream_files, upstream_files};
@@ -111,9 +112,9 @@ pub async fn accept(tcp: TcpStream, prefix: Bytes, config: Arc<ServerConfig>) ->
     let bound = |session: &mut rustls::ServerConnection| {
         session.set_buffer_limit(Some(SESSION_BUFFER));
     };
-    let tls = acceptor
-        .accept_with(Rewind::new(tcp, prefix), bound)
-        .await?;
+    // A handshake is hundreds of microseconds of the processor, whoever asks for it.
+    let handshake = acceptor.accept_with(Rewind::new(tcp, prefix), bound);
+    let tls = turns::each(handshake).await?;
     Ok(Io::TlsServer(Box::new(tls)))
 }
 

@@ -27,6 +27,7 @@ fn decode(pieces: &[&[u8]]) -> (Vec<String>, Option<Malformed>) {
                         body.1.clear();
                     }
                 }
+                Ok(Some(Frame::Silent)) => {}
                 Ok(Some(frame)) => told.push(format!("{frame:?}")),
                 Err(error) => return (told, Some(error)),
             }

@@ -13,10 +13,7 @@ use super::past::End;
 use super::reason::{Malformed, Reason};
 use super::settings;
 use super::stream::Fate;
-
-/// What a frame is taken to cost besides its bytes, and a request.
-const BY_FRAME: usize = 512;
-const BY_REQUEST: usize = 2048;
+use crate::intake::{BY_FRAME, BY_REQUEST};
 
 /// What all frames that were read together have.
 pub(super) struct Batch<'a> {
@@ -24,17 +21,17 @@ pub(super) struct Batch<'a> {
     pub(super) hpack: &'a mut Decoder,
     /// When they were read, once that has been asked.
     now: Option<Instant>,
-    /// What they have cost.
+    /// What they have cost besides their bytes.
     pub(super) cost: usize,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(channel: &'a Rc<Channel>, hpack: &'a mut Decoder, bytes: usize) -> Self {
+    pub(super) fn new(channel: &'a Rc<Channel>, hpack: &'a mut Decoder) -> Self {
         Self {
             channel,
             hpack,
             now: None,
-            cost: bytes,
+            cost: 0,
         }
     }
 

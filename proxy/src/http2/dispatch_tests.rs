@@ -62,8 +62,8 @@ impl Connection {
         connection
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Closed> {
-        self.inbox.take(&self.channel, bytes)?;
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), Closed> {
+        self.inbox.take(&self.channel, &mut bytes, usize::MAX)?;
         let accepted = self.channel.core.borrow_mut().accepting.take_all();
         for accepted in accepted {
             self.accepted.insert(accepted.owner.stream().id, accepted);

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::AsyncWrite as _;
 use tokio::time::Sleep;
 
@@ -17,17 +16,10 @@ use super::dispatch::Batch;
 use super::frame::{self, kind};
 use super::hpack;
 use crate::codec;
+use crate::intake::Intake;
 use crate::io::{Io, Stream};
-use crate::memory;
 use crate::pulse::{Beat, Pulse};
 
-/// What a connection may read before others of its worker have a turn, in bytes and what frames cost besides.
-const TURN: usize = 64 * 1024;
-/// After many small frames so much is read at once: all that was read is dealt with in one turn.
-const SMALL_READ: usize = 1024;
-const READ: usize = 64 * 1024;
-/// Frames whose cost is a multiple of their bytes.
-const SMALL_FRAMES: usize = 4;
 /// The peer may take so long, and send so much, to close a connection that has been shut down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
@@ -35,13 +27,10 @@ const LINGER_BYTES: usize = 1024 * 1024;
 /// See the module's documentation.
 pub(super) struct Driver {
     io: Io,
-    /// Bytes that were read before it was known what they are.
-    prefix: Bytes,
+    intake: Intake,
     channel: Rc<Channel>,
     inbox: Inbox,
     pulse: Pulse,
-    /// What was read last were small frames.
-    small: bool,
     ended: Option<Closed>,
     linger: Option<Linger>,
     _guard: Option<Box<dyn Debug>>,
@@ -71,15 +60,18 @@ impl Inbox {
         }
     }
 
-    /// Takes what was read; what it has cost.
+    /// Takes of what was read as much as may be had at this cost; what it has cost besides its bytes.
     pub(super) fn take(
         &mut self,
         channel: &Rc<Channel>,
-        mut bytes: &[u8],
+        bytes: &mut &[u8],
+        most: usize,
     ) -> Result<usize, Closed> {
         let core = &mut *channel.core.borrow_mut();
-        let mut batch = Batch::new(channel, &mut self.hpack, bytes.len());
-        while let Some(frame) = self.frames.next(&mut bytes)? {
+        let mut batch = Batch::new(channel, &mut self.hpack);
+        while batch.cost < most
+            && let Some(frame) = self.frames.next(bytes)?
+        {
             core.take(&mut batch, frame)?;
         }
         Ok(batch.cost)
@@ -90,11 +82,11 @@ impl Driver {
     pub(super) fn new(stream: Stream, block_limit: usize, channel: Rc<Channel>) -> Self {
         Self {
             io: stream.io,
-            prefix: stream.prefix,
+            // What was read before it was known what it is.
+            intake: Intake::after(stream.prefix),
             channel,
             inbox: Inbox::new(block_limit),
             pulse: Pulse::every(PULSE),
-            small: false,
             ended: None,
             linger: None,
             _guard: stream.guard,
@@ -151,41 +143,21 @@ impl Driver {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
-        let mut turn = TURN;
-        while turn > 0 {
-            ready!(memory::poll_read(cx));
-            let Self {
-                io,
-                prefix,
-                channel,
-                inbox,
-                ..
-            } = self;
-            let mut take = |bytes: &[u8]| match bytes {
-                [] => (0, Err(Closed::ByPeer)),
-                bytes => (bytes.len(), inbox.take(channel, bytes)),
-            };
-            let (length, taken) = if prefix.is_empty() {
-                let most = if self.small { SMALL_READ } else { READ };
-                match ready!(codec::poll_read_some(io, cx, most, take)) {
-                    Ok(read) => read,
-                    Err(error) => return Poll::Ready(Closed::Io(error.kind())),
-                }
-            } else {
-                take(&std::mem::take(prefix))
-            };
-            self.pulse.heard();
-            match taken {
-                Ok(cost) => {
-                    turn = turn.saturating_sub(cost);
-                    self.small = cost > SMALL_FRAMES * length;
-                }
-                Err(closed) => return Poll::Ready(closed),
+        let Self {
+            io,
+            intake,
+            channel,
+            inbox,
+            pulse,
+            ..
+        } = self;
+        intake.poll(io, cx, Closed::Io, |bytes, most| {
+            if bytes.is_empty() {
+                return Err(Closed::ByPeer);
             }
-        }
-        // Others of this worker come first.
-        cx.waker().wake_by_ref();
-        Poll::Pending
+            pulse.heard();
+            inbox.take(channel, bytes, most)
+        })
     }
 
     fn poll_pulse(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {

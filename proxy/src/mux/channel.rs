@@ -19,18 +19,13 @@ use super::stream::Stream;
 use super::{CONNECTION_WINDOW, Closed};
 use crate::codec;
 use crate::flood::Flood;
+use crate::intake::{BY_FRAME, BY_REQUEST, Intake};
 use crate::io::Io;
-use crate::memory;
 use crate::pulse::{Beat, Pulse};
 
 /// A silent peer is asked for an answer after three of these, and has one for it.
 const PULSE: Duration = Duration::from_secs(10);
 
-/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each
-/// frame and each request.
-const TURN: usize = 64 * 1024;
-const BY_FRAME: usize = 512;
-const BY_REQUEST: usize = 2048;
 /// The peer may take so long, and send so much, to close a connection that has been shut down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
@@ -39,6 +34,7 @@ const LINGER_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Channel {
     io: RefCell<Io>,
+    intake: RefCell<Intake>,
     decoder: RefCell<Decoder>,
     pulse: RefCell<Pulse>,
     driver: RefCell<Option<Waker>>,
@@ -98,6 +94,7 @@ impl Channel {
     pub(super) fn new(io: Io, text_limit: usize, role: Role) -> Rc<Self> {
         Rc::new(Self {
             io: RefCell::new(io),
+            intake: RefCell::default(),
             decoder: RefCell::new(Decoder::new(text_limit)),
             pulse: RefCell::new(Pulse::every(PULSE)),
             driver: RefCell::default(),
@@ -199,43 +196,28 @@ impl Channel {
 
     fn poll_read(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
         let io = &mut *self.io.borrow_mut();
-        let mut turn = TURN;
-        while turn > 0 {
-            ready!(memory::poll_read(cx));
-            let read = ready!(codec::poll_read(io, cx, |bytes| self.take(bytes)));
-            match read {
-                Ok(Ok(cost)) => turn = turn.saturating_sub(cost),
-                Ok(Err(closed)) => return Poll::Ready(closed),
-                Err(error) => return Poll::Ready(Closed::Io(error.kind())),
-            }
-        }
-        // Others of this worker come first.
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        let intake = &mut *self.intake.borrow_mut();
+        intake.poll(io, cx, Closed::Io, |bytes, most| self.take(bytes, most))
     }
 
-    /// Takes what was read; its cost.
-    fn take(self: &Rc<Self>, mut bytes: &[u8]) -> Result<usize, Closed> {
+    /// Takes of what was read as much as may be had at this cost; what it has cost besides its bytes.
+    fn take(self: &Rc<Self>, bytes: &mut &[u8], most: usize) -> Result<usize, Closed> {
         if bytes.is_empty() {
             return Err(Closed::ByPeer);
         }
         self.pulse.borrow_mut().heard();
         let core = &mut *self.core.borrow_mut();
         let decoder = &mut *self.decoder.borrow_mut();
-        let mut cost = bytes.len();
+        let mut cost = 0;
         let mut now = None;
-        while let Some(frame) = decoder.next(&mut bytes)? {
+        while cost < most
+            && let Some(frame) = decoder.next(bytes)?
+        {
             cost += match frame {
                 Frame::Head { .. } => BY_REQUEST,
                 _ => BY_FRAME,
             };
             core.take(self, frame, &mut now)?;
-        }
-        for _ in 0..decoder.take_silent() {
-            cost += BY_FRAME;
-            if !core.flood.control() {
-                return Err(Closed::Flood);
-            }
         }
         Ok(cost)
     }

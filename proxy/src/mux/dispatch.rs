@@ -50,7 +50,7 @@ impl Core {
                     *max_streams = told;
                 }
             }
-            Frame::Pong(_) => {}
+            Frame::Pong(_) | Frame::Silent => {}
         }
         Ok(())
     }

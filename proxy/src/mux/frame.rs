@@ -150,6 +150,8 @@ pub enum Frame<'a> {
         /// Why.
         reason: Reason,
     },
+    /// What says nothing by itself: a frame of an unknown kind, or a part of a text that goes on.
+    Silent,
     /// What the server allows.
     Settings {
         /// Streams at the same time.
@@ -235,8 +237,6 @@ pub struct Decoder {
     spent: bool,
     text: Option<Text>,
     text_limit: usize,
-    /// Frames that told nothing by themselves, since that was last asked.
-    silent: u32,
 }
 
 impl Decoder {
@@ -249,13 +249,7 @@ impl Decoder {
             spent: false,
             text: None,
             text_limit,
-            silent: 0,
         }
-    }
-
-    /// Frames of unknown kinds, and parts of texts that go on, since the last call.
-    pub(super) fn take_silent(&mut self) -> u32 {
-        std::mem::take(&mut self.silent)
     }
 
     /// The next frame; `None` = more input is needed, and all of it was taken.
@@ -274,7 +268,12 @@ impl Decoder {
             match self.state {
                 State::Header => match self.header(input) {
                     None => return Ok(None),
-                    Some(header) => self.state = self.begin(header)?,
+                    Some(header) => {
+                        self.state = self.begin(header)?;
+                        if let State::Skip(_) = self.state {
+                            return Ok(Some(Frame::Silent));
+                        }
+                    }
                 },
                 State::Skip(left) => {
                     let left = left - take(input, left).len();
@@ -306,8 +305,9 @@ impl Decoder {
                     if !header.is_text() || (self.text.is_none() && !header.has(flag::MORE)) {
                         break (header, payload);
                     }
-                    if let Some(text) = self.join(header, &payload) {
-                        break (text.first, Payload::Text(text));
+                    match self.join(header, &payload) {
+                        Some(text) => break (text.first, Payload::Text(text)),
+                        None => return Ok(Some(Frame::Silent)),
                     }
                 }
             }
@@ -355,10 +355,7 @@ impl Decoder {
             kind::WINDOW => (length == 4, None),
             kind::PING | kind::PONG | kind::GOAWAY => (length == 8, Some(false)),
             kind::SETTINGS => (length >= 4, Some(false)),
-            _ => {
-                self.silent += 1;
-                return Ok(State::Skip(length));
-            }
+            _ => return Ok(State::Skip(length)),
         };
         if !fits {
             return Err(Malformed::Length(kind));
@@ -409,7 +406,6 @@ impl Decoder {
             self.partial.clear();
         }
         if header.has(flag::MORE) {
-            self.silent += 1;
             return None;
         }
         self.text.take()

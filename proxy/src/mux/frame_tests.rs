@@ -33,6 +33,9 @@ fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Told>, M
     let mut all: Vec<Told> = Vec::new();
     for mut piece in pieces {
         while let Some(frame) = decoder.next(&mut piece)? {
+            if frame == Frame::Silent {
+                continue;
+            }
             match (all.last_mut(), told(frame)) {
                 (Some(Told::Data(of, bytes, end)), Told::Data(stream, more, ends))
                     if *of == stream && !*end =>

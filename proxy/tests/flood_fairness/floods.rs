@@ -135,8 +135,8 @@ impl Running {
     }
 }
 
-/// The sender has no claim to the processor that the proxy, the server and the measured client need: what is measured is
-/// how the proxy shares its own time.
+/// The sender has no claim to the processor that the server and the measured client need: what is measured is how the
+/// proxy shares its own time.
 fn yield_to_others() {
     let _ = rustix::process::nice(10);
 }

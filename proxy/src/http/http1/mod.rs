@@ -22,6 +22,7 @@ use super::service::{RequestContext, Service};
 use crate::codec::RequestHead;
 use crate::io::{Io, Stream};
 use crate::message::{Interim, TakenOver, Takeover};
+use crate::turns;
 
 /// An idle connection keeps its buffers this long.
 const PARK_AFTER: Duration = Duration::from_millis(500);
@@ -123,7 +124,7 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
             }
             // Nothing else of this worker runs while one connection goes on: who pipelines waits for the others before
             // each further request, whether a server has to answer it or not.
-            After::NextRequest if shared.has_input() => tokio::task::yield_now().await,
+            After::NextRequest if shared.has_input() => turns::next().await,
             After::NextRequest => {}
             After::TakenOver(taken) => {
                 let Some(downstream) = Shared::into_stream(shared) else {

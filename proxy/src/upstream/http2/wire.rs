@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
 use crate::flood::Flood;
+use crate::turns::Turn;
 
 /// What a connection may read before others of its worker have a turn: bytes, and so many besides for each frame.
 const TURN: usize = 64 * 1024;
@@ -36,7 +37,8 @@ const LINGER_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Traffic {
     /// What may still be read in this turn.
-    turn: Cell<usize>,
+    left: Cell<usize>,
+    turn: Turn,
     heard: Cell<bool>,
     flood: RefCell<Flood>,
     flooded: Cell<bool>,
@@ -48,7 +50,8 @@ pub(super) struct Traffic {
 impl Traffic {
     fn new() -> Rc<Self> {
         Rc::new(Self {
-            turn: Cell::new(TURN),
+            left: Cell::new(TURN),
+            turn: Turn::default(),
             heard: Cell::new(false),
             flood: RefCell::default(),
             flooded: Cell::new(false),
@@ -59,7 +62,9 @@ impl Traffic {
 
     /// To be called whenever the connection is polled.
     pub(super) fn begin_turn(&self) {
-        self.turn.set(TURN);
+        if !self.turn.is_queued() {
+            self.left.set(TURN);
+        }
     }
 
     /// Whether a byte has come since the last call.
@@ -106,7 +111,7 @@ impl Traffic {
             }
             _ => flood.control(),
         };
-        self.turn.set(self.turn.get().saturating_sub(BY_FRAME));
+        self.left.set(self.left.get().saturating_sub(BY_FRAME));
         if !allowed {
             self.flooded.set(true);
         }
@@ -211,8 +216,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
     ) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         let traffic = &me.traffic;
-        if traffic.turn.get() == 0 || traffic.is_flooded() {
+        if traffic.is_flooded() {
             cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if traffic.left.get() == 0 {
+            traffic.turn.queue(cx);
             return Poll::Pending;
         }
         let before = buf.filled().len();
@@ -226,12 +235,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
         }
         let bytes = &buf.filled()[before..];
         traffic.heard.set(true);
-        let left = traffic.turn.get().saturating_sub(bytes.len());
-        traffic.turn.set(left);
+        let left = traffic.left.get().saturating_sub(bytes.len());
+        traffic.left.set(left);
         let mut now = None;
         me.incoming
             .take(bytes, |head| traffic.received(head, &mut now));
-        let cost = left - traffic.turn.get();
+        let cost = left - traffic.left.get();
         me.small = cost > SMALL_FRAMES * bytes.len();
         Poll::Ready(Ok(()))
     }

@@ -23,16 +23,9 @@ use crate::sys;
 
 /// How long a peer may be silent before it counts as waiting for more: Envoy closes connections after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// Cases that Maglor accepts and all peers refuse: the crate h2, 0.4.20, cuts the fragment off `:path`, and drops
-/// pseudo-header fields of trailers, before the proxy sees either; framing fields of trailers are left out, and the
-/// request goes on without them.
-const KNOWN: [&str; 5] = [
-    "request refused by its content/fragment alone",
-    "trailers/content-length",
-    "trailers/method",
-    "trailers/path",
-    "trailers/status",
-];
+/// Cases that Maglor accepts and all peers refuse: framing fields of trailers are left out, and the request goes on without
+/// them.
+const KNOWN: [&str; 1] = ["trailers/content-length"];
 
 /// The same of TLS. rustls, 0.23, does not know the sign of a fallback (RFC 7507), which TLS 1.3 has replaced by one of its own in
 /// the ServerHello; takes what is left of a list of names for a name of an unknown kind; and reads a ClientHello behind a

@@ -89,7 +89,7 @@ fn by_weight(cases: &[(&[u32], &[f64])], time: Duration) {
             for erlang in *erlangs {
                 let shares = shares(&replicas, *erlang, time);
                 let requests = erlang / service.as_secs_f64() * time.as_secs_f64();
-                let round = |share: &f64| format!("{:.3}", share);
+                let round = |share: &f64| format!("{share:.3}");
                 let shown: Vec<_> = shares.iter().map(round).collect();
                 println!(
                     "| {policy} | {weights:?} | {erlang} | {} |",

@@ -253,6 +253,35 @@ fn with_silent_members_a_ledger_is_never_worse_than_counts_of_ones_own() {
     }
 }
 
+/// They were second candidates besides, so that their queues grew, at high load.
+#[test]
+fn where_most_are_silent_those_that_report_have_their_share_and_no_more() {
+    let scenario = |policy: &str, silent| Scenario {
+        silent,
+        rho: 0.9,
+        ..base(policy)
+    };
+    let policy = "ledger(group=40,fallback=lor)";
+    let scenarios = [
+        scenario("lor(choices=2)", 0),
+        scenario(policy, 36),
+        scenario(policy, 39),
+    ];
+    let outcomes = run_all(&scenarios);
+    let counts = outcomes[0].mean_ms.value;
+    for (scenario, outcome) in scenarios.iter().zip(&outcomes).skip(1) {
+        let mean = outcome.mean_ms.value;
+        assert!(
+            mean <= 1.05 * counts,
+            "{}: {mean} {counts}",
+            scenario.silent
+        );
+        let reporting = &outcome.shares[..(40 - scenario.silent) as usize];
+        let most = reporting.iter().copied().fold(0.0, f64::max);
+        assert!(most < 1.1 / 40.0, "{}: {most}", scenario.silent);
+    }
+}
+
 /// What a disturbance from 10 s to 20 s makes of the mean latencies of each second.
 fn seconds(disturbances: Vec<Disturbance>, silent: u32) -> Vec<f64> {
     let scenario = Scenario {

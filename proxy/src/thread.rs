@@ -181,14 +181,7 @@ async fn accept(
                     // Those that are accepted already come before the next one.
                     turns::next().await;
                 }
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    local.worker.connections.shed();
-                    if let Some(unsaid) = told.allow() {
-                        tracing::warn!(%error, unsaid, "accept failed");
-                    }
-                    tokio::time::sleep(ACCEPT_BACK_OFF).await;
-                }
+                Err(error) => after_failure(&error, &local.worker, &told).await,
             },
         }
     }
@@ -198,6 +191,18 @@ async fn accept(
             Err(error) => tracing::warn!(%error, "accept failed"),
         }
     }
+}
+
+/// Makes room, and waits, where it was not only one connection that could not be accepted.
+async fn after_failure(error: &io::Error, worker: &Worker, told: &Throttle) {
+    if is_of_one_connection(error) {
+        return;
+    }
+    worker.connections.shed();
+    if let Some(unsaid) = told.allow() {
+        tracing::warn!(%error, unsaid, "accept failed");
+    }
+    tokio::time::sleep(ACCEPT_BACK_OFF).await;
 }
 
 /// Whether an accepted connection can be served. Where descriptors are short, the oldest ones that have asked for

@@ -228,6 +228,7 @@ struct Unusable {
     pieces: Vec<String>,
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
     let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     let authority = Authority::new();
@@ -334,7 +335,7 @@ fn a_check_finds_what_would_keep_a_start_from_starting_here() {
     let taken = socket.local_addr().unwrap().to_string();
     let mut cases = unusable(folder.path(), &taken);
     let secret = folder.path().join("secret.key");
-    std::fs::set_permissions(&secret, Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o0)).unwrap();
     // Root reads it all the same.
     if std::fs::read(&secret).is_err() {
         cases.push(Unusable {

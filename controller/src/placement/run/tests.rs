@@ -123,7 +123,7 @@ async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_m
         graphs: Arc::new(Graphs::new(Settings::default())),
         term,
         metrics: PlacementMetrics::new(&Registry::new(1)),
-        moves: crate::scope::Scope::Off,
+        moves: Scope::Off,
     };
     let mut operator = Operator {
         options,

@@ -258,6 +258,17 @@ fn bytes_of_requests_count_too() {
     let cart = pod_on(&mesh, "cart-0", "cart", "n1");
     let web = pod_on(&mesh, "web-0", "web", "n1");
     web.reaches("cart");
+    eventually(TIMEOUT, "the graph has both", || {
+        let graph = mesh.graph();
+        let known = |name: &str| {
+            graph["services"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|one| one["name"] == name)
+        };
+        known("shop/web") && known("shop/cart")
+    });
     // Long before the window is full a rate says how much there was, relative to others.
     let mut client = RawHttp1::connect(web.sidecar.listener("outbound"));
     let body = "x".repeat(100_000);

@@ -239,7 +239,6 @@ async fn all_proxies_of_a_replica_return_at_once() {
         (proxies.parse().unwrap(), services.parse().unwrap())
     });
     let mut world = World::start(&resources(services), "24h").await;
-    put(&world.path("resources/policy.yaml"), &policy(0));
     let simulated = (0..proxies).map(|number| Arc::new(Simulated::new(&world, number, services)));
     let address = world.controller.listen.clone();
     let mut all = Proxies::connect(simulated.collect(), &address);

@@ -6,7 +6,7 @@
 //! somebody else has made it otherwise, it is a conflict. Every write of the controller is here, except those to Leases of
 //! its own, TokenReviews and events, and a test finds others.
 //!
-//! [`fenced`] is the client for all of them: it sends nothing once the term of this replica is over, and no request lasts
+//! `fenced` is the client for all of them: it sends nothing once the term of this replica is over, and no request lasts
 //! longer than the Lease has left then.
 
 use std::fmt::Debug;

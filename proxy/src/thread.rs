@@ -176,11 +176,7 @@ async fn accept(
             biased;
             _ = &mut stopped => break,
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
-                Ok(tcp) => {
-                    serve(tcp);
-                    // Those that are accepted already come before the next one.
-                    turns::next().await;
-                }
+                Ok(tcp) => serve(tcp),
                 Err(error) => after_failure(&error, &local.worker, &told).await,
             },
         }

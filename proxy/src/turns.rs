@@ -5,8 +5,7 @@
 //! run everything else that was ready and has looked at its sockets. Whoever has little to do waits for one turn of one
 //! other, however many there are.
 //!
-//! What takes turns: connections of many streams that read much, pipelines of HTTP/1.1, TLS handshakes, and new
-//! connections.
+//! What takes turns: connections of many streams that read much, pipelines of HTTP/1.1, and TLS handshakes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

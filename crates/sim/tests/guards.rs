@@ -127,58 +127,6 @@ fn servers_that_fail_fast_attract_no_traffic_for_long() {
     );
 }
 
-/// Every policy, a server of forty that answers 500 or 404, at once or slowly: with the default ejection it gets
-/// one request in a hundred at most.
-#[test]
-fn what_a_wrong_replica_says_does_not_matter_for_its_ejection() {
-    let policies = [
-        "random",
-        "lor(choices=2)",
-        "lor(choices=all)",
-        "peak-ewma",
-        "a-lsq",
-        "bounce(tries=3)",
-        "probe(choices=2)",
-        "ledger(group=40)",
-        "join-idle-queue",
-        "prequal",
-    ];
-    let mut scenarios = Vec::new();
-    for policy in policies {
-        for (status, work) in [(500, 0.01), (404, 0.01), (404, 1.0)] {
-            scenarios.push(Scenario {
-                rho: 0.5,
-                faults: Some(Faults {
-                    servers: 1,
-                    share: 1.0,
-                    work,
-                    status,
-                }),
-                guards: Guards {
-                    ejection: Some(OutlierParams::default()),
-                    ..Guards::default()
-                },
-                // 60 s, of which the second half counts.
-                requests: 60_000,
-                runs: 2,
-                ..paper(policy, 5)
-            });
-        }
-    }
-    for (scenario, outcome) in scenarios.iter().zip(run_all(&scenarios)) {
-        let share = outcome.shares[0];
-        assert!(
-            share <= 0.01,
-            "{} {:?}: {share}",
-            scenario.policy,
-            scenario.faults
-        );
-        // Nobody else is taken out for long.
-        let least = outcome.shares[1..].iter().copied().fold(1.0, f64::min);
-        assert!(least > 0.015, "{}: {least}", scenario.policy);
-    }
-}
-
 #[test]
 fn the_budget_keeps_an_outage_from_becoming_a_storm() {
     let outage = Scenario {

@@ -1,13 +1,13 @@
 //! Writes to an API server, each under a precondition.
 //!
-//! A write that was decided by what an object was is done to that object as it was then, or not at all: the API server
-//! compares its id and version. So a request of a replica that has lost the Lease meanwhile (it was suspended, or the request
-//! was on its way for long) undoes nothing of what the next one has written. What is made new goes by a field manager: where
-//! somebody else has made it otherwise, it is a conflict. Every write of the controller is here, except those to Leases of
-//! its own, TokenReviews and events, and a test finds others.
+//! A write names the uid and the version of the object that the decision was based on, and the API server refuses it if the
+//! object has changed. So a late request of a replica that has lost the Lease (it was suspended, or the request was slow) undoes
+//! nothing that the next leader has written. Objects are created under a field manager: an object that another client has
+//! created differently is a conflict. Every write of the controller is here, except those to its own Leases, TokenReviews and
+//! events; a test finds others.
 //!
-//! `fenced` is the client for all of them: it sends nothing once the term of this replica is over, and no request lasts
-//! longer than the Lease has left then.
+//! `fenced` is the client for everything that only the leader writes: it sends nothing once the term of this replica is over, and
+//! no request outlasts the Lease.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -72,85 +72,73 @@ impl Seen {
     }
 }
 
-/// Who writes, as `managedFields` say.
+/// An object as the API server answers with it.
+pub trait Stored: Clone + DeserializeOwned + Debug {}
+
+impl<K: Clone + DeserializeOwned + Debug> Stored for K {}
+
+/// The field manager of a write, as in `managedFields`.
 #[derive(Clone, Copy, Debug)]
 pub struct Manager(pub &'static str);
 
 impl Manager {
-    /// Applies an object that was seen, whatever others say of its fields; or makes one that was not there.
+    /// Applies an object that was seen, and takes over fields of other managers; or creates one that was not there.
     ///
     /// # Errors
-    /// 409 where it is not what was seen any more, or was made by somebody else meanwhile.
-    pub async fn apply<K>(
+    /// 409 if it is not what was seen any more, or was created by another client meanwhile.
+    pub async fn apply<K: Stored>(
         self,
         api: &Api<K>,
         name: &str,
         wanted: Value,
         seen: Option<&Seen>,
-    ) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
-        let params = match seen {
-            Some(_) => PatchParams::apply(self.0).force(),
-            None => PatchParams::apply(self.0),
-        };
-        let wanted = stamped(wanted, seen);
-        api.patch(name, &params, &Patch::Apply(wanted)).await
+    ) -> Result<K, kube::Error> {
+        let params = self.applies(seen.is_some());
+        let wanted = Patch::Apply(stamped(wanted, seen));
+        api.patch(name, &params, &wanted).await
     }
 
-    /// The same, but what somebody else says of a field is a conflict also where the object was seen.
+    /// The same, but fields of another manager are a conflict also if the object was seen.
     ///
     /// # Errors
     /// As [`Manager::apply`].
-    pub async fn apply_beside<K>(
+    pub async fn apply_beside<K: Stored>(
         self,
         api: &Api<K>,
         name: &str,
         wanted: Value,
         seen: Option<&Seen>,
-    ) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
-        let wanted = stamped(wanted, seen);
-        api.patch(name, &PatchParams::apply(self.0), &Patch::Apply(wanted))
-            .await
+    ) -> Result<K, kube::Error> {
+        let wanted = Patch::Apply(stamped(wanted, seen));
+        api.patch(name, &self.applies(false), &wanted).await
     }
 
     /// Applies the status of an object that was seen.
     ///
     /// # Errors
     /// 409 where it is not what was seen any more.
-    pub async fn apply_status<K>(
+    pub async fn apply_status<K: Stored>(
         self,
         api: &Api<K>,
         name: &str,
         wanted: Value,
         seen: &Seen,
-    ) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
-        let params = PatchParams::apply(self.0).force();
-        let wanted = stamped(wanted, Some(seen));
-        api.patch_status(name, &params, &Patch::Apply(wanted)).await
+    ) -> Result<K, kube::Error> {
+        let wanted = Patch::Apply(stamped(wanted, Some(seen)));
+        api.patch_status(name, &self.applies(true), &wanted).await
     }
 
     /// Merges a status into that of an object that was seen: where several controllers share a list.
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
-    pub async fn merge_status<K>(
+    pub async fn merge_status<K: Stored>(
         self,
         api: &Api<K>,
         name: &str,
         patch: Value,
         seen: &Seen,
-    ) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
+    ) -> Result<K, kube::Error> {
         let patch = Patch::Merge(stamped(patch, Some(seen)));
         api.patch_status(name, &self.patches(), &patch).await
     }
@@ -159,16 +147,13 @@ impl Manager {
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
-    pub async fn merge<K>(
+    pub async fn merge<K: Stored>(
         self,
         api: &Api<K>,
         name: &str,
         patch: Value,
         seen: &Seen,
-    ) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
+    ) -> Result<K, kube::Error> {
         let patch = Patch::Merge(stamped(patch, Some(seen)));
         api.patch(name, &self.patches(), &patch).await
     }
@@ -177,16 +162,13 @@ impl Manager {
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
-    pub async fn merge_strategic<K>(
+    pub async fn merge_strategic<K: Stored>(
         self,
         api: &Api<K>,
         name: &str,
         patch: Value,
         seen: &Seen,
-    ) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
+    ) -> Result<K, kube::Error> {
         let patch = Patch::Strategic(stamped(patch, Some(seen)));
         api.patch(name, &self.patches(), &patch).await
     }
@@ -195,10 +177,12 @@ impl Manager {
     ///
     /// # Errors
     /// 409 where that is not what is there any more.
-    pub async fn replace<K>(self, api: &Api<K>, name: &str, object: &K) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug + Serialize,
-    {
+    pub async fn replace<K: Stored + Serialize>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        object: &K,
+    ) -> Result<K, kube::Error> {
         api.replace(name, &self.posts(), object).await
     }
 
@@ -206,11 +190,20 @@ impl Manager {
     ///
     /// # Errors
     /// 409 where there is one of its name.
-    pub async fn create<K>(self, api: &Api<K>, object: &K) -> Result<K, kube::Error>
-    where
-        K: Clone + DeserializeOwned + Debug + Serialize,
-    {
+    pub async fn create<K: Stored + Serialize>(
+        self,
+        api: &Api<K>,
+        object: &K,
+    ) -> Result<K, kube::Error> {
         api.create(&self.posts(), object).await
+    }
+
+    /// `force`: take over fields of other managers.
+    fn applies(self, force: bool) -> PatchParams {
+        PatchParams {
+            force,
+            ..PatchParams::apply(self.0)
+        }
     }
 
     fn patches(self) -> PatchParams {
@@ -243,10 +236,7 @@ fn stamped(mut patch: Value, seen: Option<&Seen>) -> Value {
 ///
 /// # Errors
 /// 409 where it is not what was seen any more.
-pub async fn delete<K>(api: &Api<K>, name: &str, seen: &Seen) -> Result<(), kube::Error>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
+pub async fn delete<K: Stored>(api: &Api<K>, name: &str, seen: &Seen) -> Result<(), kube::Error> {
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         preconditions: Some(seen.preconditions()),
@@ -272,7 +262,7 @@ pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::
     evicted.await.map(drop)
 }
 
-/// Why a write was not sent, or nothing is known of it.
+/// Why a write was not sent, or its result is unknown.
 #[derive(Debug, thiserror::Error)]
 enum FenceError {
     #[error("this replica writes no more: its term is over")]

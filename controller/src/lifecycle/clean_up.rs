@@ -3,11 +3,12 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::{LifecycleError, Say, asked, unless_missing};
 use crate::crd::{CommunicationGraph, GRAPH_NAME};
+use crate::writes::{self, Seen};
 
 /// What the names of Leases begin with: that of the leader, and one of each replica.
 const LEASES: &str = "maglor-";
@@ -25,13 +26,13 @@ pub async fn clean_up(
     namespace: &str,
     say: Say<'_>,
 ) -> Result<(), LifecycleError> {
-    let gone = DeleteParams::background();
+    let any = Seen::default();
     let all: Api<Namespace> = Api::all(client.clone());
     let all = all.list(&ListParams::default()).await;
     for one in all.map_err(asked("namespaces"))?.items {
         let name = one.metadata.name.unwrap_or_default();
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &name);
-        let deleted = unless_missing(maps.delete(ROOTS, &gone).await);
+        let deleted = unless_missing(writes::delete(&maps, ROOTS, &any).await);
         if deleted
             .map_err(asked(format!("ConfigMap {name}/{ROOTS}")))?
             .is_some()
@@ -41,7 +42,7 @@ pub async fn clean_up(
     }
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     for name in SECRETS {
-        let deleted = unless_missing(secrets.delete(name, &gone).await);
+        let deleted = unless_missing(writes::delete(&secrets, name, &any).await);
         if deleted.map_err(asked(format!("Secret {name}")))?.is_some() {
             say(&format!("Secret {namespace}/{name}: deleted"));
         }
@@ -51,13 +52,13 @@ pub async fn clean_up(
     for lease in ours.map_err(asked("Leases"))?.items {
         let name = lease.metadata.name.unwrap_or_default();
         if name.starts_with(LEASES) {
-            let deleted = unless_missing(leases.delete(&name, &gone).await);
+            let deleted = unless_missing(writes::delete(&leases, &name, &any).await);
             deleted.map_err(asked(format!("Lease {name}")))?;
             say(&format!("Lease {namespace}/{name}: deleted"));
         }
     }
     let graphs: Api<CommunicationGraph> = Api::all(client.clone());
-    let deleted = unless_missing(graphs.delete(GRAPH_NAME, &gone).await);
+    let deleted = unless_missing(writes::delete(&graphs, GRAPH_NAME, &any).await);
     if deleted.map_err(asked("CommunicationGraph"))?.is_some() {
         say(&format!("CommunicationGraph {GRAPH_NAME}: deleted"));
     }

@@ -5,11 +5,12 @@
 //! would be taken away from resources as soon as these are written again.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::json;
 
 use super::{FIELD_MANAGER, LifecycleError, Say, asked};
 use crate::crd::{self, VERSION_KEY};
+use crate::writes::{Manager, Seen};
 
 /// A version as it is compared: major, minor, patch.
 type Version = (u64, u64, u64);
@@ -27,9 +28,10 @@ pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> 
             say(&format!("{name}: kept, it is of the later version {later}"));
             continue;
         }
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let applied = api.patch(&name, &parameters, &Patch::Apply(&own)).await;
-        let applied = applied.map_err(asked(&name))?;
+        // Without a precondition: the newer definition replaces any older one.
+        let any = Seen::default();
+        let applied = Manager(FIELD_MANAGER).apply(&api, &name, json!(own), Some(&any));
+        let applied = applied.await.map_err(asked(&name))?;
         let version = |of: &CustomResourceDefinition| of.metadata.resource_version.clone();
         match there.as_ref().map(version) == Some(version(&applied)) {
             true => say(&format!("{name}: unchanged")),

@@ -1,7 +1,8 @@
-//! What is done around the life of an installation, once and not for ever: [`definitions`] before an upgrade, [`uninject`]
-//! before the controller goes, [`clean_up`] after it has gone.
+//! One-off steps of an installation: [`definitions`] before an upgrade, [`uninject`] before the controller is removed,
+//! [`clean_up`] afterwards.
 //!
-//! The chart runs them as hooks, with an account and rights that exist for that long only; `maglor` runs them as whoever calls it.
+//! The chart runs them as hooks, with an account and rights that are deleted with the Job; `maglor` runs them with the rights of
+//! its user.
 
 pub mod clean_up;
 pub mod definitions;

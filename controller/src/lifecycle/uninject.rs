@@ -12,9 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use maglor_inject::INJECTED;
 use maglor_inject::keys::MTLS;
@@ -23,6 +21,7 @@ use tokio::time::Instant;
 
 use super::{FIELD_MANAGER, LifecycleError, Say, asked, unless_missing};
 use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService};
+use crate::writes::{self, Manager, Seen};
 
 /// The webhooks of the installation.
 const INJECT: &str = "maglor-inject";
@@ -68,32 +67,31 @@ pub async fn uninject(
 }
 
 async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
-    let gone = DeleteParams::default();
+    let any = Seen::default();
     let inject: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validate: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let deleted = unless_missing(inject.delete(INJECT, &gone).await).map_err(asked(INJECT))?;
+    let deleted = writes::delete(&inject, INJECT, &any).await;
+    let deleted = unless_missing(deleted).map_err(asked(INJECT))?;
     if deleted.is_some() {
         say("webhooks deleted: new pods get no sidecars");
     }
-    unless_missing(validate.delete(VALIDATE, &gone).await).map_err(asked(VALIDATE))?;
+    let deleted = writes::delete(&validate, VALIDATE, &any).await;
+    unless_missing(deleted).map_err(asked(VALIDATE))?;
     Ok(())
 }
 
-/// Lets everybody in by plain text; whether anything had to be changed for it. Policies that let in identities only are named:
-/// what they are for is not known here.
+/// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may require an
+/// identity are only reported: whether they still make sense without sidecars is not known here.
 async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
-    let parameters = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let (by, any) = (Manager(FIELD_MANAGER), Seen::default());
     let mut changed = false;
     let configs: Api<MeshConfig> = Api::all(client.clone());
     let config = unless_missing(configs.get(MESH_CONFIG_NAME).await);
     let config = config.map_err(asked("MeshConfig"))?;
     let strict = |config: &MeshConfig| json!(config.spec)["mtls"] == "strict";
     if config.as_ref().is_some_and(strict) {
-        let patch = Patch::Merge(json!({"spec": {"mtls": "permissive"}}));
-        let patched = configs.patch(MESH_CONFIG_NAME, &parameters, &patch).await;
+        let patch = json!({"spec": {"mtls": "permissive"}});
+        let patched = by.merge(&configs, MESH_CONFIG_NAME, patch, &any).await;
         patched.map_err(asked("MeshConfig"))?;
         say("MeshConfig: mtls is permissive");
         changed = true;
@@ -105,8 +103,8 @@ async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, Lifecy
             continue;
         }
         let name = namespace.name_any();
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {(MTLS): "permissive"}}}));
-        let patched = namespaces.patch(&name, &parameters, &patch).await;
+        let patch = json!({"metadata": {"annotations": {(MTLS): "permissive"}}});
+        let patched = by.merge(&namespaces, &name, patch, &any).await;
         patched.map_err(asked(format!("Namespace {name}")))?;
         say(&format!("Namespace {name}: {MTLS} is permissive"));
         changed = true;
@@ -146,8 +144,8 @@ async fn without_proxy_services(
             let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
             let own: Api<ProxyService> = Api::namespaced(client.clone(), &namespace);
             let what = format!("ProxyService {namespace}/{name}");
-            let deleted = unless_missing(own.delete(&name, &DeleteParams::default()).await);
-            deleted.map_err(asked(&what))?;
+            let deleted = writes::delete(&own, &name, &Seen::default()).await;
+            unless_missing(deleted).map_err(asked(&what))?;
             if told.insert(what.clone()) {
                 say(&format!("{what}: deleted; its Service is put back"));
             }
@@ -218,14 +216,10 @@ async fn restart(
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let now = Timestamp::now().to_string();
     let template = json!({"metadata": {"annotations": {(RESTARTED): now}}});
-    let patch = Patch::Merge(json!({"spec": {"template": template}}));
-    let parameters = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    api.patch(name, &parameters, &patch)
-        .await
-        .map_err(asked(&what))?;
+    let patch = json!({"spec": {"template": template}});
+    let any = Seen::default();
+    let patched = Manager(FIELD_MANAGER).merge(&api, name, patch, &any);
+    patched.await.map_err(asked(&what))?;
     let begun = Instant::now();
     loop {
         let seen = unless_missing(api.get(name).await).map_err(asked(&what))?;

@@ -306,8 +306,8 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-/// What is no resource at all is passed over, as there are other files beside resources; but who checks the proxy's
-/// configuration with the wrong command is told.
+/// A document that is no resource is a warning, since folders have other files, too. A configuration of the proxy is an error that
+/// names the right command.
 fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let is_configuration = ["listeners", "clusters"]
         .iter()

@@ -7,6 +7,8 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The variable with the socket's address.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
@@ -56,14 +58,8 @@ fn send(socket: &OsString, text: &str) -> io::Result<()> {
 }
 
 /// The monotonic clock of the system, by which a manager knows that a message is younger than its signal.
-#[allow(unsafe_code, reason = "the standard library does not show this clock")]
 fn monotonic_micros() -> i64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a `timespec` of ours, which the call only writes.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1000
 }
 

@@ -3,24 +3,35 @@
 //! The types of the mesh's kinds take the short forms of the proxy's file, too (`namespaces: shop`). An API server does
 //! not: a field has one type there.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::check::SpecError;
 
+/// The schema of the `spec` of each kind; made once, as files may have thousands of resources.
+static SPECS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
+    let definitions = super::definitions().unwrap_or_default().into_iter();
+    let schemas = definitions.filter_map(|definition| {
+        let version = definition.spec.versions.into_iter().next()?;
+        let mut schema = serde_json::to_value(version.schema?.open_api_v3_schema).ok()?;
+        Some((
+            definition.spec.names.kind,
+            schema["properties"]["spec"].take(),
+        ))
+    });
+    schemas.collect()
+});
+
 /// Checks the `spec` of a resource of the mesh's own by its definition: the values that are not of their field's type, which
 /// are taken out of it. Other resources pass.
 pub fn check(object: &mut Value) -> Vec<SpecError> {
-    let definitions = super::definitions().unwrap_or_default();
-    let of_kind = definitions
-        .into_iter()
-        .find(|one| object["kind"] == one.spec.names.kind);
-    let versions = of_kind.map(|one| one.spec.versions).unwrap_or_default();
-    let version = versions.into_iter().next();
-    let schema = version.and_then(|version| version.schema?.open_api_v3_schema);
-    let schema = serde_json::to_value(schema).unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let schema = SPECS.get(kind).unwrap_or(&Value::Null);
     let mut errors = Vec::new();
     if let Some(spec) = object.get_mut("spec")
-        && !of_type(&schema["properties"]["spec"], spec, "spec", &mut errors)
+        && !of_type(schema, spec, "spec", &mut errors)
     {
         *spec = Value::Object(serde_json::Map::new());
     }
@@ -49,7 +60,7 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
             Some(fields) => {
                 for (name, field) in fields {
                     let known = schema["properties"].get(name);
-                    // What is unknown is told of by who reads it.
+                    // Unknown fields are reported by the reader of the resource.
                     let inner = known.unwrap_or(&schema["additionalProperties"]);
                     if !of_type(inner, field, &format!("{path}.{name}"), errors) {
                         *field = Value::Null;

@@ -2,10 +2,10 @@
 //!
 //! A proxy knows what it sends itself, and what its own application takes. So what callers say of their calls to a service
 //! is compared with what the sidecars of that service have let in: the calls that succeeded are no more than those, and not
-//! more fail as long as any arrive. Where callers together say more, somebody is wrong, and nobody else's reports show who:
-//! what they say is scaled down to what is confirmed, and the service is marked. It is not moved by it, and its calls are not
-//! kept local, until the reports agree again. Of services without sidecars nothing confirms what is said of them; nothing is
-//! moved or scaled for these.
+//! more fail as long as any arrive. Where callers together report more, a report is wrong, and no other report shows which:
+//! the callers' figures are scaled down to the confirmed ones, and the service is marked as contradicted. Until the reports
+//! agree again, placement does not move it, and calls to it are not kept local. Reports about services without sidecars are
+//! not confirmed; nothing is moved or scaled for these.
 
 use std::collections::BTreeMap;
 

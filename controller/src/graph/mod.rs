@@ -275,7 +275,14 @@ impl Graphs {
     pub fn snapshot(&self) -> Snapshot {
         let (topology, state, now) = (self.topology(), self.state(), self.now());
         let snapshot = state.snapshot(&topology, Timestamp::now(), now);
-        snapshot.with_parts(&[State::parts(&state, now)])
+        snapshot.with_parts(&[state.parts(now)])
+    }
+
+    /// The graph now, as all replicas have heard it.
+    pub(crate) fn snapshot_of(&self, replicas: &[Vec<Part>]) -> Snapshot {
+        let (topology, state, now) = (self.topology(), self.state(), self.now());
+        let snapshot = state.snapshot(&topology, Timestamp::now(), now);
+        snapshot.with_parts(replicas)
     }
 
     /// How far nodes are from each other, as far as this replica has heard.
@@ -326,7 +333,7 @@ impl Graphs {
     /// What this replica has heard, by proxy.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
-        State::parts(&self.state(), self.now())
+        self.state().parts(self.now())
     }
 
     /// By which name a Service is called in edges.

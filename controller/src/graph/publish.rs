@@ -65,10 +65,7 @@ impl Publisher {
             }
         };
         let parts = self.replicas.parts(&self.graphs).await?;
-        let mut snapshot = self.graphs.snapshot();
-        if parts.all.len() > 1 {
-            snapshot = snapshot.with_parts(&parts.all);
-        }
+        let snapshot = self.graphs.snapshot_of(&parts.all);
         let status = status(&snapshot, there.spec.edges(), parts.missing);
         let patch = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),

@@ -132,7 +132,7 @@ impl Replicas {
             tracing::debug!(missing, "what other replicas have heard is not known");
             return Ok(None);
         }
-        let snapshot = graphs.snapshot().with_parts(&parts.all);
+        let snapshot = graphs.snapshot_of(&parts.all);
         Ok(Some(snapshot.with_delays(delays.all)))
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use maglor_config::suggest::advice;
 
 /// Commands of other programs.
 const COMMANDS: &[(&[&str], &str)] = &[
@@ -116,11 +117,6 @@ const VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-fn row(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
-    let found = table.iter().find(|(words, _)| words.contains(&word));
-    found.map(|(_, advice)| *advice)
-}
-
 /// Ends with what is wrong with the command line. A value that cannot be read is told in one line; help, and what else clap
 /// has to say, is its own.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
@@ -151,8 +147,8 @@ fn of(error: &clap::Error) -> Option<String> {
         ErrorKind::InvalidSubcommand => {
             let word = context(ContextKind::InvalidSubcommand)?;
             let known = context(ContextKind::SuggestedSubcommand);
-            let advice = row(COMMANDS, word).filter(|_| known.is_none() || word == "status")?;
-            Some(format!("there is no command `{word}`: {advice}"))
+            let advised = advice(COMMANDS, word).filter(|_| known.is_none() || word == "status")?;
+            Some(format!("there is no command `{word}`: {advised}"))
         }
         ErrorKind::UnknownArgument => {
             let word = context(ContextKind::InvalidArg)?;
@@ -172,7 +168,7 @@ fn of(error: &clap::Error) -> Option<String> {
             }
             Some(format!(
                 "there is no flag `{name}` here: {}",
-                row(FLAGS, name)?
+                advice(FLAGS, name)?
             ))
         }
         _ => None,

@@ -44,6 +44,13 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
+/// What a table of words and advice says of a word.
+#[must_use]
+pub fn advice(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
+    let found = table.iter().find(|(words, _)| words.contains(&word));
+    found.map(|(_, advice)| *advice)
+}
+
 /// Case and the choice between `-` and `_` do not count.
 fn normal(word: &str) -> Vec<char> {
     let same = |c: char| {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use maglor_config::suggest::advice;
 
 /// Flags of other programs.
 const FLAGS: &[(&[&str], &str)] = &[
@@ -178,17 +179,12 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
 ];
 
-fn row(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
-    let found = table.iter().find(|(words, _)| words.contains(&word));
-    found.map(|(_, advice)| *advice)
-}
-
 /// What is said of a first word that is another program's command, and no file.
 pub(super) fn command(words: &[OsString]) -> Option<String> {
     let word = words.get(1)?.to_str()?;
-    let advice = row(COMMANDS, word)?;
+    let advised = advice(COMMANDS, word)?;
     (!Path::new(word).exists())
-        .then(|| format!("error: there is no command and no file `{word}`: {advice}\n"))
+        .then(|| format!("error: there is no command and no file `{word}`: {advised}\n"))
 }
 
 /// What is said of an error that clap tells in its own words; `None` where those are good, as they are for a command: what is
@@ -212,7 +208,7 @@ pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
         ErrorKind::UnknownArgument => {
             let flag = context(ContextKind::InvalidArg)?;
             let name = flag.split('=').next().unwrap_or_default();
-            format!("there is no flag `{name}`: {}", row(FLAGS, name)?)
+            format!("there is no flag `{name}`: {}", advice(FLAGS, name)?)
         }
         ErrorKind::MissingRequiredArgument if given("--listen") => {
             "`--listen` needs a server to forward to: add `--upstream ADDR:PORT`, as in `--upstream 127.0.0.1:9001`".into()

@@ -47,8 +47,8 @@ pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
 }
 
-/// The same client; `answered` is called when the API server has answered a request, also that it does not know the kind.
-/// Who lacks a right is not answered.
+/// The same client; `answered` is called after each answer of the API server, an unknown kind included. A request that it
+/// refuses for a missing right does not count.
 pub(crate) fn noting_answers(
     client: &Client,
     answered: impl Fn() + Clone + Send + 'static,

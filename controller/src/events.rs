@@ -79,7 +79,7 @@ fn shortened(note: &str) -> String {
     note[..end.unwrap_or(0)].to_owned()
 }
 
-/// Writes until nobody tells any more; after a panic, which the log and the metrics have, without the event in question.
+/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it goes on with the next event.
 async fn kept_up(recorder: Recorder, mut told: Told) {
     while AssertUnwindSafe(write(&recorder, &mut told))
         .catch_unwind()

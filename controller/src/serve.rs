@@ -460,7 +460,7 @@ impl Policy for Access {
                 let what = format!("node `{}` is another workload", client.node);
                 return Err(Status::new(Code::PermissionDenied, what));
             }
-            // There is no such pod, or it is not known yet: nobody's calls.
+            // No such pod, or it is not known yet: the report is ignored.
             None => {}
         }
         Ok(())

@@ -251,7 +251,7 @@ fn bytes_of_requests_count_too() {
     let body = "x".repeat(100_000);
     let bytes = |edge: &Value| edge["bytes_per_second"].as_f64().unwrap();
     let rps = |edge: &Value| edge["rps"].as_f64().unwrap();
-    // What a pod reports before it is known is nobody's.
+    // Reports of a pod that is not known yet are ignored.
     wait::until(TIMEOUT, "requests have bytes", || {
         let head = "POST /delay/1ms HTTP/1.1\r\nhost: cart\r\ncontent-length: 100000\r\n\r\n";
         assert_eq!(client.request(format!("{head}{body}")).status, 200);

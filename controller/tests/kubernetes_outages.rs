@@ -20,7 +20,7 @@ use maglor_testkit::{Proxy, RawHttp1, Upstream, eventually};
 use serde_json::json;
 
 use support::clock::Clock;
-use support::members::{Load, binary, proxy, ready};
+use support::members::{Load, Member, binary, proxy, ready};
 use support::process::Controller;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -137,20 +137,15 @@ fn member(kubectl: &Kubectl, folder: &Path, account: &str, controller: &str) -> 
         .unwrap();
     let file = |name: &str| -> PathBuf { folder.join(format!("{account}-{name}")) };
     std::fs::write(file("token"), token.trim()).unwrap();
-    format!(
-        "admin: {{address: '127.0.0.1:0'}}
-drain_timeout: 1s
-identity: {{token_file: '{}', trust_bundle: '{}'}}
-control_plane: {{cluster: control-plane, node: {{id: shop/{account}-0}}, cache_dir: '{}'}}
-clusters:
-- name: control-plane
-  tls: {{mesh: {{identities: ['spiffe://cluster.local/ns/maglor/sa/maglor-controller']}}}}
-  endpoints: ['{controller}']
-",
-        file("token").display(),
-        folder.join("ca.pem").display(),
-        file("cache").display(),
-    )
+    Member {
+        account,
+        token: &file("token"),
+        roots: &folder.join("ca.pem"),
+        cache: &file("cache"),
+        domain: "cluster.local",
+        controller,
+    }
+    .yaml()
 }
 
 impl Fixture {

@@ -36,8 +36,8 @@ fn both_are_certified_anew(mesh: &Mesh, before: [f64; 2]) {
     println!("back after {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// Neither a replica nor a backup is left: the controller begins with another authority, and the platform replaces the file
-/// of roots. Identities still live, which does not help them: nobody is left who vouches for them.
+/// Neither a replica nor a backup is left: the controller starts with another authority, and the platform replaces the file of
+/// roots. Certificates that have not expired are refused all the same: their authority is not trusted any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_authority_is_lost() {
     let Some(mut mesh) = Mesh::start("24h").await else {

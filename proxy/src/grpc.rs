@@ -27,7 +27,7 @@ pub(crate) enum CallError {
     Http2(#[from] h2::Error),
     #[error("it answered {0}")]
     Refused(String),
-    /// Status 16: who asks has shown no identity that the server takes.
+    /// Status 16: the server does not accept our identity, or there was none.
     #[error("it answered {0}")]
     Unauthenticated(String),
     #[error("{0}")]

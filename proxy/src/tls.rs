@@ -112,7 +112,7 @@ pub async fn accept(tcp: TcpStream, prefix: Bytes, config: Arc<ServerConfig>) ->
     let bound = |session: &mut rustls::ServerConnection| {
         session.set_buffer_limit(Some(SESSION_BUFFER));
     };
-    // A handshake is hundreds of microseconds of the processor, whoever asks for it.
+    // A handshake takes hundreds of microseconds of CPU, and any client can ask for one.
     let handshake = acceptor.accept_with(Rewind::new(tcp, prefix), bound);
     let tls = turns::each(handshake).await?;
     Ok(Io::TlsServer(Box::new(tls)))

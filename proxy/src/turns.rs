@@ -2,7 +2,7 @@
 //!
 //! A task that wakes itself runs again before the worker has looked at its sockets, and a dozen such tasks have a dozen
 //! turns before anyone else's first. So what has used up its turn waits here, and one goes on each time that the worker has
-//! run everything else that was ready and has looked at its sockets. Whoever has little to do waits for one turn of one
+//! run everything else that was ready and has looked at its sockets. A task with little to do waits for one turn of one
 //! other, however many there are.
 //!
 //! What takes turns: connections of many streams that read much, pipelines of HTTP/1.1, and TLS handshakes.
@@ -22,7 +22,7 @@ thread_local! {
 #[derive(Debug, Default)]
 struct Turns {
     waiting: VecDeque<Rc<Place>>,
-    /// Of the task that gives the turns; `None` = there is none, and nobody waits.
+    /// Of the task that gives the turns; `None` = there is none, and tasks do not wait.
     giver: Option<Waker>,
 }
 
@@ -74,7 +74,7 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// Its place costs nobody a turn.
+    /// Its place uses up no turn.
     fn drop(&mut self) {
         *self.0.waker.borrow_mut() = None;
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_up_waiting_costs_nobody_a_turn() {
+    fn a_task_that_gives_up_waiting_uses_no_turn() {
         run(async {
             let noop = Context::from_waker(Waker::noop());
             tokio::task::spawn_local(give());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_thread_without_turns_nobody_waits() {
+    fn without_a_giver_no_task_waits() {
         run(async {
             next().await;
             each(tokio::task::yield_now()).await;

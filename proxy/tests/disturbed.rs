@@ -203,7 +203,7 @@ fn twenty_balancers_under_each_cause() {
             let replicas = Replicas::start(plan(policy, 20, 20, service, number));
             let rate = LOAD * 20.0 / service.as_secs_f64();
             replicas.load(rate, Duration::from_secs(5), rng.next_u64());
-            // Nobody reports under `lor`.
+            // No server reports under `lor`.
             let cause = match (cause, policy) {
                 (Cause::Silent(_), LOR) => Cause::None,
                 _ => cause,

@@ -136,7 +136,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     pod["volumes"] = json!(volumes);
     let metadata = json!({"labels": labels, "annotations": annotations});
     let mut deployment = meta.resource("apps/v1", "Deployment");
-    // How many there are is said once, when it is made; then it is left to whoever scales it.
+    // `replicas` is set once, at creation, so that a later apply does not undo scaling.
     deployment["spec"] = proxy_pod::rollout(&own, &metadata, &pod);
     deployment
 }

@@ -346,8 +346,8 @@ impl Operator {
         }
     }
 
-    /// Makes a Deployment with the number of its proxies, which another owner has from the beginning: so what is applied later
-    /// does not take it back from whoever scales it.
+    /// Creates a Deployment with its initial `replicas`, owned by a field manager of their own, so that a later apply does not
+    /// undo scaling.
     async fn make_replicas(
         &self,
         api: &Api<DynamicObject>,

@@ -152,7 +152,7 @@ impl Replicas {
             }
         }
         for (name, seen) in forgotten {
-            // Whoever fails at it tries again the next time; one that is renewed by now stays.
+            // A failed deletion is repeated in the next round. A Lease that was renewed meanwhile stays.
             let _ = writes::delete(&self.api, &name, &seen).await;
         }
         if !any {

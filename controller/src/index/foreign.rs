@@ -1,9 +1,10 @@
 //! Addresses that a slice may not name: those of pods and Services of other namespaces, and of the API server.
 //!
-//! Whoever may write an EndpointSlice in a namespace says where requests to a Service of it go. Followed anywhere, it would
-//! carry them by the address and the identity of a Gateway or of callers' proxies to where its writer may not refer to, and
-//! past the NetworkPolicies there (CVE-2021-25740). So an endpoint is left out whose address is known to be somebody else's;
-//! one outside of the cluster counts as it is written. To send requests to a Service of another namespace, a route names it.
+//! The right to write an EndpointSlice in a namespace is the right to say where requests to its Services go. Without a limit, a
+//! slice could send them, with the address and the identity of a Gateway or of callers' proxies, to targets that its writer may
+//! not refer to, past the NetworkPolicies there (CVE-2021-25740). So an endpoint is ignored if its address is known to belong
+//! to another namespace or to the API server; addresses outside of the cluster are used as written. To send requests to a
+//! Service of another namespace, name it in a route.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use super::facts::{Key, Slice, SliceEndpoint, Workload};
 /// The Service of the API server, by its namespace and its name.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// Who has which address, and which slices name it.
+/// The owners of addresses, and the slices that name them.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     /// Of pods and Services.

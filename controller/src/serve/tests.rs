@@ -65,7 +65,7 @@ fn a_report_is_believed_about_the_own_pod_only() {
         report(&access, "web", "other/web-0").is_err(),
         "another namespace"
     );
-    // There is no such pod: as many as somebody likes to invent.
+    // No such pod: a client could invent any number of them.
     assert!(report(&access, "web", "shop/ghost").is_ok());
     assert!(graphs.snapshot().edges.is_empty() && graphs.proxies().is_empty());
     report(&access, "web", "shop/web-0").unwrap();

@@ -54,8 +54,8 @@ const OF_GATEWAYS: [Kind; 4] = [
     Kind::Secret,
 ];
 
-/// Watches all kinds, as long as anybody listens. Those of Gateways only where `gateways` are served, and Secrets in these
-/// namespaces only.
+/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if `gateways` are served, and
+/// Secrets only in these namespaces.
 pub async fn watch(
     client: Client,
     events: mpsc::Sender<Event>,

@@ -174,7 +174,7 @@ fn apply(index: &mut Index, text: &str) {
     index.changes();
 }
 
-/// What everybody but the attacker gets, and what is said of others' resources.
+/// The resources of all clients but the attacker, and the statuses of other namespaces' resources.
 fn of_others(index: &Index) -> Vec<(String, Value)> {
     let mut given = given(index);
     given.retain(|(name, _)| !name.contains("attacker"));

@@ -116,7 +116,7 @@ fn what_is_its_writers_or_outside_of_the_cluster_counts() {
     let plain = attack("addresses: [10.1.0.1]", "me");
     assert!(is_sent(&index(&[&plain])), "no part of the cluster has it");
     assert!(is_sent(&index(&[&plain, &pod("shop", "10.1.0.1", "")])));
-    // The address of a node is nobody's own.
+    // Pods in their node's network share its address.
     let on_node = pod("victim", "10.1.0.1", ", hostNetwork: true");
     assert!(is_sent(&index(&[&plain, &on_node])));
     // A node has one address for the API server and all else.

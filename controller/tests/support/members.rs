@@ -57,23 +57,53 @@ endpoints: [{{addresses: [{}], targetRef: {{kind: Pod, name: cart-0, namespace: 
     )
 }
 
-/// What a proxy of the mesh says of itself and of the control plane.
-fn member(world: &World, account: &str, token: &Path) -> String {
-    format!(
-        "admin: {{address: '127.0.0.1:0'}}
+/// How a proxy beside these tests becomes a member of the mesh.
+pub(crate) struct Member<'a> {
+    pub(crate) account: &'a str,
+    pub(crate) token: &'a Path,
+    pub(crate) roots: &'a Path,
+    pub(crate) cache: &'a Path,
+    pub(crate) domain: &'a str,
+    /// The address of the controller.
+    pub(crate) controller: &'a str,
+}
+
+impl Member<'_> {
+    /// The beginning of its configuration; the list of clusters can be continued.
+    pub(crate) fn yaml(&self) -> String {
+        let Self {
+            account,
+            domain,
+            controller,
+            ..
+        } = self;
+        format!(
+            "admin: {{address: '127.0.0.1:0'}}
 drain_timeout: 1s
 identity: {{token_file: '{}', trust_bundle: '{}'}}
 control_plane: {{cluster: control-plane, node: {{id: shop/{account}-0}}, cache_dir: '{}'}}
 clusters:
 - name: control-plane
-  tls: {{mesh: {{identities: ['spiffe://{DOMAIN}/ns/maglor/sa/maglor-controller']}}}}
-  endpoints: ['{}']
+  tls: {{mesh: {{identities: ['spiffe://{domain}/ns/maglor/sa/maglor-controller']}}}}
+  endpoints: ['{controller}']
 ",
-        token.display(),
-        world.path("trust.pem").display(),
-        world.path(&format!("cache-{account}")).display(),
-        world.control_plane(),
-    )
+            self.token.display(),
+            self.roots.display(),
+            self.cache.display(),
+        )
+    }
+}
+
+fn member(world: &World, account: &str, token: &Path) -> String {
+    Member {
+        account,
+        token,
+        roots: &world.path("trust.pem"),
+        cache: &world.path(&format!("cache-{account}")),
+        domain: DOMAIN,
+        controller: &world.control_plane(),
+    }
+    .yaml()
 }
 
 /// A sidecar of `cart`, in front of an application.

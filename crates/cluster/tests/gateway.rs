@@ -142,7 +142,7 @@ fn a_gateway_is_served() {
     installed.stop();
 }
 
-/// Its proxies are on different nodes, one of them may go at a time, and whoever scales them decides.
+/// Its proxies are on different nodes, a drain may take one at a time, and scaling is not undone.
 fn survives_a_drain(kubectl: &Kubectl, count: usize) {
     let label = "gateway.networking.k8s.io/gateway-name=web";
     let words = ["get", "pods", "-n", "edge", "-l", label, "-o"];

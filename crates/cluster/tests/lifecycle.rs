@@ -17,6 +17,8 @@ mod mesh {
     pub(crate) mod installed;
     #[allow(dead_code, reason = "the test of the mesh uses all of it")]
     pub(crate) mod load;
+    #[allow(dead_code, reason = "tests of Services use all of it")]
+    pub(crate) mod shop;
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,6 +29,7 @@ use std::time::Duration;
 use maglor_cluster::{Image, Kubectl, static_program};
 use mesh::installed::{Installed, until};
 use mesh::load::{self, Load};
+use mesh::shop::rolled_out;
 use serde_json::Value;
 
 const SERVICE: &str = include_str!("mesh/service.yaml");
@@ -38,8 +41,8 @@ kind: Namespace
 metadata: {name: shop, labels: {maglor.dev/inject: enabled}}
 ";
 
-/// A pod without a controller that would restart it: it keeps its sidecar to the end. The way in is for who has no
-/// certificate.
+/// A pod without a controller that would restart it, so that it keeps its sidecar. Requests of the load enter the mesh here,
+/// without a certificate.
 const USERS: &str = "
 apiVersion: v1
 kind: Pod
@@ -193,19 +196,6 @@ fn deploy(kubectl: &Kubectl) -> Ipv4Addr {
         .json(&["get", "pod", "users", "-n", "shop"])
         .unwrap();
     pod["status"]["podIP"].as_str().unwrap().parse().unwrap()
-}
-
-fn rolled_out(kubectl: &Kubectl, name: &str) {
-    let deployment = format!("deployment/{name}");
-    let wait = [
-        "rollout",
-        "status",
-        &deployment,
-        "-n",
-        "shop",
-        "--timeout=180s",
-    ];
-    kubectl.run(&wait).unwrap();
 }
 
 /// Images of the sidecars of all pods that do not end, by pod; none where there is none.

@@ -2,8 +2,8 @@
 //!
 //! The API server asks again about a pod that webhooks behind ours have changed (`reinvocationPolicy: IfNeeded`). What they
 //! added came without a sidecar's being told of it: probes that would be refused where mutual TLS is strict, containers that
-//! start before connections are redirected, applications that know no proxy. Here that is made good. What the sidecar itself
-//! is like stays as it is: another registry, other limits are wanted by whoever wrote them.
+//! start before connections are redirected, applications that know no proxy. Here that is made good. The
+//! sidecar itself is left as it is: another registry or other limits were set on purpose.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ fn to_front(list: &mut Vec<Value>, is_it: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Tells the sidecar of new probes, and no more of those that are none now: it asks nothing that nobody has written.
+/// Updates the probes that the sidecar forwards: adds new ones, and removes those that the pod does not have any more.
 fn ask(spec: &mut Map<String, Value>, form: Form, new: &[String]) -> Result<(), Refusal> {
     let asked = asked(spec);
     let field = match form {

@@ -396,7 +396,7 @@ fn a_later_container_that_takes_what_is_the_sidecars_is_refused() {
         later(&mut changed, "containers", 1, container);
         assert!(refused(&changed).to_string().starts_with("agent: "));
     }
-    // The volumes of the sidecar are back where somebody has put others in their place.
+    // The sidecar's volumes are restored if another webhook has replaced them.
     let mut changed = injected;
     changed["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     assert_eq!(

@@ -172,7 +172,7 @@ async fn what_is_as_it_was_applied_is_not_written_again() {
         let _ = operator.apply_all(&term).await;
         assert_eq!(counts(), [1; 7]);
     }
-    // What somebody else has changed is as it was a round later, once.
+    // A change by another client is reverted in the next round, by one write.
     for (there, _) in applied.lock().unwrap().values_mut() {
         if there["kind"] == "Service" {
             there["spec"]["ports"] = json!([]);

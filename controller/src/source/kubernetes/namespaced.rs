@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::{Event, Step, Watch, api_resource, config};
 use crate::index::facts::{Key, Kind, Object};
 
-/// Watches a kind in these namespaces, as long as anybody listens.
+/// Watches a kind in these namespaces until the receiver of `events` is dropped.
 pub(super) async fn watch(
     client: Client,
     kind: Kind,

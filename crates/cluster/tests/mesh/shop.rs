@@ -10,9 +10,15 @@ use super::load;
 
 pub(crate) fn rolled_out(kubectl: &Kubectl, name: &str) {
     let deployment = format!("deployment/{name}");
-    kubectl
-        .run(&["rollout", "status", &deployment, "-n", "shop"])
-        .unwrap();
+    let wait = [
+        "rollout",
+        "status",
+        &deployment,
+        "-n",
+        "shop",
+        "--timeout=180s",
+    ];
+    kubectl.run(&wait).unwrap();
 }
 
 pub(crate) fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Value> {

@@ -23,18 +23,6 @@ use crate::sys;
 
 /// How long a peer may be silent before it counts as waiting for more: Envoy closes connections after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// Cases that Maglor accepts and all peers refuse: framing fields of trailers are left out, and the request goes on without
-/// them.
-const KNOWN: [&str; 1] = ["trailers/content-length"];
-
-/// The same of TLS. rustls, 0.23, does not know the sign of a fallback (RFC 7507), which TLS 1.3 has replaced by one of its own in
-/// the ServerHello; takes what is left of a list of names for a name of an unknown kind; and reads a ClientHello behind a
-/// close_notify, and nothing after it.
-const KNOWN_TLS: [&str; 3] = [
-    "record before/close_notify",
-    "server name by hand/name shorter than its list",
-    "suites/fallback of a client that could do more",
-];
 
 /// Runs the kept hostile suite beside nginx, HAProxy and Envoy.
 #[derive(Debug, Clone, Parser)]
@@ -158,12 +146,9 @@ fn areas(filter: &str) -> Vec<Area> {
 }
 
 fn tls() -> Area {
-    let mut cases = hostile::tls();
-    // How Maglor reads a ClientHello to choose a filter chain.
-    cases.retain(|case| !case.name.starts_with("detecting "));
     Area {
         name: "tls",
-        cases,
+        cases: hostile::tls(),
         run: |case, at, patience| {
             let seen = Tls::run(case, at.tls.address(Protocol::H2c), patience);
             (seen.outcome(), hostile::check_tls(case, &seen).err())
@@ -197,8 +182,7 @@ fn certificates() -> Area {
     }
 }
 
-/// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse and what is
-/// not known for that.
+/// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse.
 ///
 /// # Errors
 /// A proxy cannot be started, or the results not be written.
@@ -223,9 +207,8 @@ pub fn run(options: &Options) -> Result<bool> {
         rows: &rows,
     };
     print!("{}", report.write(options.out.as_deref())?);
-    Ok(rows
-        .iter()
-        .all(|row| row.failure.is_none() && (row.is_known() || !row.is_alone_in_accepting())))
+    let is_good = |row: &Row| row.failure.is_none() && !row.is_alone_in_accepting();
+    Ok(rows.iter().all(is_good))
 }
 
 /// All cases at one proxy.
@@ -285,10 +268,6 @@ impl Row {
         self.class() == Class::Accepted
             && !self.peers().is_empty()
             && self.peers().iter().all(refuses)
-    }
-
-    fn is_known(&self) -> bool {
-        KNOWN.contains(&self.case.as_str()) || KNOWN_TLS.contains(&self.case.as_str())
     }
 
     /// Maglor refuses what some peer accepts.

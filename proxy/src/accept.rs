@@ -258,7 +258,7 @@ async fn handshake(
             admitted.stream
         }
         Some(Termination::Certificates(config)) => {
-            let io = tls::accept(tcp, seen.freeze(), config)
+            let io = tls::accept(tcp, seen, config)
                 .await
                 .map_err(|error| Refused::Tls(tls::words::explained(error)))?;
             Stream {

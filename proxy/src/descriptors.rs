@@ -26,10 +26,10 @@ pub(crate) struct Descriptors {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Room {
     Enough,
-    /// Connections that have asked for nothing are to go.
-    Short,
-    /// What is left is needed for endpoints and the admin port.
-    None,
+    /// So many connections that have asked for nothing are to go.
+    Short(usize),
+    /// So many are to go, and what is left is needed for endpoints and the admin port.
+    None(usize),
 }
 
 impl Descriptors {
@@ -56,9 +56,14 @@ impl Descriptors {
 
     /// After a connection has been accepted.
     pub(crate) fn room(self, accepted: &impl AsRawFd) -> Room {
-        match accepted.as_raw_fd() {
-            number if number >= self.out => Room::None,
-            number if number >= self.short => Room::Short,
+        let number = accepted.as_raw_fd();
+        // All lower numbers are in use, so that at least so many are too many. Higher ones may be, too, of connections that
+        // were let in before while older ones ended; they are the oldest in turn, so that there are never more of them
+        // than the root of twice the clients' part.
+        let excess = || usize::try_from(number - self.short).unwrap_or(0) + 1;
+        match number {
+            number if number >= self.out => Room::None(excess()),
+            number if number >= self.short => Room::Short(excess()),
             _ => Room::Enough,
         }
     }
@@ -98,5 +103,19 @@ mod tests {
         assert_eq!(of(Some(1 << 20)), ((1 << 20) - 4096, (1 << 20) - 2048));
         assert_eq!(of(Some(8)), (0, 0));
         assert_eq!(of(None), (RawFd::MAX, RawFd::MAX));
+    }
+
+    #[test]
+    fn the_number_says_how_many_are_to_go() {
+        struct Number(RawFd);
+        impl AsRawFd for Number {
+            fn as_raw_fd(&self) -> RawFd {
+                self.0
+            }
+        }
+        let room = |number| Descriptors::of(Some(256)).room(&Number(number));
+        assert_eq!(room(191), Room::Enough);
+        assert_eq!((room(192), room(200)), (Room::Short(1), Room::Short(9)));
+        assert_eq!((room(223), room(224)), (Room::Short(32), Room::None(33)));
     }
 }

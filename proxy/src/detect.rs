@@ -24,6 +24,8 @@ mod tests;
 /// A ClientHello must end within so many bytes: one record of the largest size and its header, and
 /// some for being cut into several.
 const MAX_CLIENT_HELLO: usize = 18 * 1024;
+/// Room for one, in bytes, that is enough for most: clients' are of 0.2 to 1.8 KiB.
+const CLIENT_HELLO: usize = 2 * 1024;
 /// Record type of a handshake, and the major version of all of SSL 3 and TLS.
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
 /// What an HTTP/2 client sends first.
@@ -40,13 +42,15 @@ pub enum Detected {
     Yes,
 }
 
-/// What filter chains are chosen by.
+/// What filter chains are chosen by, and clients are turned away for.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ClientHello {
     /// SNI, lower case.
     pub server_name: Option<String>,
     /// ALPN protocols that the client offers, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
+    /// The client says that it could do TLS 1.3 and offers less (RFC 7507): somebody between may have made it so.
+    pub is_fallback: bool,
 }
 
 /// Why a ClientHello was not read.
@@ -113,6 +117,7 @@ pub async fn client_hello(
 ) -> Result<Option<ClientHello>, Error> {
     let mut parser = ClientHelloParser::default();
     let mut parsed = 0;
+    buf.reserve(CLIENT_HELLO);
     loop {
         match tls(buf) {
             Detected::More => {}

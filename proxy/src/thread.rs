@@ -165,25 +165,32 @@ async fn accept(
     let state = Rc::new(state);
     let told = Throttle::new();
     let serve = |tcp| {
-        if !makes_room(&tcp, &local, &state) {
-            return;
+        let place = place(&tcp, &local, &state);
+        if place != Place::None {
+            let served = accept::serve(tcp, Rc::clone(&state), local.clone());
+            tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
         }
-        let served = accept::serve(tcp, Rc::clone(&state), local.clone());
-        tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
+        place
     };
     loop {
         tokio::select! {
             biased;
             _ = &mut stopped => break,
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
-                Ok(tcp) => serve(tcp),
+                Ok(tcp) => match serve(tcp) {
+                    Place::Free => {}
+                    // Those that are to go have to be polled for it.
+                    Place::Made | Place::None => tokio::task::yield_now().await,
+                },
                 Err(error) => after_failure(&error, &local.worker, &told).await,
             },
         }
     }
     for accepted in socket.waiting() {
         match accepted {
-            Ok(tcp) => serve(tcp),
+            Ok(tcp) => {
+                serve(tcp);
+            }
             Err(error) => tracing::warn!(%error, "accept failed"),
         }
     }
@@ -194,27 +201,36 @@ async fn after_failure(error: &io::Error, worker: &Worker, told: &Throttle) {
     if is_of_one_connection(error) {
         return;
     }
-    worker.connections.shed();
+    worker.connections.shed(1);
     if let Some(unsaid) = told.allow() {
         tracing::warn!(%error, unsaid, "accept failed");
     }
     tokio::time::sleep(ACCEPT_BACK_OFF).await;
 }
 
-/// Whether an accepted connection can be served. Where descriptors are short, the oldest ones that have asked for
-/// nothing end; what is left when all others have asked for something is not for clients.
-fn makes_room(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>) -> bool {
-    let room = local.worker.shared().descriptors.room(tcp);
-    if room == Room::Enough {
-        return true;
-    }
-    local.worker.connections.shed();
-    let takes = room == Room::Short;
-    if !takes {
+/// Where an accepted connection has its descriptor from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    Free,
+    /// Descriptors are short; others that have asked for nothing end.
+    Made,
+    /// All others have asked for something, and what is left is not for clients: it is closed.
+    None,
+}
+
+fn place(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>) -> Place {
+    let (excess, is_out) = match local.worker.shared().descriptors.room(tcp) {
+        Room::Enough => return Place::Free,
+        Room::Short(excess) => (excess, false),
+        Room::None(excess) => (excess, true),
+    };
+    let ending = local.worker.connections.shed(excess);
+    if ending == 0 && is_out {
         let shard = local.worker.shard();
         state.borrow().metrics.refused_descriptors.inc(shard);
+        return Place::None;
     }
-    takes
+    Place::Made
 }
 
 /// The next connection, while the listener may have more.

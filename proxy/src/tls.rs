@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use maglor_config::tls::MinimumTlsVersion;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{ServerName, pem};
@@ -27,6 +27,7 @@ pub use self::server::server_config;
 
 mod client;
 mod files;
+mod first;
 pub(crate) mod mesh;
 mod resolver;
 mod server;
@@ -103,17 +104,22 @@ pub enum Error {
     Settings(#[source] rustls::Error),
 }
 
-/// TLS handshake as the server. `prefix` is what was already read from the socket.
+/// TLS handshake as the server. `seen` is what was already read from the socket.
 ///
 /// # Errors
 /// When the handshake fails; the client has been sent an alert.
-pub async fn accept(tcp: TcpStream, prefix: Bytes, config: Arc<ServerConfig>) -> io::Result<Io> {
+pub async fn accept(
+    mut tcp: TcpStream,
+    mut seen: BytesMut,
+    config: Arc<ServerConfig>,
+) -> io::Result<Io> {
+    first::read(&mut tcp, &mut seen).await?;
     let acceptor = TlsAcceptor::from(config);
     let bound = |session: &mut rustls::ServerConnection| {
         session.set_buffer_limit(Some(SESSION_BUFFER));
     };
     // A handshake takes hundreds of microseconds of CPU, and any client can ask for one.
-    let handshake = acceptor.accept_with(Rewind::new(tcp, prefix), bound);
+    let handshake = acceptor.accept_with(Rewind::new(tcp, seen.freeze()), bound);
     let tls = turns::each(handshake).await?;
     Ok(Io::TlsServer(Box::new(tls)))
 }

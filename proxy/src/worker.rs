@@ -193,25 +193,32 @@ impl Connections {
         }
     }
 
-    /// Lets the oldest connections end that have asked for nothing: the larger of one and a sixty-fourth of all, so that
-    /// looking for them is not repeated for each. Whether there was one.
-    pub(crate) fn shed(&self) -> bool {
+    /// Lets the oldest connections end that have asked for nothing: so many, and a sixty-fourth of all, so that looking for
+    /// them is not repeated for each that comes. Returns how many are about to end, those of earlier calls included.
+    pub(crate) fn shed(&self, excess: usize) -> usize {
         let mut slots = self.slots.borrow_mut();
+        let asked = |asked| move |entered: &&mut Entered| entered.asked == asked;
+        let ending = slots
+            .iter_mut()
+            .flatten()
+            .filter(asked(Asked::Shed))
+            .count();
         let mut silent: Vec<_> = slots
             .iter_mut()
             .flatten()
-            .filter(|entered| entered.asked == Asked::Nothing)
+            .filter(asked(Asked::Nothing))
             .collect();
-        let wanted = (self.open.get() / 64).max(1).min(silent.len());
+        let wanted = (excess + self.open.get() / 64).saturating_sub(ending);
+        let wanted = wanted.min(silent.len());
         if wanted == 0 {
-            return false;
+            return ending;
         }
         silent.select_nth_unstable_by_key(wanted - 1, |entered| entered.order);
         for entered in &mut silent[..wanted] {
             entered.asked = Asked::Shed;
             entered.waker.wake_by_ref();
         }
-        true
+        ending + wanted
     }
 
     fn leave(&self, slot: usize) {

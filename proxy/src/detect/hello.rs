@@ -1,8 +1,7 @@
 //! What a ClientHello says of where it wants to go (RFC 8446 §4.1.2, RFC 6066 §3, RFC 7301 §3.1).
 //!
-//! Read by hand, because it is not for us: a client whose versions, ciphers or extensions our own TLS
-//! would turn down is passed on all the same, and may suit the server that it asks for. Whoever
-//! terminates TLS reads the message again, with all of its strictness.
+//! Read by hand, because it may be for another server: a client whose versions, ciphers or extensions our own TLS
+//! would turn down is passed on all the same. Where TLS is terminated here, rustls reads the message again.
 
 use std::net::IpAddr;
 
@@ -17,7 +16,11 @@ const CLIENT_HELLO: u8 = 1;
 /// Extensions, and the kind of a name that is a host's.
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
+const SUPPORTED_VERSIONS: u16 = 43;
 const HOST_NAME: u8 = 0;
+/// The suite by which a client says that it could do more than it offers here (RFC 7507).
+const FALLBACK: [u8; 2] = [0x56, 0x00];
+const TLS13: [u8; 2] = [3, 4];
 
 /// Reads a ClientHello from pieces, without I/O.
 #[derive(Debug, Default)]
@@ -100,8 +103,8 @@ fn take<'a>(bytes: &mut &'a [u8], n: usize) -> &'a [u8] {
 /// Reads the body of the message.
 fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
     let cut = Error::Malformed("a length does not fit");
-    let extensions = Reader(body).extensions().ok_or(cut)?;
-    let (mut name, mut alpn) = (None, None);
+    let (suites, extensions) = Reader(body).suites_and_extensions().ok_or(cut)?;
+    let (mut name, mut alpn, mut versions) = (None, None, None);
     let mut rest = Reader(extensions);
     while !rest.0.is_empty() {
         let mut extension = || Some((rest.number(2)?, rest.vector(2)?));
@@ -111,32 +114,42 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
         let twice = match u16::try_from(kind) {
             Ok(SERVER_NAME) => name.replace(server_name(value).ok_or_else(cut)?).is_some(),
             Ok(ALPN) => alpn.replace(protocols(value).ok_or_else(cut)?).is_some(),
+            Ok(SUPPORTED_VERSIONS) => versions.replace(value).is_some(),
             _ => false,
         };
         if twice {
             return Err(Error::Malformed("an extension stands there twice"));
         }
     }
+    let has = |list: &[u8], item: [u8; 2]| list.as_chunks().0.contains(&item);
+    let offers_tls13 = versions.is_some_and(|list| has(list.get(1..).unwrap_or_default(), TLS13));
     Ok(ClientHello {
         server_name: name.flatten(),
         alpn: alpn.unwrap_or_default(),
+        is_fallback: has(suites, FALLBACK) && !offers_tls13,
     })
 }
 
 /// The host that is asked for, lower case. Addresses do not belong there and are none, nor is what no
 /// host can be called.
 fn server_name(value: &[u8]) -> Option<Option<String>> {
-    let mut names = Reader(Reader(value).vector(2)?);
+    let mut whole = Reader(value);
+    let mut names = Reader(whole.vector(2)?);
+    let mut host = None;
     while !names.0.is_empty() {
         let (kind, name) = (names.number(1)?, names.vector(2)?);
-        if kind == usize::from(HOST_NAME) {
-            let name = str::from_utf8(name).ok();
-            let name = name.filter(|name| !name.is_empty() && name.is_ascii());
-            let host = name.filter(|name| name.parse::<IpAddr>().is_err());
-            return Some(host.map(str::to_ascii_lowercase));
+        // Of two, the server could take the other one (RFC 6066 §3).
+        if kind == usize::from(HOST_NAME) && host.replace(name).is_some() {
+            return None;
         }
     }
-    Some(None)
+    let host = host.and_then(|name| str::from_utf8(name).ok());
+    let host = host.filter(|name| !name.is_empty() && name.is_ascii());
+    let host = host.filter(|name| name.parse::<IpAddr>().is_err());
+    whole
+        .0
+        .is_empty()
+        .then(|| host.map(str::to_ascii_lowercase))
 }
 
 /// The protocols of ALPN, in the client's order.
@@ -171,16 +184,17 @@ impl<'a> Reader<'a> {
         self.bytes(length)
     }
 
-    /// The extensions of a ClientHello's body; before TLS 1.2 they may be missing.
-    fn extensions(&mut self) -> Option<&'a [u8]> {
+    /// Cipher suites and extensions of a ClientHello's body; before TLS 1.2 there may be no extensions.
+    fn suites_and_extensions(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         const VERSION_AND_RANDOM: usize = 2 + 32;
         self.bytes(VERSION_AND_RANDOM)?;
         self.vector(1)?; // session
-        self.vector(2)?; // cipher suites
+        let suites = self.vector(2)?;
         self.vector(1)?; // compression
-        match self.0.is_empty() {
-            true => Some(&[]),
-            false => self.vector(2),
-        }
+        let extensions = match self.0.is_empty() {
+            true => &[],
+            false => self.vector(2)?,
+        };
+        Some((suites, extensions))
     }
 }

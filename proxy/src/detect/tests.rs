@@ -31,6 +31,7 @@ fn hello(server_name: Option<&str>, alpn: &[&str]) -> ClientHello {
     ClientHello {
         server_name: server_name.map(str::to_owned),
         alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
+        is_fallback: false,
     }
 }
 
@@ -198,6 +199,11 @@ fn a_client_hello_is_read_although_we_would_not_speak_with_its_sender() {
     for malformed in [
         &[(0, name), (0, name)][..],
         &[(16, alpn), (16, alpn)],
+        // Two names, a byte behind the name, one behind the list, and a name that is longer than its list.
+        &[(0, b"\0\x08\0\0\x01a\0\0\x01b")],
+        &[(0, b"\0\x05\0\0\x01ab")],
+        &[(0, b"\0\x04\0\0\x01ab")],
+        &[(0, b"\0\x04\0\0\x02a")],
         &[(0, &name[..5])],
         &[(16, &alpn[..5])],
     ] {
@@ -209,6 +215,24 @@ fn a_client_hello_is_read_although_we_would_not_speak_with_its_sender() {
     cut[end - name.len() - 5] += 1;
     let read = ClientHelloParser::default().push(&cut);
     assert!(matches!(read, Err(Error::Malformed(_))), "{read:?}");
+}
+
+#[test]
+fn a_client_that_fell_back_is_known_by_its_suites_and_versions() {
+    // The only suite of `old_hello`, and a place where its bytes do not stand.
+    let with = |suite: [u8; 2], extensions: &[(u16, &[u8])]| {
+        let mut bytes = old_hello(extensions);
+        let at = bytes.windows(4).position(|w| w == [0, 2, 0, 0x2f]).unwrap();
+        bytes[at + 2..at + 4].copy_from_slice(&suite);
+        let hello = ClientHelloParser::default().push(&bytes);
+        hello.unwrap().unwrap().is_fallback
+    };
+    let versions = |list: &'static [u8]| (43, list);
+    assert!(!with([0xc0, 0x2b], &[]));
+    assert!(with([0x56, 0], &[]));
+    assert!(with([0x56, 0], &[versions(b"\x02\x03\x03")]));
+    assert!(with([0x56, 0], &[versions(b"")]));
+    assert!(!with([0x56, 0], &[versions(b"\x04\x03\x03\x03\x04")]));
 }
 
 // === filter chains ===

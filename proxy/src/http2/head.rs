@@ -240,6 +240,9 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     let part = |span: Span| text.get(span.start as usize..span.end as usize);
     let (name, value) = part(name).zip(part(value)).ok_or(Unfit::Malformed)?;
     check_field(known, value)?;
+    // The length was said before the content; one that comes after it could only differ (RFC 9110 §6.5.1). Peers
+    // refuse it, too.
+    once(known != Known::ContentLength)?;
     let name = HeaderName::from_bytes(name).map_err(|_| Unfit::Malformed)?;
     let value = HeaderValue::from_bytes(value).map_err(|_| Unfit::Malformed)?;
     trailers.append(name, value);

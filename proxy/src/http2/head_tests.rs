@@ -180,7 +180,15 @@ fn trailers_have_no_pseudo_headers_and_only_what_may_come_late() {
     };
     let map = read(&[("x-sum", "1"), ("host", "a"), ("x-sum", "2")]).unwrap();
     assert_eq!((map.len(), map.get_all("x-sum").iter().count()), (2, 2));
-    for bad in [":path", ":x", ":status", "X", "connection", "te"] {
+    for bad in [
+        ":path",
+        ":x",
+        ":status",
+        "X",
+        "connection",
+        "content-length",
+        "te",
+    ] {
         assert_eq!(
             read(&[("x", "y"), (bad, "z")]).map(drop),
             Err(Unfit::Malformed),

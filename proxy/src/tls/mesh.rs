@@ -154,7 +154,7 @@ impl Mesh {
         }
         // A proxy that starts has nothing to prove itself by yet; the caller's time limit holds.
         self.live.identified().await;
-        let io = super::accept(tcp, seen.freeze(), self.server.config()).await;
+        let io = super::accept(tcp, seen, self.server.config()).await;
         let io = io.map_err(|source| match source.kind() {
             // A port check, not a stranger.
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {

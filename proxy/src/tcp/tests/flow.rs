@@ -199,7 +199,7 @@ async fn tls_on_both_sides() {
         let name = || ServerName::try_from("a.test").unwrap();
         let ((client, down), (up, server)) = (pair().await, pair().await);
         let connect = |tcp| crate::tls::connect(tcp, name(), Arc::clone(&client_config));
-        let accept = |tcp| crate::tls::accept(tcp, Bytes::new(), Arc::clone(&server_config));
+        let accept = |tcp| crate::tls::accept(tcp, BytesMut::new(), Arc::clone(&server_config));
         let (client, down, up, server) =
             tokio::join!(connect(client), accept(down), connect(up), accept(server));
         let plain = |io: io::Result<Io>| Stream {

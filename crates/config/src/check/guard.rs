@@ -87,8 +87,16 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     };
     let at = at.field("retry_budget");
     let percent = rule::percent(raw.percent, &at.field("percent"), 20.0);
-    // Whoever writes 0 % wants none, not three a second.
-    let least = |least| if raw.percent == Some(0.0) { 0 } else { least };
+    if let Some((zero, given)) = useless_minimum(raw) {
+        at.field(given)
+            .error(format!(
+                "without effect: with `percent: 0`, `{zero}: 0` allows no retry"
+            ))
+            .on_key()
+            .help(format!("remove `{zero}: 0`, or `{given}`"));
+    }
+    // 0 % alone means none, not three a second.
+    let least = |least| if allows_nothing(raw) { 0 } else { least };
     BudgetParams {
         percent,
         min_concurrency: rule::number(
@@ -113,16 +121,29 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     }
 }
 
+/// Whether a budget is 0 % without a minimum.
+fn allows_nothing(raw: &raw::RetryBudget) -> bool {
+    let none = |minimum: Option<u32>| matches!(minimum, None | Some(0));
+    raw.percent == Some(0.0) && none(raw.min_concurrency) && none(raw.min_per_second)
+}
+
+/// Both bounds hold, so that with 0 % one minimum of 0 leaves nothing for the other to allow: the names of the two.
+fn useless_minimum(raw: &raw::RetryBudget) -> Option<(&'static str, &'static str)> {
+    let (concurrency, per_second) = ("min_concurrency", "min_per_second");
+    match (raw.percent?, raw.min_concurrency, raw.min_per_second) {
+        (0.0, Some(0), Some(1..)) => Some((concurrency, per_second)),
+        (0.0, Some(1..), Some(0)) => Some((per_second, concurrency)),
+        _ => None,
+    }
+}
+
 /// Whether a cluster's budget allows nothing, as far as it is written down.
 pub(super) fn is_without_budget(raw: &raw::Cluster) -> bool {
-    let none = |value: Option<u32>| value == Some(0);
-    let most = raw.limits.as_ref().is_some_and(|l| none(l.max_retries));
-    let budget = raw.retry_budget.as_ref().is_some_and(|budget| {
-        let least = |value: Option<u32>| matches!(value, None | Some(0));
-        budget.percent == Some(0.0)
-            && (least(budget.min_concurrency) || least(budget.min_per_second))
-    });
-    most || budget
+    let most = raw
+        .limits
+        .as_ref()
+        .is_some_and(|limits| limits.max_retries == Some(0));
+    most || raw.retry_budget.as_ref().is_some_and(allows_nothing)
 }
 
 pub(super) fn breaker(raw: &raw::CircuitBreaker, at: &At<'_>) -> BreakerParams {

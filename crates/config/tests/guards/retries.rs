@@ -113,6 +113,17 @@ fn a_budget_grants_as_many_retries_as_configured() {
         let settings = format!("retry_budget: {{percent: 1, {settings}}}");
         assert_eq!(granted(&settings, 0, false), expected, "{settings}");
     }
+    // 0 % alone are none; with one minimum, that one is what is granted.
+    for (settings, expected) in [
+        ("percent: 0", 0),
+        ("percent: 0, min_concurrency: 0", 0),
+        ("percent: 0, min_per_second: 5", 50),
+        ("percent: 0, min_concurrency: 1", 30),
+        ("percent: 0, min_concurrency: 1, min_per_second: 1", 10),
+    ] {
+        let settings = format!("retry_budget: {{{settings}}}");
+        assert_eq!(granted(&settings, 0, false), expected, "{settings}");
+    }
     for (settings, expected) in [
         ("retry_budget: {min_concurrency: 1, min_per_second: 100}", 1),
         ("retry_budget: {min_concurrency: 7, min_per_second: 100}", 7),

@@ -65,7 +65,13 @@ fn use_processors(which: impl Fn(usize) -> bool) {
 
 fn setup(builder: ProxyBuilder) -> Setup {
     use_processors(|processor| processor > 0);
-    let (flooded, victims) = (Upstream::start("flooded"), Upstream::start("victim"));
+    // What it starts has the flood's priority, too.
+    let flooded = || {
+        floods::yield_to_others();
+        Upstream::start("flooded")
+    };
+    let flooded = thread::spawn(flooded).join().unwrap();
+    let victims = Upstream::start("victim");
     let root = Root::new();
     let http = "http: {virtual_hosts: [{domains: [victim], routes: [{cluster: victims}]}, {domains: [a], routes: [{cluster: flooded}]}]}";
     let config = format!(

@@ -5,7 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use maglor_sim::des::{Change, Disturbance, Faults, Network, Scenario};
+use maglor_balance::guard::outlier::OutlierParams;
+use maglor_sim::des::{Change, Disturbance, Faults, Guards, Network, Scenario};
 use support::{paper, requests, run, run_all};
 
 fn base(policy: &str) -> Scenario {
@@ -106,6 +107,77 @@ fn errors_attract_no_requests() {
                 scenario.policy,
                 scenario.faults
             );
+        }
+    }
+}
+
+/// No good server is starved, nor given more than others, beside bad ones that are ejected or without any: in each run,
+/// for what one server lacks another one has. (`prequal` prefers low latencies as its paper does, and shares of
+/// `ring-hash` are those of its ring.)
+#[test]
+fn good_servers_have_their_shares() {
+    let policies = [
+        "random",
+        "round-robin",
+        "lor(choices=2)",
+        "lor(choices=all)",
+        "peak-ewma",
+        "maglev",
+        "a-lsq",
+        "bounce(tries=3)",
+        "ledger(group=8)",
+        "ledger(group=20)",
+        "ledger(group=40)",
+        "ledger(group=40,fallback=lor)",
+        "join-idle-queue",
+        "probe(choices=2)",
+    ];
+    let faults = |servers, work, status| {
+        (servers > 0).then_some(Faults {
+            servers,
+            share: 1.0,
+            work,
+            status,
+        })
+    };
+    let mut scenarios = Vec::new();
+    for policy in policies {
+        for (rho, faults) in [
+            (0.3, faults(0, 0.0, 500)),
+            (0.3, faults(1, 0.01, 500)),
+            (0.5, faults(4, 1.0, 404)),
+            (0.9, faults(1, 0.01, 500)),
+        ] {
+            scenarios.push(Scenario {
+                rho,
+                guards: Guards {
+                    ejection: faults.map(|_| OutlierParams::default()),
+                    ..Guards::default()
+                },
+                faults,
+                runs: 2,
+                requests: 20_000,
+                ..base(policy)
+            });
+        }
+    }
+    for (scenario, outcome) in scenarios.iter().zip(run_all(&scenarios)) {
+        let faulty = scenario.faults.map_or(0, |faults| faults.servers) as usize;
+        for run in &outcome.shares_by_run {
+            let good = &run[faulty..];
+            let (fair, requests) = (1.0 / good.len() as f64, scenario.requests as f64 / 2.0);
+            // 0.015 to 0.04 of many requests. Counts of so few vary by themselves.
+            let noise = 4.0 * (fair * (1.0 - fair) / requests).sqrt();
+            let range = 0.015 - noise..=0.04 + noise;
+            for (server, share) in good.iter().enumerate() {
+                assert!(
+                    range.contains(share),
+                    "{} {:?} at {}: {share} of {server}",
+                    scenario.policy,
+                    scenario.faults,
+                    scenario.rho
+                );
+            }
         }
     }
 }

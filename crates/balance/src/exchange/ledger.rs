@@ -18,11 +18,13 @@
 //!
 //! Invariant: a belief is never below zero, and every member that has a place can be referred to.
 
+mod pace;
 mod silent;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+use self::pace::{Pace, Paces};
 use super::message::{Among, Name, Referral, Report, Ticket};
 use crate::places::{Candidate, Contest, Tie};
 use crate::{Rng, SlowStart, Time};
@@ -46,10 +48,6 @@ const AUDIT_WAIT: Duration = Duration::from_millis(50);
 /// How often a server without a place is audited.
 const LOST_AUDIT: Duration = Duration::from_secs(1);
 
-/// Of two servers that are equally loaded, the one is preferred that is faster by this factor.
-/// Below it, the difference may be noise of a short average.
-const CLEARLY_FASTER: f64 = 1.3;
-
 /// Shares of servers in slow start are computed so many times a window.
 const RAMP_STEPS: u32 = 256;
 
@@ -64,8 +62,7 @@ pub struct Ledger {
     slow_start: Option<SlowStart>,
     /// When shares are to be computed again; `None` where none changes with time.
     weigh_at: Option<Time>,
-    /// Mean service time of the group's servers; zero while unknown.
-    pace: Duration,
+    paces: Paces,
     /// Which servers there are, for balancers that name some of them.
     membership: u64,
 }
@@ -97,8 +94,8 @@ struct Entry {
     offered: bool,
     /// Its weight, less while slow start ramps.
     share: f64,
-    /// As last reported.
-    in_flight: u32,
+    /// What it last reported.
+    reported: Report,
     /// Number of the latest referral to it.
     sent: u32,
     /// Number of the latest referral that it is known to have received, or that is given up.
@@ -112,8 +109,7 @@ struct Entry {
     audits: u32,
     /// Whether it has no place, for it does not report.
     lost: bool,
-    /// Its mean time between completions while busy, in nanoseconds; 0 while unknown.
-    pace: u64,
+    pace: Pace,
 }
 
 impl Member {
@@ -164,7 +160,7 @@ impl Ledger {
             order: Vec::new(),
             slow_start: None,
             weigh_at: None,
-            pace: Duration::ZERO,
+            paces: Paces::new(),
             membership: Among::membership([]),
         };
         ledger.set_members(members, slow_start);
@@ -243,6 +239,11 @@ impl Ledger {
         if self.weigh_at.is_some_and(|at| at <= now) {
             self.weigh(now);
         }
+        if self.paces.are_due(now) {
+            for entry in &mut self.entries {
+                entry.pace.bound(now, &self.paces);
+            }
+        }
         let Some(scope) = self.scope(among) else {
             return (None, None);
         };
@@ -290,12 +291,15 @@ impl Ledger {
             return;
         };
         let entry = &mut self.entries[at];
-        entry.in_flight = report.in_flight;
+        // What is only repeated tells nothing of the pace.
+        if entry.reported != *report {
+            entry.pace.learn(report.pace, now, &mut self.paces);
+        }
+        entry.reported = *report;
         entry.heard_at = now;
         entry.audits = 0;
         entry.owed_at = now;
         let returns = std::mem::take(&mut entry.lost);
-        entry.pace = report.pace.as_nanos() as u64;
         if let Some(latest) = report.latest
             && latest.epoch == self.epoch
             && (entry.sent.wrapping_sub(latest.number) as i32) >= 0
@@ -307,17 +311,6 @@ impl Ledger {
         }
         if returns {
             entry.seen = entry.sent;
-        }
-        self.learn_pace(report.pace);
-    }
-
-    /// The first one known counts whole: an average that begins at zero would audit everybody at once. A
-    /// server that has ended nothing well yet knows none.
-    fn learn_pace(&mut self, pace: Duration) {
-        if self.pace.is_zero() {
-            self.pace = pace;
-        } else if !pace.is_zero() {
-            self.pace = (self.pace * 63 + pace) / 64;
         }
     }
 
@@ -395,10 +388,10 @@ impl Ledger {
     }
 
     fn silence(&self) -> Duration {
-        if self.pace.is_zero() {
+        if self.paces.mean.is_zero() {
             FIRST_SILENCE
         } else {
-            self.pace * SILENCE
+            self.paces.mean * SILENCE
         }
     }
 }
@@ -429,7 +422,7 @@ impl Entry {
             joined: member.joined,
             offered: member.offered,
             share: f64::from(weight),
-            in_flight: 0,
+            reported: Report::default(),
             sent: 0,
             seen: 0,
             sent_at: Time::ZERO,
@@ -437,22 +430,20 @@ impl Entry {
             heard_at: Time::ZERO,
             audits: 0,
             lost: false,
-            pace: 0,
+            pace: Pace::UNKNOWN,
         }
     }
 
     fn believed(&self) -> u32 {
-        self.in_flight
-            .saturating_add(self.sent.wrapping_sub(self.seen))
+        let reported = self.reported.in_flight;
+        reported.saturating_add(self.sent.wrapping_sub(self.seen))
     }
 
     /// Of servers with the same share and load the one is preferred that is clearly faster.
     fn against(&self, best: &Self) -> Tie {
-        let faster =
-            |a: &Self, b: &Self| a.pace > 0 && a.pace as f64 * CLEARLY_FASTER < b.pace as f64;
-        if faster(self, best) {
+        if self.pace.beats(&best.pace) {
             Tie::Better
-        } else if faster(best, self) {
+        } else if best.pace.beats(&self.pace) {
             Tie::Worse
         } else {
             Tie::Equal

@@ -124,7 +124,7 @@ pub struct Ticket {
 }
 
 /// What an inbound proxy tells when a request has ended there.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Report {
     /// Requests that are still in flight.
     pub in_flight: u32,

@@ -84,6 +84,43 @@ fn print_with(ejection: bool) {
     }
 }
 
+/// The good servers' least and greatest shares of all requests to them in any run, with ejection.
+pub(crate) fn print_good() {
+    println!(
+        "## Black holes, with ejection: least and greatest share of a good server, in percent\n"
+    );
+    for (servers, status, work) in FAULTS {
+        let ms = 20.0 * work;
+        println!("### {servers} of 40, status {status}, after {ms} ms\n");
+        let loads = LOADS.iter().map(|rho| format!("ρ = {rho}"));
+        head(
+            &std::iter::once("policy".to_owned())
+                .chain(loads)
+                .collect::<Vec<_>>(),
+        );
+        for policy in POLICIES {
+            let scenarios: Vec<Scenario> = LOADS
+                .iter()
+                .map(|rho| scenario(policy, *rho, (servers, status, work), true))
+                .collect();
+            let cells = simulate(&scenarios);
+            let cells = cells.iter().map(|outcome| good(outcome, servers));
+            row(&std::iter::once(format!("`{policy}`"))
+                .chain(cells)
+                .collect::<Vec<_>>());
+        }
+        println!();
+    }
+}
+
+fn good(outcome: &Outcome, faulty: u32) -> String {
+    let runs = outcome.shares_by_run.iter();
+    let good = || runs.clone().flat_map(|run| &run[faulty as usize..]);
+    let least = good().copied().fold(f64::INFINITY, f64::min);
+    let most = good().copied().fold(0.0, f64::max);
+    format!("{:.2}–{:.2}", 100.0 * least, 100.0 * most)
+}
+
 fn scenario(policy: &str, rho: f64, faults: (u32, u16, f64), ejection: bool) -> Scenario {
     let (servers, status, work) = faults;
     let mut scenario = Scenario {

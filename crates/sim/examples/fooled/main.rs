@@ -1,7 +1,7 @@
 //! Tables of what balancing does where something tries to fool it:
 //!
 //! ```text
-//! cargo run --release -p maglor-sim --example fooled -- adaptive | black-holes | ejection | silent | best | better
+//! cargo run --release -p maglor-sim --example fooled -- adaptive | black-holes | ejection | good-shares | silent | best | better
 //! ```
 //!
 //! Each prints Markdown on standard output; the same tables come out on every machine.
@@ -17,10 +17,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let tables: [(&str, fn()); 6] = [
+    let tables: [(&str, fn()); 7] = [
         ("adaptive", adaptive::print),
         ("black-holes", black_holes::print),
         ("ejection", black_holes::print_ejected),
+        ("good-shares", black_holes::print_good),
         ("silent", silent::print),
         ("best", best::print),
         ("better", better::print),

@@ -45,6 +45,8 @@ pub struct Outcome {
     /// Each server's share of the attempts at its service, in the second half of each run; one service
     /// after the other.
     pub shares: Vec<f64>,
+    /// The same of each run: what an average over runs hides.
+    pub shares_by_run: Vec<Vec<f64>>,
     /// Mean latency in milliseconds of the requests that ended within each interval of
     /// [`Scenario::timeline`](super::Scenario), over all runs; NaN where none did.
     pub timeline_ms: Vec<f64>,
@@ -112,6 +114,10 @@ impl Outcome {
             ejections: sum(&|run| run.ejections),
             failed: sum(&|run| run.failed),
             shares: shares(runs, servers as usize),
+            shares_by_run: runs
+                .chunks(1)
+                .map(|run| shares(run, servers as usize))
+                .collect(),
             timeline_ms: timeline(runs),
             simulated: sum(&|run| run.placed),
         }

@@ -129,13 +129,28 @@ fn audits_begin_at_the_pace_of_the_first_report() {
 fn equals_are_told_apart_by_clear_speed_only() {
     let mut rng = Rng::seed(6);
     let mut ledger = Ledger::new(names(3), None, 1);
-    for (server, ms) in [(1, 20), (2, 18), (3, 10)] {
+    let ended = |ledger: &mut Ledger, server, in_flight, ms| {
         let report = Report {
-            in_flight: 0,
+            in_flight,
             latest: None,
             pace: Duration::from_millis(ms),
         };
         ledger.report(Name::from_bits(server), &report, at(0));
+    };
+    for of in 0..200 {
+        for (server, ms) in [(1, 20), (2, 18), (3, 10)] {
+            // Two requests, one after the other.
+            ended(&mut ledger, server, 1, ms);
+            ended(&mut ledger, server, 0, ms);
+        }
+        if of == 10 {
+            let first = |_| refer(&mut ledger.clone(), 1, at(1), &mut rng)[0].server;
+            let third = (0..300).map(first).filter(|name| name.to_bits() == 3);
+            assert!(
+                (60..140).contains(&third.count()),
+                "few samples tell nothing"
+            );
+        }
     }
     let mut order: Vec<u64> = Vec::new();
     for _ in 0..200 {
@@ -150,6 +165,55 @@ fn equals_are_told_apart_by_clear_speed_only() {
         second[referred[1].server.to_bits() as usize] += 1;
     }
     assert!(second[1] > 130 && second[2] > 130, "{second:?}");
+}
+
+/// An average that nothing corrects, for a server that looks slow has no requests, decides nothing for ever.
+#[test]
+fn what_was_slow_long_ago_is_used_again() {
+    let mut rng = Rng::seed(61);
+    let mut ledger = Ledger::new(names(2), None, 1);
+    let end = |ledger: &mut Ledger, server, latest, now| {
+        let report = Report {
+            in_flight: 0,
+            latest,
+            pace: Duration::from_millis(20 * server),
+        };
+        ledger.report(Name::from_bits(server), &report, now);
+    };
+    for number in 0..400 {
+        let ticket = Some(Ticket { epoch: 2, number });
+        for server in [1, 2] {
+            end(&mut ledger, server, ticket, at(40 * u64::from(number)));
+        }
+    }
+    let mut slow = 0;
+    let mut used_at = None;
+    for ms in (0..).step_by(20).take(20_000) {
+        let now = at(16_000 + ms);
+        let referral = refer(&mut ledger, 1, now, &mut rng)[0];
+        let server = referral.server.to_bits();
+        if server == 2 {
+            slow += 1;
+            used_at = used_at.or(Some(ms));
+        }
+        end(&mut ledger, server, referral.ticket, now);
+    }
+    // 256 samples lose their weight, e⁻¹ of it in 1024 services of 20 to 30 ms.
+    let used_at = used_at.unwrap();
+    assert!((20_000..100_000).contains(&used_at), "{used_at}");
+    assert!((100..2000).contains(&slow), "{slow} of 20000");
+}
+
+/// What proxies repeat, for messages may be lost, is no further request.
+#[test]
+fn repeated_reports_are_no_samples() {
+    let mut ledger = Ledger::new(names(1), None, 1);
+    ledger.report(Name::from_bits(1), &report(0, None), at(0));
+    let known = format!("{:?}", ledger.entries[0].pace);
+    for ms in 1..100 {
+        ledger.report(Name::from_bits(1), &report(0, None), at(1000 * ms));
+    }
+    assert_eq!(format!("{:?}", ledger.entries[0].pace), known);
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! Which of two servers is the faster one, as far as what they have reported tells it.
+//!
+//! A server's pace, its mean time between ends of requests while busy, is known by its own samples only,
+//! and who is taken for slow gets few of them. So two averages that differ decide nothing by
+//! themselves: an unlucky one would stay unlucky, for no further sample corrects it. Each pace has bounds
+//! that follow from how much the group's paces vary and from how many samples are behind it; samples
+//! lose their weight with time. A server is faster than another one only where even the bounds are apart.
+//! One that is slow in truth has a request now and then, from which it is known when it is not any more.
+//!
+//! Invariant: `low ≤ mean ≤ high`; the bounds of an unknown pace exclude nothing.
+
+use std::time::Duration;
+
+use crate::Time;
+
+/// Samples that an average consists of, at most.
+const MOST_SAMPLES: f64 = 256.0;
+
+/// Reports are averages of about so many samples themselves: the first ones of a server that has just started
+/// say little.
+const SETTLING: f64 = 16.0;
+
+/// The variance of single samples over that of the averages that are reported, (2 − α) / α with α = 1/16.
+const SMOOTHED: f64 = 31.0;
+
+/// Reports that the variance of the group is an average of, at most: service times with a long tail show it
+/// seldom. The first one counts as one of so many of exponential service times.
+const MOST_REPORTS: f64 = 4096.0;
+const FIRST_REPORTS: f64 = 64.0;
+
+/// The greatest squared deviation of a report that is believed. One server that is out of its mind must not hide
+/// what the others say.
+const MOST_DEVIATION: f64 = 16.0;
+
+/// With fewer samples a pace counts as unknown: a single long request is most of their mean.
+const LEAST_SAMPLES: f64 = 32.0;
+
+/// Half the width of the bounds, in standard deviations. Of two that are compared each has its own, so that
+/// together they are as wide as 2.8 deviations of the difference.
+const DEVIATIONS: f64 = 2.0;
+
+/// Of two servers that are equally loaded, the one is preferred whose pace is shorter by this factor at
+/// least.
+const CLEARLY_FASTER: f64 = 1.3;
+
+/// A sample has lost e⁻¹ of its weight after so many mean services. A server of half the speed of the others
+/// then keeps a tenth of its share where it would not be used otherwise.
+const FORGET: u32 = 1024;
+
+/// Bounds are computed so often while samples lose their weight.
+const STEPS: u32 = 32;
+
+/// What is known of a server's pace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// In nanoseconds.
+    mean: f64,
+    /// Samples behind it, as of `at`; below zero while it settles.
+    samples: f64,
+    at: Time,
+    low: f64,
+    high: f64,
+}
+
+/// What paces of a group have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Paces {
+    /// Mean of the group's servers, each sample counting alike; zero while unknown.
+    pub(super) mean: Duration,
+    /// Squared coefficient of variation of single samples.
+    variance: f64,
+    /// Reports that it is known from.
+    reports: f64,
+    /// When bounds are to be computed again.
+    due: Time,
+}
+
+impl Pace {
+    pub(super) const UNKNOWN: Self = Self {
+        mean: 0.0,
+        samples: -SETTLING,
+        at: Time::ZERO,
+        low: 0.0,
+        high: f64::INFINITY,
+    };
+
+    /// Takes in what was reported when a request had ended.
+    pub(super) fn learn(&mut self, reported: Duration, now: Time, group: &mut Paces) {
+        let sample = reported.as_nanos() as f64;
+        if sample <= 0.0 {
+            return;
+        }
+        group.learn(reported);
+        if self.samples > 0.0 {
+            self.samples *= group.left_of(self.at, now);
+            group.vary((sample / self.mean - 1.0).powi(2));
+        }
+        self.samples = (self.samples + 1.0).min(MOST_SAMPLES);
+        self.at = now;
+        // While it settles it is the latest one.
+        self.mean += (sample - self.mean) / self.samples.max(1.0);
+        self.bound(now, group);
+    }
+
+    /// Computes the bounds as of `now`.
+    pub(super) fn bound(&mut self, now: Time, group: &Paces) {
+        let samples = self.samples * group.left_of(self.at, now);
+        if samples < LEAST_SAMPLES {
+            (self.low, self.high) = (0.0, f64::INFINITY);
+            return;
+        }
+        let width = 1.0 + DEVIATIONS * (group.variance / samples).sqrt();
+        self.low = self.mean / width;
+        self.high = self.mean * width;
+    }
+
+    /// Whether it is clearly faster than the other one.
+    pub(super) fn beats(&self, other: &Self) -> bool {
+        self.high * CLEARLY_FASTER < other.low
+    }
+}
+
+impl Paces {
+    pub(super) fn new() -> Self {
+        Self {
+            mean: Duration::ZERO,
+            variance: 1.0,
+            reports: FIRST_REPORTS,
+            due: Time::ZERO,
+        }
+    }
+
+    /// The first one known counts whole: an average that begins at zero would audit everybody at once.
+    fn learn(&mut self, pace: Duration) {
+        self.mean = if self.mean.is_zero() {
+            pace
+        } else {
+            (self.mean * 63 + pace) / 64
+        };
+    }
+
+    fn vary(&mut self, of_report: f64) {
+        self.reports = (self.reports + 1.0).min(MOST_REPORTS);
+        let of_sample = SMOOTHED * of_report.min(MOST_DEVIATION);
+        self.variance += (of_sample - self.variance) / self.reports;
+    }
+
+    /// What is left of the weight of samples.
+    fn left_of(&self, at: Time, now: Time) -> f64 {
+        let lasts = self.mean.as_secs_f64() * f64::from(FORGET);
+        (-now.saturating_since(at).as_secs_f64() / lasts).exp()
+    }
+
+    /// Whether bounds are to be computed, once in a while.
+    pub(super) fn are_due(&mut self, now: Time) -> bool {
+        let due = !self.mean.is_zero() && self.due <= now;
+        if due {
+            self.due = now + self.mean * (FORGET / STEPS);
+        }
+        due
+    }
+}

@@ -12,7 +12,7 @@ use super::installed::until;
 /// Pods that are admitted, one after the other.
 pub(crate) const ADMISSIONS: usize = 100;
 /// Policies that are changed.
-pub(crate) const PUSHES: usize = 10;
+pub(crate) const PUSHES: usize = 5;
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "shop"},
     "spec": {"containers": [{"name": "a", "image": "a"}]}}"#;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -143,6 +143,11 @@ async fn whole(
     place: &Place,
     held: &mut Held,
 ) -> Result<Bytes, Response<Full<Bytes>>> {
+    let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB");
+    // An announced length is not waited for.
+    if body.size_hint().lower() > LARGEST as u64 {
+        return Err(too_long());
+    }
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| refuse(StatusCode::BAD_REQUEST, &error.to_string()))?;
@@ -150,7 +155,7 @@ async fn whole(
             continue;
         };
         if whole.len() + data.len() > LARGEST {
-            return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB"));
+            return Err(too_long());
         }
         place.hold(held, data.len());
         whole.extend_from_slice(data);

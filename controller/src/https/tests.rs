@@ -90,9 +90,8 @@ impl Fixture {
     async fn ask(&self, body: &[u8]) -> (u16, String) {
         let mut tls = self.tls(API_SERVER).await.unwrap();
         let head = head(body.len());
-        tls.write_all(&[head.as_bytes(), body].concat())
-            .await
-            .unwrap();
+        // One that is too long is refused before all is written.
+        let _ = tls.write_all(&[head.as_bytes(), body].concat()).await;
         let mut answer = String::new();
         // The server ends without close_notify where it closes first.
         let _ = tls.read_to_string(&mut answer).await;
@@ -203,4 +202,17 @@ async fn a_request_that_is_too_long_is_refused() {
     let (status, why) = server.ask(&vec![b'x'; LARGEST + 1]).await;
     assert_eq!((status, &*why), (413, "more than 4 MiB\n"));
     assert_eq!(server.ask(&vec![b'x'; LARGEST]).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_length_that_is_too_long_is_refused_before_the_body_comes() {
+    let server = start().await;
+    for length in [LARGEST + 1, 1 << 60] {
+        let mut tls = server.tls(ATTACKER).await.unwrap();
+        tls.write_all(head(length).as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        let read = timeout(LIMIT, tls.read_exact(&mut answer)).await;
+        read.unwrap().unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 413", "{length}");
+    }
 }

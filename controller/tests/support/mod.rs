@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod grpc;
 pub(crate) mod members;
 pub(crate) mod names;
+pub(crate) mod on_cluster;
 pub(crate) mod process;
 pub(crate) mod world;
 

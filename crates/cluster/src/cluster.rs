@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::addresses;
@@ -150,12 +150,7 @@ impl Cluster {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ClusterError> {
         let network = self.control()?.network();
-        let result = relay::in_network(&network, work)?.join();
-        result.ok().flatten().ok_or_else(|| ClusterError::Ended {
-            program: "a thread in the cluster's network".into(),
-            status: "a panic".into(),
-            detail: "its message is above".into(),
-        })
+        joined(relay::in_network(&network, work)?)
     }
 
     /// Changes how long packets take from one node to another, one way, from now on; possible where the cluster was
@@ -356,6 +351,16 @@ impl Drop for Cluster {
         // What cannot be removed now is removed by the next cluster of this name.
         let _ = self.folder.remove();
     }
+}
+
+/// What a thread in another network has come to.
+pub(crate) fn joined<T>(thread: JoinHandle<Option<T>>) -> Result<T, ClusterError> {
+    let result = thread.join();
+    result.ok().flatten().ok_or_else(|| ClusterError::Ended {
+        program: "a thread in the cluster's network".into(),
+        status: "a panic".into(),
+        detail: "its message is above".into(),
+    })
 }
 
 /// Everybody who has a token.

@@ -21,7 +21,7 @@
 //! - `control`, `node`, `credentials`: the programs of Kubernetes, how they are told what to do, who may do what.
 //! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
 //! - [`state`], [`command`]: a cluster that outlives the command that starts it.
-//! - `fault`: what goes wrong on demand; [`Forward`]: a port of a pod.
+//! - `fault`: what goes wrong on demand; [`Forward`]: a port of a pod; `pod`: its network.
 //! - [`scale`]: objects that only exist in the API; `conformance`: the Gateway API's suite.
 
 mod addresses;
@@ -42,6 +42,7 @@ mod machine;
 mod network;
 mod node;
 mod options;
+mod pod;
 mod process;
 mod programs;
 mod relay;

@@ -16,6 +16,8 @@ mod exchange;
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
+#[path = "proxy_service/questions.rs"]
+mod questions;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -150,6 +152,9 @@ fn they_come_and_go_with_requests(installed: &Installed, many: Load, users: Ipv4
         proxies(kubectl).len() == 1
     });
     println!("the API server says {}", requests_a_second(kubectl));
+    let failed = questions::failed(kubectl);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    requests_a_second(kubectl);
     calm
 }
 

@@ -120,8 +120,10 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// The tests that want a Kubernetes of their own, one after the other.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 10] = [
+    const OF_CLUSTERS: [&str; 12] = [
         "e2e",
+        "admin_ports",
+        "controller_attacks",
         "webhooks",
         "mesh",
         "gateway",
@@ -132,11 +134,12 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 7] = [
+    const OF_PROGRAMS: [&str; 8] = [
         "kubernetes",
         "install",
         "insertion",
         "kubernetes_attacks",
+        "kubernetes_hostile",
         "kubernetes_identity",
         "kubernetes_outages",
         "permissions",

@@ -43,11 +43,11 @@ impl Installed {
             return None;
         }
         let images = ["maglor-proxy", "maglor-controller", "maglor-app"].map(|program| {
-            let binary = match built(program) {
-                Some(binary) => binary,
-                None => static_program(program, "dev").unwrap(),
-            };
-            Image::of_program(&format!("{program}:e2e"), &binary)
+            let name = format!("{program}:e2e");
+            match built(program) {
+                Some(binary) => Image::of_linked_program(&name, &binary).unwrap(),
+                None => Image::of_program(&name, &static_program(program, "dev").unwrap()),
+            }
         });
         let maglor = built("maglor").unwrap_or_else(command_line);
         let started = Instant::now();

@@ -29,19 +29,6 @@ pub(crate) fn get(address: SocketAddr, host: &str) -> Option<u16> {
         .ok()
 }
 
-/// The status of a request over a connection of its own; `None` without an answer.
-#[allow(dead_code, reason = "only one of the tests asks for it")]
-pub(crate) fn status(address: SocketAddr, method: &str, path: &str, host: &str) -> Option<u16> {
-    let mut stream = connect(address)?;
-    let fields = format!("Host: {host}\r\nContent-Length: 0\r\nConnection: close");
-    let request = format!("{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).ok()?;
-    let text = String::from_utf8_lossy(&response);
-    text.split(' ').nth(1)?.parse().ok()
-}
-
 /// What a path of an admin server says.
 #[allow(dead_code, reason = "not all of the tests ask for it")]
 pub(crate) fn body(address: SocketAddr, path: &str) -> Option<String> {

@@ -1,0 +1,81 @@
+//! The processes and the network of a pod, for what another pod could do to it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, joined};
+use crate::error::{At as _, ClusterError};
+use crate::relay;
+
+impl Cluster {
+    /// Runs something on a thread that sees the network of a pod: it has the pod's addresses, and the rules that redirect its
+    /// connections.
+    ///
+    /// # Errors
+    ///
+    /// There is no such pod, none of its containers runs, or the thread panicked.
+    pub fn in_pod<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        pod: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ClusterError> {
+        let network = format!("/proc/{}/ns/net", self.pod_process(namespace, pod)?);
+        joined(relay::in_network(Path::new(&network), work)?)
+    }
+
+    /// The id of a process of a pod's first running container, as seen from outside.
+    ///
+    /// # Errors
+    ///
+    /// There is no such pod, or none of its containers runs.
+    pub fn pod_process(&self, namespace: &str, pod: &str) -> Result<u32, ClusterError> {
+        let found = self.kubectl().json(&["get", "pod", pod, "-n", namespace])?;
+        let process = running(&found).map(process_of).transpose()?;
+        process.flatten().ok_or_else(|| ClusterError::Invalid {
+            field: "pod",
+            reason: format!("{namespace}/{pod} has no running container"),
+        })
+    }
+}
+
+/// The id of a running container of a pod, without its runtime's name.
+fn running(pod: &Value) -> Option<&str> {
+    let statuses = pod["status"]["containerStatuses"].as_array()?;
+    let mut running = statuses
+        .iter()
+        .filter(|one| one["state"]["running"].is_object());
+    let (_, id) = running.next()?["containerID"].as_str()?.split_once("://")?;
+    Some(id)
+}
+
+/// A process of a container: all machines' processes are seen from outside, and the control group of each names its container.
+fn process_of(container: &str) -> Result<Option<u32>, ClusterError> {
+    let processes = Path::new("/proc");
+    let processes = fs::read_dir(processes).at(processes)?.flatten();
+    let mut ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    // One that has ended meanwhile has none.
+    let groups = |id: &u32| fs::read_to_string(format!("/proc/{id}/cgroup")).unwrap_or_default();
+    Ok(ids.find(|id| groups(id).contains(container)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_running_container_is_found() {
+        let waiting = json!({"containerID": "containerd://a", "state": {"waiting": {}}});
+        let runs = json!({"containerID": "containerd://b", "state": {"running": {}}});
+        let pod = json!({"status": {"containerStatuses": [waiting, runs]}});
+        assert_eq!(running(&pod), Some("b"));
+        assert_eq!(
+            running(&json!({"status": {"containerStatuses": [waiting]}})),
+            None
+        );
+    }
+}

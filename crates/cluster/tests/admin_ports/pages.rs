@@ -1,0 +1,75 @@
+//! The pages of an admin port, as its own index lists them: a page that is added later is attacked, too.
+
+use maglor_cluster::Kubectl;
+use serde_json::Value;
+
+/// The heading of pages for operators.
+const OPERATORS: &str = "Over loopback only";
+
+/// A port that is attacked, and its pages.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    /// What has it, for messages.
+    pub(crate) what: &'static str,
+    pub(crate) namespace: &'static str,
+    pub(crate) pod: String,
+    pub(crate) address: std::net::SocketAddr,
+    /// Paths for everybody.
+    pub(crate) public: Vec<String>,
+    /// Paths for operators.
+    pub(crate) private: Vec<String>,
+}
+
+impl Port {
+    /// The admin port of a pod; its pages are asked for over loopback, which is where port-forward arrives.
+    pub(crate) fn of(
+        kubectl: &Kubectl,
+        what: &'static str,
+        namespace: &'static str,
+        pod: &Value,
+        port: u16,
+    ) -> Self {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let ip: std::net::IpAddr = pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
+        let forward = kubectl.forward(namespace, name, port).unwrap();
+        let index = forward.get("/").expect("an operator gets the index");
+        let (public, private) = index.split_once(OPERATORS).expect("two headings");
+        let mut public = paths(public);
+        // The page of probes stands for those that the pod has.
+        public.retain(|path| !path.contains("NAME"));
+        public.extend(probes(pod));
+        let mut private = paths(private);
+        private.push("/".to_owned());
+        println!("{what}: everybody gets {public:?}, operators {private:?}");
+        assert!(public.len() >= 3 && private.len() >= 5, "{index}");
+        Self {
+            what,
+            namespace,
+            pod: name.to_owned(),
+            address: (ip, port).into(),
+            public,
+            private,
+        }
+    }
+}
+
+/// The paths of lines such as `PUT  /logging?level=L   change it`.
+fn paths(text: &str) -> Vec<String> {
+    let path = |line: &str| {
+        let mut words = line.split_whitespace();
+        matches!(words.next()?, "GET" | "POST" | "PUT").then_some(())?;
+        Some(words.next()?.split('?').next()?.to_owned())
+    };
+    let mut paths: Vec<_> = text.lines().filter_map(path).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// The paths of a pod's probes that the admin port passes on to the application.
+fn probes(pod: &Value) -> Vec<String> {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let paths = containers.filter_map(|one| one["readinessProbe"]["httpGet"]["path"].as_str());
+    let probes = paths.filter(|path| path.starts_with("/probe/"));
+    probes.map(str::to_owned).collect()
+}

@@ -1,0 +1,99 @@
+//! The kept hostile suite for external metrics (docs/hostile.md), through the API server: only it may ask the controller.
+
+use std::process::Command;
+
+use maglor_cluster::Kubectl;
+use maglor_testkit::hostile::{self, Case};
+
+/// What the API server passes on; all else is its own, or nothing.
+const PASSED_ON: &str = "/apis/external.metrics.k8s.io/v1beta1";
+
+/// Cases of which the API server makes good ones: it passes on a path with letters decoded (they are the same, RFC 3986, 6.2.2.2),
+/// and of a query only the parts that it can decode.
+const MENDED: [&str; 2] = ["path/metric encoded", "selector/half an escape"];
+
+/// Cases without their expected outcome.
+pub(crate) fn failed(kubectl: &Kubectl) -> Vec<String> {
+    let cases = hostile::external_metrics();
+    assert!(cases.len() > 50, "{}", cases.len());
+    let asked = cases.iter().filter_map(|case| {
+        let target = String::from_utf8(case.bytes()).unwrap();
+        let rest = target.strip_prefix(PASSED_ON)?;
+        let passed_on = rest.is_empty() || rest.starts_with(['/', '?']);
+        passed_on.then_some((case, target))
+    });
+    let (mut count, mut failed) = (0, Vec::new());
+    let server = Server::of(kubectl);
+    for (case, target) in asked {
+        let status = server.get(&target);
+        count += 1;
+        if !is_expected(case, status) {
+            failed.push(format!(
+                "{}: expected {}, got {status}",
+                case.name, case.expected
+            ));
+        }
+    }
+    println!(
+        "{count} of {} hostile questions passed on by the API server",
+        cases.len()
+    );
+    failed
+}
+
+fn is_expected(case: &Case, status: u16) -> bool {
+    let mended = MENDED.contains(&case.name.as_str());
+    let expected = if mended {
+        "answered"
+    } else {
+        case.expected.as_str()
+    };
+    match expected {
+        "answered" => matches!(status, 200 | 503),
+        statuses => statuses.split(' ').any(|one| one == status.to_string()),
+    }
+}
+
+/// The API server as its administrator reaches it. `kubectl get --raw` changes paths.
+struct Server {
+    address: String,
+    token: String,
+}
+
+impl Server {
+    fn of(kubectl: &Kubectl) -> Self {
+        let view = |path: &str| {
+            let path = format!("jsonpath={{{path}}}");
+            kubectl
+                .run(&["config", "view", "--raw", "-o", &path])
+                .unwrap()
+        };
+        Self {
+            address: view(".clusters[0].cluster.server"),
+            token: view(".users[0].user.token"),
+        }
+    }
+
+    /// The status of a response; 0 without one.
+    fn get(&self, target: &str) -> u16 {
+        let url = format!("{}{target}", self.address);
+        let token = format!("authorization: Bearer {}", self.token);
+        let output = Command::new("curl")
+            .args([
+                "-sk",
+                "--max-time",
+                "30",
+                "--path-as-is",
+                "-g",
+                "-o",
+                "/dev/null",
+            ])
+            .args(["-w", "%{http_code}", "-H", &token, &url])
+            .output();
+        let output = output.unwrap();
+        String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse()
+            .unwrap()
+    }
+}

@@ -193,6 +193,24 @@ fn directly(name: &str) -> (String, bool) {
     (name.to_owned(), false)
 }
 
+/// They are known by the connection tracking of the kernel only.
+#[test]
+fn destinations_are_unknown_where_the_kernel_is_not_asked() {
+    let Some(world) = World::new() else { return };
+    world.init(INIT);
+    let address = SocketAddr::new(ip("10.77.0.1"), FAR);
+    let status = || {
+        world
+            .pod
+            .enter(|| RawHttp1::connect(address).get("/").status)
+    };
+    assert_eq!(status(), 200);
+    let unasked = "  original_destination: false\n  outbound:\n";
+    let config = CONFIG.replace("  outbound:\n", unasked);
+    world.pod.enter(|| support::reload(world.proxy(), &config));
+    assert_eq!(status(), 503);
+}
+
 #[test]
 fn connections_of_the_application_go_through_the_outbound_listener() {
     let Some(world) = World::new() else { return };

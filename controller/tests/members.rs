@@ -50,6 +50,7 @@ async fn proxies_become_members_by_their_tokens() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// The `token_file` is read anew at each attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_a_proxy_waits_and_says_why() {
     let Some(binary) = binary() else { return };

@@ -361,6 +361,31 @@ fn the_access_log_may_be_text_and_change_with_the_configuration() {
     lines(&first, 1);
 }
 
+#[test]
+fn a_line_of_the_access_log_has_the_fields_that_were_chosen() {
+    let upstream = Upstream::start("a");
+    let dir = tempfile::tempdir().unwrap();
+    for (at, (settings, expected)) in [
+        (
+            "fields: [target, status, method]",
+            r#"{"target":"/x?y","status":200,"method":"GET"}"#,
+        ),
+        (
+            "template: '{method} {target}: {{{status}}}'",
+            "GET /x?y: {200}",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = dir.path().join(at.to_string());
+        let log = format!("access_log: {{path: '{}', {settings}}}", file.display());
+        let proxy = Web::to([upstream.address()]).top(&log).start();
+        assert_eq!(get(&proxy, "/x?y").status, 200);
+        assert_eq!(lines(&file, 1), [expected], "{settings}");
+    }
+}
+
 /// A tap of the proxy's requests.
 struct Tap(RawConnection);
 

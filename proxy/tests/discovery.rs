@@ -8,11 +8,15 @@
 mod support;
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use maglor_ads::{Node, Peer, Policy, Server, Status};
+use maglor_config::{raw, resource};
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use maglor_xds::Kind;
-use support::control_plane::{ControlPlane, cluster_of};
+use maglor_xds::server::Scope;
+use maglor_xds::{Kind, encode};
+use support::control_plane::{ControlPlane, cluster_of, everybody};
 use support::{outstanding, start};
 
 const CART: &str = "cart.shop.svc.cluster.local:80";
@@ -79,6 +83,107 @@ fn a_host_is_found_when_it_is_called_by_each_of_its_names() {
     assert_eq!(&*sessions[0].node, "proxy-1.shop");
     assert_eq!(proxy.metric("maglor_xds_connected", &[]), 1.0);
     assert_eq!(proxy.metric("maglor_xds_targets", &[]), 3.0);
+}
+
+#[test]
+fn short_names_are_of_the_configured_domain() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve("cart.shop.svc.mesh.test:80", "cart", &[upstream.address()]);
+    for (discovery, status) in [("domain: mesh.test", 200), ("domain: cluster.local", 404)] {
+        let proxy = proxy(control.address, discovery);
+        for host in ["cart", "cart.shop", "cart.shop.svc"] {
+            assert_eq!(get(&proxy, host).0, status, "{discovery}: {host}");
+        }
+    }
+}
+
+/// With `host` a chain asks for one table, of which it uses the virtual host of that name, or that of each request.
+#[test]
+fn a_chain_for_one_service_may_go_by_the_virtual_hosts_of_its_table() {
+    let control = ControlPlane::start();
+    control.serve(CART, "cart", &[] as &[SocketAddr]);
+    let answer = |domain: &str| {
+        let respond = format!("direct_response: {{status: 200, body: {domain}}}");
+        format!("{{domains: [{domain}], routes: [{{{respond}}}]}}")
+    };
+    let hosts = ["cart.shop.svc.cluster.local", "a.example", "b.example"].map(answer);
+    let table = format!("{{name: {CART:?}, virtual_hosts: [{}]}}", hosts.join(", "));
+    let table: raw::RouteTable = resource::read(&table, "test").unwrap();
+    control.put(encode::routes(&table).unwrap());
+    let one = proxy(control.address, "host: 'cart:80'");
+    for host in ["a.example", "b.example", "c.example"] {
+        assert_eq!(get(&one, host), ok("cart.shop.svc.cluster.local"), "{host}");
+    }
+    let all = proxy(control.address, "host: 'cart:80', by_virtual_host: true");
+    assert_eq!(get(&all, "a.example"), ok("a.example"));
+    assert_eq!(get(&all, "b.example"), ok("b.example"));
+    assert_eq!(get(&all, "c.example").0, 404);
+}
+
+/// Keeps the group that each client calls itself a member of.
+struct Groups(mpsc::Sender<String>);
+
+impl Policy for Groups {
+    fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status> {
+        let _ = self.0.send(node.cluster.clone());
+        everybody().authorize(peer, node)
+    }
+}
+
+#[test]
+fn a_proxy_says_which_group_it_belongs_to() {
+    let (sender, groups) = mpsc::channel();
+    let server = Server::new(Arc::new(Groups(sender)));
+    let control = ControlPlane::at("127.0.0.1:0".parse().unwrap(), server);
+    for (node, expected) in [("id: a.shop, cluster: edge", "edge"), ("id: b.shop", "")] {
+        let proxy = start(&format!(
+            "control_plane: {{cluster: control, node: {{{node}}}}}\nlisteners:\n\
+             - {{name: out, address: '127.0.0.1:0', http: {{discovery: {{namespace: shop}}, virtual_hosts: []}}}}\n\
+             clusters:\n- {{name: control, endpoints: ['{}']}}\n",
+            control.address
+        ));
+        // It connects when there is something to ask for.
+        assert_eq!(get(&proxy, "cart").0, 404);
+        let group = groups.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(group, expected, "{node}");
+    }
+}
+
+/// A proxy that starts while its control plane is away begins with what an earlier one has kept.
+#[test]
+fn what_was_discovered_is_kept_in_a_folder_where_there_is_one() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = format!(", cache_dir: '{}'", folder.path().display());
+    let yaml = |cache: &str| {
+        format!(
+            "admin: {{address: '127.0.0.1:0'}}\ncontrol_plane: {{cluster: control, node: {{id: web.shop}}{cache}}}\n\
+             listeners:\n- name: out\n  address: 127.0.0.1:0\n  \
+             http: {{discovery: {{namespace: shop, timeout: 200ms}}, virtual_hosts: []}}\n\
+             clusters:\n- {{name: control, endpoints: ['{}']}}\n",
+            control.address
+        )
+    };
+    let (with, without) = (yaml(&cache), yaml(""));
+    for text in [&with, &without] {
+        let proxy = start(text);
+        eventually(TIMEOUT, "it is found", || get(&proxy, "cart") == ok("cart"));
+        // Of what is kept, endpoints alone have an address. It is written once a second.
+        let resources = folder.path().join("resources");
+        eventually(TIMEOUT, "it is kept", || {
+            let kept = std::fs::read(&resources).unwrap_or_default();
+            kept.windows(9).any(|part| part == b"127.0.0.1")
+        });
+        assert!(proxy.terminate().success());
+    }
+    drop(control);
+    let (with, without) = (start(&with), start(&without));
+    // The control plane is waited for at first.
+    eventually(TIMEOUT, "what was kept is used", || {
+        get(&with, "cart") == ok("cart")
+    });
+    assert_eq!(get(&without, "cart").0, 503);
 }
 
 #[test]

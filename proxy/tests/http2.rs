@@ -188,7 +188,7 @@ fn trailers_pass_between_versions() {
 fn many_streams_share_a_connection() {
     let upstream = Upstream::start("a");
     let proxy = to_http2([upstream.address()])
-        .cluster("max_concurrent_streams: 50")
+        .cluster("max_concurrent_streams: 30")
         .start();
     let mut client = client(&proxy);
     let started = Instant::now();
@@ -205,7 +205,8 @@ fn many_streams_share_a_connection() {
     drop(answers);
     assert_eq!(outstanding(&proxy), 0.0);
     let connections = upstream.connections();
-    assert!((2..=4).contains(&connections), "{connections}");
+    // The client has 128 at a time. With the default of 100 two would do.
+    assert!((4..=7).contains(&connections), "{connections}");
     assert_eq!(
         proxy.metric("maglor_upstream_requests_total", &["status=\"2xx\""]),
         200.0

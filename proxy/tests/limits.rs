@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -72,6 +73,14 @@ fn nobody_waits_for_longer_than_the_queue_timeout() {
     assert_eq!(get(&proxy, "/").status, 503);
     assert_eq!(overflows(&proxy, "queue-timeout"), 1.0);
     assert_eq!(waiting(&proxy), 0);
+    // Longer than by default.
+    let longer = "limits: {max_requests: 1, queue_timeout: 1500ms}";
+    let patient = Web::to([upstream.address()]).cluster(longer).start();
+    let _second = busy(&patient);
+    eventually(TIMEOUT, "it is under way", || upstream.requests() == 2);
+    let started = Instant::now();
+    assert_eq!(get(&patient, "/").text(), "queue timeout\n");
+    assert!(started.elapsed() >= Duration::from_millis(1500));
     // Who leaves while it waits leaves no trace.
     let mut left = connect(&proxy);
     left.send(GET);
@@ -252,9 +261,15 @@ fn rates_are_limited_by_listener_route_and_key() {
     );
 
     let proxy = limit("rate_limit: {requests: 1, per: 1h, key: {source_address: true}}");
+    let from = |last: u8| {
+        let source = Ipv4Addr::new(127, 0, 0, last);
+        let mut client = RawHttp1::connect_from(source.into(), proxy.listener("web"));
+        client.get("/").status
+    };
     assert_eq!(
-        [get(&proxy, "/").status, get(&proxy, "/").status],
-        [200, 429]
+        [from(2), from(3), from(2), from(3)],
+        [200, 200, 429, 429],
+        "each for itself"
     );
 
     let proxy = Web::to([upstream.address()])
@@ -262,6 +277,28 @@ fn rates_are_limited_by_listener_route_and_key() {
         .start();
     let statuses = [(); 3].map(|()| get(&proxy, "/").status);
     assert_eq!(statuses, [200, 200, 429]);
+}
+
+/// Users that were not seen for so many others begin anew.
+#[test]
+fn so_many_keys_are_remembered() {
+    let upstream = Upstream::start("a");
+    for (most, status) in [("32", 200), ("10000", 429)] {
+        let limit = format!(
+            "rate_limit: {{requests: 1, per: 1h, key: {{header: x-user}}, max_keys: {most}}}"
+        );
+        let proxy = Web::to([upstream.address()]).route(&limit).start();
+        let mut client = connect(&proxy);
+        let mut ask = |user: &str| {
+            let request = format!("GET / HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n");
+            client.request(request).status
+        };
+        assert_eq!([ask("first"), ask("first")], [200, 429]);
+        for other in 0..400 {
+            assert_eq!(ask(&other.to_string()), 200);
+        }
+        assert_eq!(ask("first"), status, "{most}");
+    }
 }
 
 #[test]
@@ -346,6 +383,13 @@ fn faults_are_injected_where_they_are_asked_for() {
     assert_eq!(get(&proxy, "/").status, 504);
     // Half of the requests is about half of them, and they are counted.
     let proxy = Web::to([upstream.address()])
+        .route("fault: {delay: {percent: 50, fixed_delay: 1ms}}")
+        .start();
+    let mut client = connect(&proxy);
+    (0..400).for_each(|_| assert_eq!(client.get("/").status, 200));
+    let delayed = proxy.metric("maglor_http_faults_injected_total", &["kind=\"delay\""]);
+    assert!((140.0..=260.0).contains(&delayed), "{delayed}");
+    let proxy = Web::to([upstream.address()])
         .route("fault: {abort: {percent: 50, http_status: 500}}")
         .start();
     let mut client = connect(&proxy);
@@ -394,12 +438,18 @@ fn an_adaptive_limit_is_shown_and_lets_traffic_through() {
     let proxy = Web::to([upstream.address()])
         .cluster("concurrency_limit: {initial_limit: 5, sample_window: 10ms}")
         .start();
+    let limit = || {
+        let clusters = proxy.admin_get("/clusters").json();
+        clusters["clusters"][0]["concurrency_limit"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(limit(), 5, "20 by default");
     let mut client = connect(&proxy);
     for _ in 0..300 {
         assert_eq!(client.get("/").status, 200);
     }
-    let limit = &proxy.admin_get("/clusters").json()["clusters"][0]["concurrency_limit"];
-    assert!(limit.as_u64().is_some_and(|limit| limit >= 3), "{limit}");
+    assert!(limit() >= 3, "{}", limit());
 }
 
 #[test]
@@ -425,6 +475,22 @@ fn an_endpoints_connections_are_limited_and_shared() {
         "nobody was forgotten"
     );
     assert_eq!(upstream.connections(), 12);
+    // Those that are in use are as many as may be, and who comes then waits.
+    for most in [1, 2] {
+        let upstream = Upstream::start("a");
+        let endpoint =
+            format!("limits: {{queue_timeout: 20s, endpoint: {{max_connections: {most}}}}}");
+        let proxy = Web::to([upstream.address()]).cluster(&endpoint).start();
+        let held: Vec<_> = (0..most).map(|_| busy(&proxy)).collect();
+        let under_way = || upstream.requests() == most;
+        eventually(TIMEOUT, "they are under way", under_way);
+        let mut waits = connect(&proxy);
+        waits.send(GET);
+        waits.assert_silent(Duration::from_millis(100));
+        assert_eq!(upstream.connections(), most);
+        drop(held);
+        assert_eq!(waits.response().text(), "a");
+    }
 }
 
 /// Connections that find no descriptor wait, the log stays short, and all goes on when there is one.

@@ -99,6 +99,54 @@ fn strangers_are_refused_and_counted_by_reason() {
     assert_eq!(handshakes(&proxy, "full"), 1.0);
 }
 
+/// Each file of the identity is the one that is named.
+#[test]
+fn a_proxy_is_who_its_files_say_and_trusts_the_roots_of_its_bundle() {
+    let (root, foreign) = (Root::new(), Root::new());
+    let upstream = Upstream::start("a");
+    let (own, other) = (root.member("cart").yaml(), root.member("payment").yaml());
+    let theirs = foreign.member("cart").yaml();
+    let field = |yaml: &str, name: &str| {
+        let (_, rest) = yaml.split_once(&format!("{name}: ")).unwrap();
+        rest.split([',', '}']).next().unwrap().to_owned()
+    };
+    let start = |pair: &str, bundle: &str| {
+        let identity = format!(
+            "identity: {{certificate: {}, private_key: {}, trust_bundle: {}}}",
+            field(pair, "certificate"),
+            field(pair, "private_key"),
+            field(bundle, "trust_bundle")
+        );
+        let web = Web::to([upstream.address()]).top(&identity);
+        web.listener("tls: mesh").start()
+    };
+    let web = root.member("web");
+    for (pair, account) in [(&own, "cart"), (&other, "payment")] {
+        let proxy = start(pair, &own);
+        assert!(is_answered(client(&proxy, &web.client("http/1.1"))));
+        let shown = format!("By={};URI={}", id(account), id("web"));
+        let last = upstream.last();
+        assert_eq!(last.header("x-forwarded-client-cert"), Some(&*shown));
+    }
+    // The same certificate and other roots: those of these are strangers to it, and the others are not.
+    let proxy = start(&own, &theirs);
+    let trusting = |pair: &Pair| careless(Some(pair), &[&TLS13]);
+    let shown = |by: &Root| trusting(&by.sign(&[&id("web")]));
+    assert!(!is_answered(client(&proxy, &shown(&root))));
+    assert!(is_answered(client(&proxy, &shown(&foreign))));
+    // A key that does not belong to the certificate.
+    let mixed = format!(
+        "identity: {{certificate: {}, private_key: {}, trust_bundle: {}}}",
+        field(&own, "certificate"),
+        field(&other, "private_key"),
+        field(&own, "trust_bundle")
+    );
+    let web = Web::to([upstream.address()])
+        .top(&mixed)
+        .listener("tls: mesh");
+    assert!(support::builder().config(web.yaml()).try_start().is_err());
+}
+
 #[test]
 fn permissive_lets_plain_text_in_but_no_stranger() {
     let root = Root::new();

@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
-use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, Upstream};
+use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::netns::Namespace;
 use tempfile::TempDir;
 
@@ -119,6 +119,14 @@ impl World {
             .enter(|| self.proxy().metric("maglor_http_requests_total", &[&label]))
     }
 
+    /// A request is counted once its response has been sent.
+    #[track_caller]
+    fn assert_answered(&self, listener: &str, requests: f64) {
+        eventually(TIMEOUT, "so many requests are counted", || {
+            self.answered(listener) == requests
+        });
+    }
+
     fn detected(&self, listener: &str, protocol: &str) -> f64 {
         let labels = [
             format!("listener=\"{listener}\""),
@@ -193,6 +201,24 @@ fn directly(name: &str) -> (String, bool) {
     (name.to_owned(), false)
 }
 
+/// They are known by the connection tracking of the kernel only.
+#[test]
+fn destinations_are_unknown_where_the_kernel_is_not_asked() {
+    let Some(world) = World::new() else { return };
+    world.init(INIT);
+    let address = SocketAddr::new(ip("10.77.0.1"), FAR);
+    let status = || {
+        world
+            .pod
+            .enter(|| RawHttp1::connect(address).get("/").status)
+    };
+    assert_eq!(status(), 200);
+    let unasked = "  original_destination: false\n  outbound:\n";
+    let config = CONFIG.replace("  outbound:\n", unasked);
+    world.pod.enter(|| support::reload(world.proxy(), &config));
+    assert_eq!(status(), 503);
+}
+
 #[test]
 fn connections_of_the_application_go_through_the_outbound_listener() {
     let Some(world) = World::new() else { return };
@@ -208,7 +234,7 @@ fn connections_of_the_application_go_through_the_outbound_listener() {
     let address = SocketAddr::new(ip("10.77.0.1"), FAR);
     let named = pod.enter(|| ask(RawHttp1::connect(address), "reviews"));
     assert_eq!(named, through("reviews"));
-    assert_eq!(world.answered("outbound"), 5.0);
+    world.assert_answered("outbound", 5.0);
     // Not redirected.
     assert_eq!(call(pod, "10.77.0.1", FAR_SKIPPED), directly("far-skipped"));
     assert_eq!(call(pod, "10.78.0.1", FAR), directly("far"));
@@ -216,8 +242,8 @@ fn connections_of_the_application_go_through_the_outbound_listener() {
         assert_eq!(call(pod, loopback, APPLICATION), directly("application"));
     }
     assert_eq!(call(pod, "10.77.0.2", APPLICATION), directly("application"));
-    assert_eq!(world.answered("outbound"), 5.0);
-    assert_eq!(world.answered("inbound"), 0.0);
+    world.assert_answered("outbound", 5.0);
+    world.assert_answered("inbound", 0.0);
 }
 
 #[test]
@@ -232,7 +258,7 @@ fn connections_of_others_go_through_the_inbound_listener() {
     assert_eq!(call(far, "10.77.0.2", LOOPBACK), through("loopback"));
     assert_eq!(call(far, "10.77.0.2", SKIPPED), directly("skipped"));
     assert_eq!(call(far, "10.78.0.2", APPLICATION), directly("application"));
-    assert_eq!(world.answered("inbound"), 3.0);
+    world.assert_answered("inbound", 3.0);
     // To the listener itself: nowhere to go, and no loop.
     let direct = SocketAddr::new(ip("10.77.0.2"), 15006);
     let status = far.enter(|| RawHttp1::connect(direct).get("/").status);
@@ -269,8 +295,8 @@ fn a_service_that_calls_itself_goes_through_both() {
     let Some(world) = World::new() else { return };
     world.init(INIT);
     assert_eq!(call(&world.pod, "10.96.0.6", 80), through("application"));
-    assert_eq!(world.answered("outbound"), 1.0);
-    assert_eq!(world.answered("inbound"), 1.0);
+    world.assert_answered("outbound", 1.0);
+    world.assert_answered("inbound", 1.0);
 }
 
 #[test]
@@ -293,14 +319,14 @@ fn rules_are_renewed_without_a_loss_and_removed_without_a_trace() {
     );
     // Connections that were redirected by the rules before go on.
     assert_eq!(kept.get("/").status, 200);
-    assert_eq!(world.answered("inbound"), 3.0);
+    world.assert_answered("inbound", 3.0);
     world.init("init --remove");
     assert_eq!(
         call(&world.far, "10.77.0.2", APPLICATION),
         directly("application")
     );
     assert_eq!(call(&world.pod, "10.77.0.1", FAR), directly("far"));
-    assert_eq!(world.answered("inbound"), 3.0);
+    world.assert_answered("inbound", 3.0);
     let rules = world.pod.run("nft", &["list", "ruleset"]);
     assert_eq!(String::from_utf8_lossy(&rules.stdout), "");
 }

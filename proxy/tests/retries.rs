@@ -151,6 +151,49 @@ fn the_budget_bounds_retries_when_everything_fails() {
 }
 
 #[test]
+fn the_budget_is_as_large_as_it_is_configured() {
+    let retries = |budget: &str| {
+        let bad = failing("bad", 503);
+        let proxy = Web::to([bad.address()])
+            .route("retry: {attempts: 1, retry_on: 5xx, back_off: {base_interval: 1ms}}")
+            .cluster(&format!(
+                "outlier_ejection: {{enabled: false}}, retry_budget: {{{budget}}}"
+            ))
+            .start();
+        let mut client = connect(&proxy);
+        for _ in 0..100 {
+            assert_eq!(client.get("/").status, 503);
+        }
+        bad.requests() - 100
+    };
+    let few = retries("percent: 10, min_per_second: 0");
+    assert!((5..=15).contains(&few), "{few}");
+    assert_eq!(retries("percent: 100, min_per_second: 0"), 100);
+}
+
+/// The pause before an attempt is random, between nothing and the interval; before ten of them it is half of it on
+/// average.
+#[test]
+fn there_is_a_pause_between_attempts() {
+    let took = |interval: &str| {
+        let bad = failing("bad", 503);
+        let proxy = Web::to([bad.address()])
+            .route(&format!(
+                "retry: {{attempts: 10, retry_on: 5xx, back_off: {{base_interval: {interval}, max_interval: {interval}}}}}"
+            ))
+            .cluster("outlier_ejection: {enabled: false}, retry_budget: {percent: 100, min_concurrency: 100}")
+            .start();
+        let started = Instant::now();
+        assert_eq!(get(&proxy, "/").status, 503);
+        assert_eq!(bad.requests(), 11);
+        started.elapsed()
+    };
+    let (short, long) = (took("1ms"), took("250ms"));
+    assert!(long > Duration::from_millis(300), "{long:?}");
+    assert!(long > short, "{long:?}, {short:?}");
+}
+
+#[test]
 fn a_client_that_retries_itself_is_not_amplified() {
     let bad = failing("bad", 503);
     let proxy = Web::to([bad.address()])
@@ -236,6 +279,38 @@ fn a_hedged_request_takes_the_first_good_answer() {
     slow.set_answer(|_| None);
     assert_eq!(connect(&proxy).request(post).status, 200);
     assert_eq!(good.requests() + slow.requests(), before + 1);
+}
+
+#[test]
+fn so_many_hedged_attempts_are_begun_each_after_the_delay() {
+    let upstreams = ["a", "b", "c"].map(Upstream::start);
+    let hang = |request: &maglor_testkit::Recorded| {
+        let hangs = request.uri.path() == "/first";
+        hangs.then(|| Answer::status(200).after(Duration::from_secs(20)))
+    };
+    upstreams.iter().for_each(|one| one.set_answer(hang));
+    let seen = || upstreams.iter().map(Upstream::requests).sum::<u64>();
+    let addresses: Vec<_> = upstreams.iter().map(Upstream::address).collect();
+    let cluster = "policy: round-robin, retry_budget: {percent: 100, min_concurrency: 10}";
+    let mut before = 0;
+    for (attempts, delay) in [(1, 20), (2, 20), (2, 400)] {
+        let proxy = Web::to(addresses.iter().copied())
+            .route(&format!(
+                "timeout: 1200ms, hedge: {{attempts: {attempts}, delay: {delay}ms}}"
+            ))
+            .cluster(cluster)
+            .start();
+        let started = Instant::now();
+        let mut client = connect(&proxy);
+        client.send("GET /first HTTP/1.1\r\nhost: a\r\n\r\n");
+        let all = before + attempts + 1;
+        eventually(TIMEOUT, "all attempts are begun", || seen() == all);
+        let least = Duration::from_millis(delay * attempts);
+        assert!(started.elapsed() >= least, "{attempts} each {delay} ms");
+        assert_eq!(client.response().status, 504);
+        assert_eq!(seen(), all, "and no more");
+        before = all;
+    }
 }
 
 /// A server that is told of all the time again works on when its client has gone.

@@ -136,7 +136,14 @@ fn the_first_route_that_matches_wins() {
         ),
         answer("q exact", "path: /q, query: [{name: q, exact: 'a b'}]"),
         answer("q regex", "path: /q, query: [{name: q, regex: '[0-9]+'}]"),
+        answer("q prefix", "path: /q, query: [{name: q, prefix: tw}]"),
+        answer("q suffix", "path: /q, query: [{name: q, suffix: ee}]"),
+        answer("q contains", "path: /q, query: [{name: q, contains: ou}]"),
         answer("q there", "path: /q, query: [{name: q, present: true}]"),
+        answer(
+            "q not eight",
+            "path: /not, query: [{name: q, exact: eight, invert: true}]",
+        ),
         answer(
             "both",
             "path: /both, headers: [{name: x, exact: '1'}], query: [{name: y, exact: '2'}]",
@@ -172,6 +179,11 @@ fn the_first_route_that_matches_wins() {
         ("GET /q?q=a%20b", "", "q exact"),
         ("GET /q?x&q=a+b", "", "q exact"),
         ("GET /q?q=12", "", "q regex"),
+        ("GET /q?q=two", "", "q prefix"),
+        ("GET /q?q=three", "", "q suffix"),
+        ("GET /q?q=four", "", "q contains"),
+        ("GET /not?q=nine", "", "q not eight"),
+        ("GET /not?q=eight", "", "404"),
         ("GET /q?q=1x", "", "q there"),
         ("GET /q?q", "", "q there"),
         ("GET /q?Q=1", "", "404"),
@@ -436,6 +448,8 @@ fn hashing_keeps_a_key_at_its_endpoint() {
              \x20     - {{match: {{path: /query}}, cluster: c, hash_policy: [{{query: user}}]}}\n\
              \x20     - {{match: {{path: /path}}, cluster: c, hash_policy: [{{path: true}}]}}\n\
              \x20     - {{match: {{path: /source}}, cluster: c, hash_policy: [{{source_address: true}}]}}\n\
+             \x20     - {{match: {{path: /first}}, cluster: c, hash_policy: [{{header: x-user, terminal: true}}, {{path: true}}]}}\n\
+             \x20     - {{match: {{path: /both}}, cluster: c, hash_policy: [{{header: x-user}}, {{path: true}}]}}\n\
              clusters:\n- {{name: c, policy: '{policy}', endpoints: [{}]}}\n",
             addresses.join(", ")
         ));
@@ -487,6 +501,15 @@ fn hashing_keeps_a_key_at_its_endpoint() {
             made.insert(first);
         }
         assert_eq!(made.len(), 4, "{policy}");
+        // A terminal part that is there is the whole key; where it is not, the next one is.
+        let user = "x-user: 1\r\n";
+        let mut endpoints = |path: &str, headers: &str| -> BTreeSet<_> {
+            let one = |at: u32| endpoint(&mut client, &format!("{path}/{at}"), headers).0;
+            (0..40).map(one).collect()
+        };
+        assert_eq!(endpoints("/first", user).len(), 1, "{policy}");
+        assert_eq!(endpoints("/first", "").len(), 4, "{policy}");
+        assert_eq!(endpoints("/both", user).len(), 4, "{policy}");
         // Without a key nothing is stuck.
         let anywhere: BTreeSet<_> = (0..60)
             .map(|_| endpoint(&mut client, "/header", "").0)

@@ -132,6 +132,19 @@ fn a_port_in_use_is_said_clearly() {
 }
 
 #[test]
+fn there_are_as_many_workers_as_configured() {
+    let upstream = Upstream::start("a");
+    for (setting, expected) in [("", 1), ("workers: 3", 3)] {
+        let proxy = Web::to([upstream.address()]).top(setting).start();
+        assert_eq!(get(&proxy, "/").text(), "a");
+        let threads = std::fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
+        let names = threads.map(|one| std::fs::read_to_string(one.unwrap().path().join("comm")));
+        let workers = names.filter(|name| name.as_ref().unwrap().starts_with("worker-"));
+        assert_eq!(workers.count(), expected, "{setting}");
+    }
+}
+
+#[test]
 fn a_check_says_what_would_keep_the_proxy_from_starting_here() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("maglor.yaml");

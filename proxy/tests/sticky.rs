@@ -40,7 +40,10 @@ fn a_sticky_cookie_is_given_to_clients_without_one() {
     for (form, attributes) in [
         ("canary", "Path=/"),
         ("{name: canary}", "Path=/"),
-        ("{name: canary, ttl: 1h, path: /shop}", "Max-Age=3600"),
+        (
+            "{name: canary, ttl: 1h, path: /shop}",
+            "Path=/shop; Max-Age=3600",
+        ),
     ] {
         let proxy = start(&format!(
             "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: web\n  address: 127.0.0.1:0\n  \

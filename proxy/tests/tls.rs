@@ -10,7 +10,7 @@ mod support;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use maglor_testkit::{
     Authority, Identity, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually,
@@ -76,6 +76,7 @@ fn who_does_not_speak_tls_is_refused() {
         .listener(&termination(&identity, ""))
         .listener("handshake_timeout: 300ms")
         .start();
+    let started = Instant::now();
     let mut plain = RawHttp1::connect(proxy.listener("web"));
     plain.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     // An alert, perhaps.
@@ -85,6 +86,8 @@ fn who_does_not_speak_tls_is_refused() {
     let mut slow = RawHttp1::connect(proxy.listener("web"));
     slow.send(b"\x16\x03\x01");
     let _ = slow.connection().read_to_end();
+    // Ten seconds by default.
+    assert!(started.elapsed() < Duration::from_secs(8));
     // A client of an authority of its own does not trust the certificate.
     let mut other = secure(&proxy, &Authority::new(), "a.example");
     assert!(

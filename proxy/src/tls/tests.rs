@@ -123,7 +123,7 @@ async fn exchange(
         let (mut tcp, _) = listener.accept().await.unwrap();
         let mut prefix = [0; 3];
         tcp.read_exact(&mut prefix).await.unwrap();
-        let prefix = Bytes::copy_from_slice(&prefix);
+        let prefix = BytesMut::from(&prefix[..]);
         let mut io = accept(tcp, prefix, Arc::clone(server)).await?;
         let byte = io.read_u8().await?;
         io.write_u8(byte + 1).await?;

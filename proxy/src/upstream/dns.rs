@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::LookupIpStrategy;
+use hickory_resolver::config::{LookupIpStrategy, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup_ip::LookupIp;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
@@ -66,10 +66,18 @@ impl FileVersion {
 /// Reads a file of the form of resolv.conf(5).
 fn read(path: &Path) -> Result<TokioResolver, NetError> {
     let (config, options) = parse_resolv_conf(fs::read(path)?)?;
+    resolver(config, options)
+}
+
+fn resolver(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolver, NetError> {
     let provider = TokioRuntimeProvider::default();
     let mut builder = TokioResolver::builder_with_config(config, provider);
     *builder.options_mut() = options;
-    builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
+    let options = builder.options_mut();
+    options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
+    // `dns_refresh` says when a name is asked for again: a cache would go by the record's TTL, above `max`, and by that
+    // of a name that there is not, above `min`.
+    options.cache_size = 0;
     builder.build()
 }
 

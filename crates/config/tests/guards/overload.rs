@@ -132,6 +132,24 @@ fn a_concurrency_limit_begins_and_ends_where_it_is_configured() {
     assert!(usual < 15 && raised == 15, "{usual}, {raised}");
 }
 
+/// A fifth of the windows is slow, so that the limit is halved for each measurement of the latency without load.
+#[test]
+fn a_concurrency_limit_measures_the_latency_without_load_as_often_as_configured() {
+    let latencies: Vec<_> = (0..600)
+        .map(|window| if window % 5 == 0 { 40 } else { 10 })
+        .collect();
+    let halved = |settings: &str| {
+        let limits = limits(settings, &latencies);
+        let halves = limits.windows(2).filter(|two| two[1] * 10 <= two[0] * 6);
+        halves.count()
+    };
+    let (often, rarely) = (
+        halved("min_rtt_interval: 1s"),
+        halved("min_rtt_interval: 1h"),
+    );
+    assert!(often > 2 * rarely, "{often}, {rarely}");
+}
+
 #[test]
 fn a_concurrency_limit_adapts_as_configured() {
     let fast = [10; 10];

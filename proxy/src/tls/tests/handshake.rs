@@ -236,6 +236,6 @@ async fn a_client_that_does_not_speak_tls_is_refused() {
         .unwrap();
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let (tcp, _) = listener.accept().await.unwrap();
-    let error = accept(tcp, Bytes::new(), config).await.unwrap_err();
+    let error = accept(tcp, BytesMut::new(), config).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
 }

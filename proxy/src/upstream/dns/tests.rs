@@ -1,6 +1,7 @@
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::config::NameServerConfig;
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name as DnsName, RData, Record};
@@ -10,8 +11,9 @@ use tokio::net::UdpSocket;
 use super::*;
 
 /// A name server of its own: names that begin with `silent` get no answer, `missing` there is none
-/// of, and all others lead to 127.0.0.N, where N is the number at their end.
-async fn serve(socket: UdpSocket) {
+/// of, and all others lead to 127.0.0.N, where N is the number at their end. Those that begin with `hour`
+/// do so for an hour, others for a second. Questions for IPv4 addresses are counted.
+async fn serve(socket: UdpSocket, questions: Arc<AtomicU32>) {
     let mut buffer = [0; 512];
     loop {
         let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
@@ -23,13 +25,21 @@ async fn serve(socket: UdpSocket) {
         // The question without the additional section: labels, their end, type and class.
         let end = 12 + question.iter().position(|byte| *byte == 0).unwrap() + 5;
         let is_a = buffer[end - 3] == 1;
+        questions.fetch_add(u32::from(is_a), Ordering::SeqCst);
         let found = is_a && !first.starts_with(b"missing");
         let mut answer = buffer[..end].to_vec();
         answer[2..4].copy_from_slice(&[0x81, 0x80]);
         answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(found), 0, 0, 0, 0]);
         if found {
-            // The question's name, A, IN, a second.
-            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 0]);
+            // The question's name, A, IN.
+            answer.extend([0xc0, 12, 0, 1, 0, 1]);
+            let ttl = if first.starts_with(b"hour") {
+                3600_u32
+            } else {
+                1
+            };
+            answer.extend(ttl.to_be_bytes());
+            answer.extend([0, 4, 127, 0, 0]);
             answer.push(first[first.len() - 1] - b'0');
         }
         socket.send_to(&answer, from).await.unwrap();
@@ -38,23 +48,33 @@ async fn serve(socket: UdpSocket) {
 
 /// It, and what serves it.
 async fn resolver() -> (Resolver, impl Future<Output = ()>) {
+    counted(Arc::default()).await
+}
+
+/// The same, with its questions counted.
+async fn counted(questions: Arc<AtomicU32>) -> (Resolver, impl Future<Output = ()>) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
     server.connections[0].port = socket.local_addr().unwrap().port();
     let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-    let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     let settings = Settings {
-        resolver: builder.build().unwrap(),
+        resolver: super::resolver(config, ResolverOpts::default()).unwrap(),
         path: PathBuf::new(),
         version: None,
     };
-    (Resolver(Arc::new(Mutex::new(settings))), serve(socket))
+    let served = serve(socket, questions);
+    (Resolver(Arc::new(Mutex::new(settings))), served)
 }
 
 fn cluster(endpoints: &str, shared: &Shared) -> Arc<Cluster> {
+    cluster_with(endpoints, "", shared)
+}
+
+/// The same with further settings.
+fn cluster_with(endpoints: &str, settings: &str, shared: &Shared) -> Arc<Cluster> {
     let yaml = format!(
         "listeners: [{{name: l, address: '127.0.0.1:80', tcp: {{cluster: a}}}}]
-clusters: [{{name: a, endpoints: [{endpoints}]}}]"
+clusters: [{{name: a, endpoints: [{endpoints}]{settings}}}]"
     );
     let config = maglor_config::parse(&yaml, "test").unwrap().config;
     let config = Arc::clone(&config.clusters[0]);
@@ -90,6 +110,43 @@ async fn a_silent_name_holds_no_other_back() {
             resolved.expect("resolved beside a silent name");
         }
     }
+}
+
+/// Whether a name is looked up so often within this time.
+async fn is_looked_up(name: &str, settings: &str, times: u32, within: Duration) -> bool {
+    let shared = Arc::new(Shared::new(1).0);
+    let cluster = cluster_with(&format!("'{name}:80'"), settings, &shared);
+    let questions = Arc::new(AtomicU32::new(0));
+    let (resolver, served) = counted(Arc::clone(&questions)).await;
+    let asked = async {
+        while questions.load(Ordering::SeqCst) < times {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        () = resolver.follow(cluster, shared) => unreachable!("it never ends"),
+        () = served => unreachable!("it never ends"),
+        asked = tokio::time::timeout(within, asked) => asked.is_ok(),
+    }
+}
+
+/// A TTL of an hour is above `max`, one of a second below `min`, and a name that there is not is looked up after `min`.
+#[tokio::test]
+async fn names_are_looked_up_again_after_a_time_within_the_bounds() {
+    let (soon, long) = (Duration::from_millis(1600), Duration::from_secs(10));
+    let often = ", dns_refresh: {min: 100ms, max: 200ms}";
+    let rarely = ", dns_refresh: {min: 5s}";
+    let [lowered, unbounded, raised, usual, missing] = tokio::join!(
+        is_looked_up("hour1.test", often, 4, long),
+        is_looked_up("hour1.test", "", 2, soon),
+        is_looked_up("good1.test", rarely, 2, soon),
+        is_looked_up("good1.test", "", 2, long),
+        is_looked_up("missing.test", often, 4, long),
+    )
+    .into();
+    assert!(lowered && !unbounded, "max: {lowered}, {unbounded}");
+    assert!(!raised && usual, "min: {raised}, {usual}");
+    assert!(missing, "min of a failure");
 }
 
 /// One of several addresses, which stays as long as answers have it.

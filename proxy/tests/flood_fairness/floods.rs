@@ -97,6 +97,14 @@ pub(crate) const FLOODS: [Flood; 15] = [
     flood("connections", |target, _| connect(target.web).map(drop)),
 ];
 
+/// The same threads, which use the same processors and send nothing: what the floods are compared with.
+pub(crate) const NOTHING: Flood = flood("nothing", |_, stop| {
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+    Ok(())
+});
+
 const fn flood(name: &'static str, repeat: Repeat) -> Flood {
     Flood { name, repeat }
 }

@@ -6,7 +6,8 @@
 //! which no other process changes.
 //!
 //! The proxy has the first processor to itself, and everything else the others: what a flood takes from the client that is
-//! measured, or from the servers, is no fault of the proxy.
+//! measured, or from the servers, is no fault of the proxy. So the flood, and the server that it asks, run only when nothing else
+//! wants to, and spin there while the undisturbed time is measured.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,7 +26,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use floods::{FLOODS, Flood, Running, Target};
+use floods::{FLOODS, Flood, NOTHING, Running, Target};
 use maglor_testkit::{Proxy, ProxyBuilder, Upstream};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use support::mesh::Root;
@@ -159,8 +160,10 @@ struct Run {
 }
 
 fn run(setup: &Setup, flood: &Flood, connections: usize, target: &Arc<Target>) -> Run {
+    let nothing = Running::start(&NOTHING, connections, target);
     ask(setup, BEGINNING);
     let before = ask(setup, MEASURED);
+    nothing.stop();
     let running = Running::start(flood, connections, target);
     ask(setup, BEGINNING);
     let used = ticks(setup);

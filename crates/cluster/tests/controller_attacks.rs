@@ -1,7 +1,8 @@
 //! The controller in a cluster without NetworkPolicies, while a pod attacks each of its ports, and all at once: pods are admitted,
 //! changes reach proxies, the Lease is kept, and memory stays below the container's limit.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks -- --ignored --nocapture`.
+//! `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -76,7 +77,7 @@ struct Attacked<'a> {
 }
 
 #[test]
-#[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
+#[ignore = "a measurement of five minutes; see above"]
 fn the_controller_works_while_a_pod_attacks_its_ports() {
     let Some(installed) = Installed::start("attacked", &VALUES) else {
         return;

@@ -120,10 +120,9 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// The tests that want a Kubernetes of their own, one after the other.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 12] = [
+    const OF_CLUSTERS: [&str; 11] = [
         "e2e",
         "admin_ports",
-        "controller_attacks",
         "webhooks",
         "mesh",
         "gateway",

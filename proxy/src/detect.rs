@@ -49,7 +49,7 @@ pub struct ClientHello {
     pub server_name: Option<String>,
     /// ALPN protocols that the client offers, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
-    /// The client says that it could do TLS 1.3 and offers less (RFC 7507): somebody between may have made it so.
+    /// The client says that it could do TLS 1.3 and offers less (RFC 7507): an attacker between may have made it do so.
     pub is_fallback: bool,
 }
 

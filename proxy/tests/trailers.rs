@@ -108,15 +108,35 @@ fn of_requests_only_those_pass_that_may_come_late() {
                 expected(),
                 "HTTP/1.1 to {protocol}"
             );
-            let mut client = Client::connect(first.listener("web"));
-            let (frames, body) = h2::channel();
-            let sent = client.send(h2::request("POST", "/upload", body));
-            frames.send(Ok(Frame::data("abc".into()))).unwrap();
-            frames.send(Ok(Frame::trailers(map()))).unwrap();
-            drop(frames);
-            let answer = client.run(async { h2::read(sent.await.unwrap()).await.unwrap() });
+            let mut trailers = map();
+            // A length behind the content is an error there: see below.
+            trailers.remove("content-length");
+            let answer = upload(first, trailers).unwrap();
             assert_eq!(received(&answer.json()), expected(), "HTTP/2 to {protocol}");
         }
+    }
+}
+
+/// By HTTP/2.
+fn upload(proxy: &Proxy, trailers: HeaderMap) -> Result<h2::Answer, hyper::Error> {
+    let mut client = Client::connect(proxy.listener("web"));
+    let (frames, body) = h2::channel();
+    let sent = client.send(h2::request("POST", "/upload", body));
+    frames.send(Ok(Frame::data("abc".into()))).unwrap();
+    frames.send(Ok(Frame::trailers(trailers))).unwrap();
+    drop(frames);
+    client.run(async { h2::read(sent.await?).await })
+}
+
+/// HTTP/2 has the end of a message in its frames, and peers refuse a length that comes after the content.
+#[test]
+fn a_length_in_trailers_of_http2_ends_the_request() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    for length in ["3", "7"] {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("content-length", length.parse().unwrap());
+        assert!(upload(&proxy, trailers).is_err(), "{length}");
     }
 }
 

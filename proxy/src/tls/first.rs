@@ -22,29 +22,26 @@ struct Fallback;
 /// # Errors
 /// When there is none, or it is malformed, or of a client that fell back; the client has been sent an alert.
 pub(super) async fn read(tcp: &mut TcpStream, seen: &mut BytesMut) -> io::Result<()> {
+    // The same alert as rustls sends for what it cannot read.
+    let unread = AlertDescription::DecodeError;
     let (alert, error) = match detect::client_hello(tcp, seen).await {
         Ok(Some(hello)) if !hello.is_fallback => return Ok(()),
-        Ok(Some(_)) => (
-            AlertDescription::InappropriateFallback,
-            io::Error::new(io::ErrorKind::InvalidData, Fallback),
-        ),
+        Ok(Some(_)) => (AlertDescription::InappropriateFallback, invalid(Fallback)),
         Ok(None) => {
             let error = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
-            (
-                AlertDescription::UnexpectedMessage,
-                io::Error::new(io::ErrorKind::InvalidData, error),
-            )
+            (unread, invalid(error))
         }
+        Err(error @ (Error::Malformed(_) | Error::TooLong)) => (unread, invalid(error)),
         Err(Error::Io(error)) => return Err(error),
         Err(Error::Closed) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(error @ (Error::Malformed(_) | Error::TooLong)) => (
-            AlertDescription::DecodeError,
-            io::Error::new(io::ErrorKind::InvalidData, error),
-        ),
     };
     // The client may have left; it learns less then.
     let _ = tcp.try_write(&fatal(alert));
     Err(error)
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// A record in the clear with a fatal alert (RFC 8446 §6).

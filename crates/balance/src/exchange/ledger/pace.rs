@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::Time;
 
 /// Samples that an average consists of, at most.
-const MOST_SAMPLES: f64 = 512.0;
+const MOST_SAMPLES: f64 = 1024.0;
 
 /// Reports are averages of about so many samples themselves: the first ones of a server that has just started
 /// say little.
@@ -36,11 +36,11 @@ const MOST_DEVIATION: f64 = 16.0;
 const LEAST_SAMPLES: f64 = 32.0;
 
 /// Half the width of the bounds, in standard deviations. Of two that are compared each has its own, so that
-/// together they are as wide as 3.5 deviations of the difference.
-const DEVIATIONS: f64 = 2.5;
+/// together they are as wide as 4.2 deviations of the difference.
+const DEVIATIONS: f64 = 3.0;
 
 /// Of two servers that are equally loaded, the one is preferred whose pace is shorter by this factor at
-/// least, between the bounds: with those of 512 exponential samples, one that is 1.36 times as fast.
+/// least, between the bounds: with those of 1024 exponential samples, one that is 1.32 times as fast.
 const CLEARLY_FASTER: f64 = 1.1;
 
 /// A sample has lost e⁻¹ of its weight after so many mean services. A server of half the speed of the others

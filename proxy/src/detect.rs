@@ -117,7 +117,9 @@ pub async fn client_hello(
 ) -> Result<Option<ClientHello>, Error> {
     let mut parser = ClientHelloParser::default();
     let mut parsed = 0;
-    buf.reserve(CLIENT_HELLO);
+    if buf.is_empty() {
+        buf.reserve(CLIENT_HELLO);
+    }
     loop {
         match tls(buf) {
             Detected::More => {}

@@ -203,17 +203,19 @@ impl Connections {
             .flatten()
             .filter(asked(Asked::Shed))
             .count();
+        let wanted = (excess + self.open.get() / 64).saturating_sub(ending);
+        if wanted == 0 {
+            return ending;
+        }
         let mut silent: Vec<_> = slots
             .iter_mut()
             .flatten()
             .filter(asked(Asked::Nothing))
             .collect();
-        let wanted = (excess + self.open.get() / 64).saturating_sub(ending);
         let wanted = wanted.min(silent.len());
-        if wanted == 0 {
-            return ending;
+        if let Some(last) = wanted.checked_sub(1) {
+            silent.select_nth_unstable_by_key(last, |entered| entered.order);
         }
-        silent.select_nth_unstable_by_key(wanted - 1, |entered| entered.order);
         for entered in &mut silent[..wanted] {
             entered.asked = Asked::Shed;
             entered.waker.wake_by_ref();

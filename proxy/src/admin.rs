@@ -254,14 +254,8 @@ mod tests {
     /// `crates/cluster/tests/admin_ports.rs` takes the pages that it attacks from the index.
     #[test]
     fn the_index_lists_every_page() {
-        let (public, private) = INDEX.split_once("Over loopback only").unwrap();
-        for (text, audience) in [(public, Audience::Network), (private, Audience::Operators)] {
-            let path = |line: &str| {
-                let mut words = line.split_whitespace();
-                matches!(words.next()?, "GET" | "POST" | "PUT").then_some(())?;
-                Some(words.next()?.split('?').next()?.replace("NAME", ""))
-            };
-            let listed: BTreeSet<_> = text.lines().filter_map(path).collect();
+        let [public, private] = maglor_testkit::listed_pages(INDEX);
+        for (listed, audience) in [(public, Audience::Network), (private, Audience::Operators)] {
             let pages = PAGES.iter().filter(|page| page.audience == audience);
             let pages = pages.map(|page| page.path.to_owned());
             let pages: BTreeSet<_> = pages.filter(|path| path != "/").collect();

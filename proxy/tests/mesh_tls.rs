@@ -128,7 +128,7 @@ fn a_proxy_is_who_its_files_say_and_trusts_the_roots_of_its_bundle() {
         let last = upstream.last();
         assert_eq!(last.header("x-forwarded-client-cert"), Some(&*shown));
     }
-    // The same certificate and other roots: those of these are strangers to it, and the others are not.
+    // The same certificate and the roots of the other mesh: clients of its own mesh are refused, those of the other one are not.
     let proxy = start(&own, &theirs);
     let trusting = |pair: &Pair| careless(Some(pair), &[&TLS13]);
     let shown = |by: &Root| trusting(&by.sign(&[&id("web")]));

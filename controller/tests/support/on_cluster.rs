@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use maglor_cluster::{Cluster, Kubectl, Options};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -110,14 +109,7 @@ fn root(kubectl: &Kubectl) -> Arc<ClientConfig> {
         std::thread::sleep(Duration::from_millis(100));
     };
     let text: k8s_openapi::ByteString = serde_json::from_value(json!(text)).unwrap();
-    let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(&text.0) {
-        roots.add(root.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
-    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+    maglor_testkit::certs::trusting(&text.0)
 }
 
 pub(crate) async fn tcp(from: IpAddr, port: u16) -> std::io::Result<TcpStream> {

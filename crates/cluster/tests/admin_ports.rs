@@ -9,6 +9,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "mesh/attacker.rs"]
+mod attacker;
 #[path = "admin_ports/attempts.rs"]
 mod attempts;
 #[path = "admin_ports/data_ports.rs"]
@@ -37,7 +39,6 @@ use pages::Port;
 use serde_json::Value;
 
 const FIXTURE: &str = include_str!("admin_ports/fixture.yaml");
-const ATTACKER: &str = include_str!("mesh/attacker.yaml");
 const BOOKINFO: &str = include_str!("mesh/bookinfo.yaml");
 const SERVICE: &str = include_str!("mesh/service.yaml");
 
@@ -93,7 +94,7 @@ fn deploy(kubectl: &Kubectl) {
     for definition in gateway_definitions().unwrap() {
         kubectl.apply(&definition).unwrap();
     }
-    kubectl.apply(ATTACKER).unwrap();
+    attacker::start(kubectl);
     until("the definitions are known", || {
         kubectl.apply(FIXTURE).is_ok()
     });
@@ -105,15 +106,7 @@ fn deploy(kubectl: &Kubectl) {
     for (name, _) in SERVICES {
         shop::rolled_out(kubectl, name);
     }
-    let ready = [
-        "wait",
-        "--for=condition=Ready",
-        "pod/attacker",
-        "-n",
-        "attacker",
-        "--timeout=60s",
-    ];
-    kubectl.run(&ready).unwrap();
+    attacker::ready(kubectl);
     until("the ProxyService is ready", || {
         shop::is_ready(kubectl, "details")
     });
@@ -217,7 +210,7 @@ fn through_data_ports(installed: &Installed, ports: &[Port]) -> Vec<String> {
         };
         installed.cluster.in_pod(pod.0, pod.1, made).unwrap()
     };
-    // By its own address its pages for everybody are there, and only they.
+    // By its own address its public pages are there, and only they.
     let mut ways = vec![(listener, attempts::leads_there("own.example"))];
     ways.extend(data_ports::through_proxy(listener, gateway));
     // The port of the Service has a name, so the proxies choose the number.
@@ -248,7 +241,7 @@ fn own_slice(kubectl: &Kubectl, gateway: &IpAddr) {
     kubectl.apply(&slice(&gateway.to_string())).unwrap();
 }
 
-/// Whoever may use the subresource `proxy` of pods has the API server ask.
+/// A user with the right to the subresource `proxy` of pods can have the API server send the request.
 fn through_api_server(kubectl: &Kubectl, ports: &[Port]) -> Vec<String> {
     let mut failed = Vec::new();
     for port in ports {

@@ -9,6 +9,10 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "mesh/api_server.rs"]
+mod api_server;
+#[path = "mesh/attacker.rs"]
+mod attacker;
 #[path = "controller_attacks/attackers.rs"]
 mod attackers;
 #[path = "mesh/exchange.rs"]
@@ -32,12 +36,9 @@ use attackers::{Attack, Way};
 use installed::{Installed, until};
 use maglor_cluster::{Forward, Kubectl};
 use measured::Memory;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use serde_json::Value;
 
-const ATTACKER: &str = include_str!("mesh/attacker.yaml");
 const SHOP: &str = include_str!("proxy_service/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");
 /// Services, their addresses, ports that are not redirected.
@@ -107,7 +108,7 @@ fn the_controller_works_while_a_pod_attacks_its_ports() {
 }
 
 fn deploy(kubectl: &Kubectl) {
-    kubectl.apply(ATTACKER).unwrap();
+    attacker::start(kubectl);
     kubectl.apply(SHOP).unwrap();
     for (name, address, skipped) in SERVICES {
         let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
@@ -117,15 +118,7 @@ fn deploy(kubectl: &Kubectl) {
     for (name, ..) in SERVICES {
         shop::rolled_out(kubectl, name);
     }
-    let ready = [
-        "wait",
-        "--for=condition=Ready",
-        "pod/attacker",
-        "-n",
-        "attacker",
-        "--timeout=60s",
-    ];
-    kubectl.run(&ready).unwrap();
+    attacker::ready(kubectl);
 }
 
 fn controller(kubectl: &Kubectl) -> Value {
@@ -209,12 +202,5 @@ fn tls(kubectl: &Kubectl) -> Arc<ClientConfig> {
     let get = ["get", "secret", "maglor-webhook", "-n", "maglor", "-o"];
     let template = r#"go-template={{index .data "ca.crt" | base64decode}}"#;
     let root = kubectl.run(&[&get[..], &[template]].concat()).unwrap();
-    let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(root.as_bytes()) {
-        roots.add(root.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
-    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+    maglor_testkit::certs::trusting(root.as_bytes())
 }

@@ -10,6 +10,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "mesh/api_server.rs"]
+mod api_server;
 #[path = "mesh/exchange.rs"]
 mod exchange;
 #[path = "mesh/installed.rs"]

@@ -66,12 +66,11 @@ fn every_row_names_a_test_whose_file_has_the_field() {
         let text = fs::read_to_string(root.join(file)).unwrap_or_default();
         let name = field.split('.').next_back().unwrap();
         // As a function of a test, not in a comment.
-        let tested = text.split("#[test]").skip(1).any(|rest| {
-            let head = rest.split('{').next().unwrap_or_default();
-            head.contains(&format!("fn {function}("))
-        }) || text.split("#[tokio::test").skip(1).any(|rest| {
-            let head = rest.split('{').next().unwrap_or_default();
-            head.contains(&format!("fn {function}("))
+        let tested = ["#[test]", "#[tokio::test"].iter().any(|mark| {
+            text.split(mark).skip(1).any(|rest| {
+                let head = rest.split('{').next().unwrap_or_default();
+                head.contains(&format!("fn {function}("))
+            })
         });
         if !tested || !text.contains(name) || seen.is_empty() {
             wrong.push(format!("{field}: {test}"));

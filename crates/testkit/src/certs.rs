@@ -12,7 +12,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 use tempfile::TempDir;
 
 /// A certificate authority; its files live as long as it does.
@@ -146,10 +146,7 @@ impl Authority {
     /// A client that trusts this authority and shows `identity` to who asks.
     #[must_use]
     pub fn client_config(&self, identity: Option<&Identity>, alpn: &[&str]) -> Arc<ClientConfig> {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .expect("the provider speaks TLS")
-            .with_root_certificates(self.roots());
+        let builder = client().with_root_certificates(self.roots());
         let mut config = match identity {
             Some(identity) => builder
                 .with_client_auth_cert(identity.chain(), identity.key())
@@ -161,11 +158,29 @@ impl Authority {
     }
 
     fn roots(&self) -> Arc<RootCertStore> {
-        let mut roots = RootCertStore::empty();
-        let cert = CertificateDer::from_pem_slice(self.pem.as_bytes());
-        roots.add(cert.expect("PEM")).expect("an authority");
-        Arc::new(roots)
+        Arc::new(roots(self.pem.as_bytes()))
     }
+}
+
+/// A client that trusts these authorities (PEM) and shows no certificate.
+#[must_use]
+pub fn trusting(authorities: &[u8]) -> Arc<ClientConfig> {
+    let config = client().with_root_certificates(roots(authorities));
+    Arc::new(config.with_no_client_auth())
+}
+
+fn client() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider speaks TLS")
+}
+
+fn roots(pem: &[u8]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(pem) {
+        roots.add(root.expect("PEM")).expect("an authority");
+    }
+    roots
 }
 
 impl Identity {

@@ -7,6 +7,7 @@
 //! - [`raw`]: HTTP/1.1 by hand: a strict client and a server that may break any rule.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
 //! - [`hostile`]: hostile input as tables, and what runs them.
+//! - [`listed_pages`]: the pages of an admin port.
 //! - [`process`]: the real `maglor-proxy` as a child process.
 //! - [`Load`]: clients that ask without pause, and forgive nothing.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
@@ -28,6 +29,7 @@ use std::time::Duration;
 pub mod app;
 pub mod certs;
 pub mod hostile;
+mod index;
 mod load;
 pub mod netns;
 pub mod pattern;
@@ -40,6 +42,7 @@ pub mod upstream;
 pub mod wait;
 
 pub use certs::{Authority, Identity};
+pub use index::listed_pages;
 pub use load::Load;
 pub use process::{Proxy, ProxyBuilder};
 pub use raw::{RawConnection, RawHttp1, RawResponse, RawServer};

@@ -225,12 +225,12 @@ fn by_website(path: &str) -> Vec<Attempt> {
     all
 }
 
-/// A page that everybody may read, by way of a route: that the route leads to the port.
+/// A page for every peer, by way of a route: that the route leads to the port.
 pub(crate) fn leads_there(host: &str) -> Attempt {
     Attempt::status("GET /ready", &format!("host: {host}\r\n"), 200)
 }
 
-/// Everybody may read it, with whatever host; nobody can change anything by it.
+/// Every peer may read it, with any host; no request changes anything.
 fn public(path: &str) -> Vec<Attempt> {
     let of = |method: &str, host: &str, status| {
         Attempt::status(

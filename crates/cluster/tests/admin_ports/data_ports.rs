@@ -36,7 +36,7 @@ pub(crate) fn through_proxy(listener: SocketAddr, port: &Port) -> Vec<Way> {
         .collect()
 }
 
-/// By the listeners of a sidecar, to which nobody connects but the kernel when it redirects.
+/// By the listeners of a sidecar, to which only connections that the kernel redirects are meant to come.
 pub(crate) fn through_sidecar(port: &Port) -> Vec<Way> {
     let at = |number: u16| SocketAddr::new(port.address.ip(), number);
     let listeners = [INBOUND, OUTBOUND, 9080].map(at);

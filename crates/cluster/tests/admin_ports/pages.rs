@@ -3,9 +3,6 @@
 use maglor_cluster::Kubectl;
 use serde_json::Value;
 
-/// The heading of pages for operators.
-const OPERATORS: &str = "Over loopback only";
-
 /// A port that is attacked, and its pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
@@ -14,7 +11,7 @@ pub(crate) struct Port {
     pub(crate) namespace: &'static str,
     pub(crate) pod: String,
     pub(crate) address: std::net::SocketAddr,
-    /// Paths for everybody.
+    /// Paths for every peer.
     pub(crate) public: Vec<String>,
     /// Paths for operators.
     pub(crate) private: Vec<String>,
@@ -33,14 +30,12 @@ impl Port {
         let ip: std::net::IpAddr = pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
         let forward = kubectl.forward(namespace, name, port).unwrap();
         let index = forward.get("/").expect("an operator gets the index");
-        let (public, private) = index.split_once(OPERATORS).expect("two headings");
-        let mut public = paths(public);
+        let [mut public, mut private] = maglor_testkit::listed_pages(&index).map(Vec::from_iter);
         // The page of probes stands for those that the pod has.
-        public.retain(|path| !path.contains("NAME"));
+        public.retain(|path| !path.ends_with('/'));
         public.extend(probes(pod));
-        let mut private = paths(private);
         private.push("/".to_owned());
-        println!("{what}: everybody gets {public:?}, operators {private:?}");
+        println!("{what}: every peer gets {public:?}, operators {private:?}");
         assert!(public.len() >= 3 && private.len() >= 5, "{index}");
         Self {
             what,
@@ -51,19 +46,6 @@ impl Port {
             private,
         }
     }
-}
-
-/// The paths of lines such as `PUT  /logging?level=L   change it`.
-fn paths(text: &str) -> Vec<String> {
-    let path = |line: &str| {
-        let mut words = line.split_whitespace();
-        matches!(words.next()?, "GET" | "POST" | "PUT").then_some(())?;
-        Some(words.next()?.split('?').next()?.to_owned())
-    };
-    let mut paths: Vec<_> = text.lines().filter_map(path).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    paths
 }
 
 /// The paths of a pod's probes that the admin port passes on to the application.

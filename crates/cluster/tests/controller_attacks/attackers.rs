@@ -36,7 +36,7 @@ pub(crate) enum Way {
     Hellos(Arc<ClientConfig>),
     /// Whole handshakes, after each of which a request begins that does not end.
     Requests(Arc<ClientConfig>),
-    /// `GET /metrics`, the costliest page for everybody, in plain text.
+    /// `GET /metrics`, the costliest public page, in plain text.
     Metrics,
 }
 

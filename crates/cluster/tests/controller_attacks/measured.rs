@@ -1,12 +1,12 @@
 //! What the cluster has of the controller meanwhile: admissions, pushes, memory, the Lease.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use maglor_cluster::{Cluster, Forward, Kubectl};
 use serde_json::Value;
 
+use super::api_server::ApiServer;
 use super::installed::until;
 
 /// Pods that are admitted, one after the other.
@@ -34,33 +34,18 @@ impl Times {
 
 /// Pods that the API server asks the webhook about, over one connection to it. All are admitted, with a sidecar.
 pub(crate) fn admissions(kubectl: &Kubectl) -> Times {
-    let view = |path: &str| {
-        let path = format!("jsonpath={{{path}}}");
-        kubectl
-            .run(&["config", "view", "--raw", "-o", &path])
-            .unwrap()
-    };
-    let token = format!("authorization: Bearer {}", view(".users[0].user.token"));
-    let pods = format!(
-        "{}/api/v1/namespaces/shop/pods?dryRun=All&fieldManager=",
-        view(".clusters[0].cluster.server")
-    );
+    let server = ApiServer::of(kubectl);
     let create = |manager: &str, more: &[&str]| {
-        let output = Command::new("curl")
-            .args([
-                "-sk",
-                "--max-time",
-                "60",
-                "-H",
-                &token,
-                "-H",
-                "content-type: application/json",
-            ])
-            .args(["-d", POD])
-            .args(more)
-            .arg(format!("{pods}{manager}"))
-            .output();
-        String::from_utf8(output.unwrap().stdout).unwrap()
+        let pods = format!("/api/v1/namespaces/shop/pods?dryRun=All&fieldManager={manager}");
+        let post = [
+            "--max-time",
+            "60",
+            "-H",
+            "content-type: application/json",
+            "-d",
+            POD,
+        ];
+        server.curl(&pods, &[&post[..], more].concat())
     };
     let created = create("one", &[]);
     assert!(created.contains("maglor-proxy"), "{created}");

@@ -1,9 +1,9 @@
 //! The kept hostile suite for external metrics (docs/hostile.md), through the API server: only it may ask the controller.
 
-use std::process::Command;
-
 use maglor_cluster::Kubectl;
 use maglor_testkit::hostile::{self, Case};
+
+use super::api_server::ApiServer;
 
 /// What the API server passes on; all else is its own, or nothing.
 const PASSED_ON: &str = "/apis/external.metrics.k8s.io/v1beta1";
@@ -23,9 +23,9 @@ pub(crate) fn failed(kubectl: &Kubectl) -> Vec<String> {
         passed_on.then_some((case, target))
     });
     let (mut count, mut failed) = (0, Vec::new());
-    let server = Server::of(kubectl);
+    let server = ApiServer::of(kubectl);
     for (case, target) in asked {
-        let status = server.get(&target);
+        let status = status(&server, &target);
         count += 1;
         if !is_expected(case, status) {
             failed.push(format!(
@@ -54,46 +54,17 @@ fn is_expected(case: &Case, status: u16) -> bool {
     }
 }
 
-/// The API server as its administrator reaches it. `kubectl get --raw` changes paths.
-struct Server {
-    address: String,
-    token: String,
-}
-
-impl Server {
-    fn of(kubectl: &Kubectl) -> Self {
-        let view = |path: &str| {
-            let path = format!("jsonpath={{{path}}}");
-            kubectl
-                .run(&["config", "view", "--raw", "-o", &path])
-                .unwrap()
-        };
-        Self {
-            address: view(".clusters[0].cluster.server"),
-            token: view(".users[0].user.token"),
-        }
-    }
-
-    /// The status of a response; 0 without one.
-    fn get(&self, target: &str) -> u16 {
-        let url = format!("{}{target}", self.address);
-        let token = format!("authorization: Bearer {}", self.token);
-        let output = Command::new("curl")
-            .args([
-                "-sk",
-                "--max-time",
-                "30",
-                "--path-as-is",
-                "-g",
-                "-o",
-                "/dev/null",
-            ])
-            .args(["-w", "%{http_code}", "-H", &token, &url])
-            .output();
-        let output = output.unwrap();
-        String::from_utf8_lossy(&output.stdout)
-            .trim()
-            .parse()
-            .unwrap()
-    }
+/// The status of a response; 0 without one.
+fn status(server: &ApiServer, target: &str) -> u16 {
+    let arguments = [
+        "--max-time",
+        "30",
+        "--path-as-is",
+        "-g",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+    ];
+    server.curl(target, &arguments).trim().parse().unwrap()
 }

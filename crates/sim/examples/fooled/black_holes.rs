@@ -60,6 +60,21 @@ fn print_with(ejection: bool) {
         )
     };
     println!("## Black holes, {title}: {what}\n");
+    tables(ejection, |outcome, servers| {
+        cell(outcome, servers, ejection)
+    });
+}
+
+/// The good servers' least and greatest shares of all requests to them in any run, with ejection.
+pub(crate) fn print_good() {
+    println!(
+        "## Black holes, with ejection: least and greatest share of a good server, in percent\n"
+    );
+    tables(true, good);
+}
+
+/// A table for each fault, with a row for each policy and a column for each load.
+fn tables(ejection: bool, cell: impl Fn(&Outcome, u32) -> String) {
     for (servers, status, work) in FAULTS {
         let ms = 20.0 * work;
         println!("### {servers} of 40, status {status}, after {ms} ms\n");
@@ -75,36 +90,7 @@ fn print_with(ejection: bool) {
                 .map(|rho| scenario(policy, *rho, (servers, status, work), ejection))
                 .collect();
             let cells = simulate(&scenarios);
-            let cells = cells.iter().map(|outcome| cell(outcome, servers, ejection));
-            row(&std::iter::once(format!("`{policy}`"))
-                .chain(cells)
-                .collect::<Vec<_>>());
-        }
-        println!();
-    }
-}
-
-/// The good servers' least and greatest shares of all requests to them in any run, with ejection.
-pub(crate) fn print_good() {
-    println!(
-        "## Black holes, with ejection: least and greatest share of a good server, in percent\n"
-    );
-    for (servers, status, work) in FAULTS {
-        let ms = 20.0 * work;
-        println!("### {servers} of 40, status {status}, after {ms} ms\n");
-        let loads = LOADS.iter().map(|rho| format!("ρ = {rho}"));
-        head(
-            &std::iter::once("policy".to_owned())
-                .chain(loads)
-                .collect::<Vec<_>>(),
-        );
-        for policy in POLICIES {
-            let scenarios: Vec<Scenario> = LOADS
-                .iter()
-                .map(|rho| scenario(policy, *rho, (servers, status, work), true))
-                .collect();
-            let cells = simulate(&scenarios);
-            let cells = cells.iter().map(|outcome| good(outcome, servers));
+            let cells = cells.iter().map(|outcome| cell(outcome, servers));
             row(&std::iter::once(format!("`{policy}`"))
                 .chain(cells)
                 .collect::<Vec<_>>());

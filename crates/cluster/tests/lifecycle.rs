@@ -324,7 +324,8 @@ fn everything(kubectl: &Kubectl) -> Vec<String> {
     lines.collect()
 }
 
-/// What was not there before, but for the application, the mesh's namespace, which Helm keeps, and what Kubernetes makes in it.
+/// What was not there before, but for the application, the Leases of nodes, the mesh's namespace,
+/// which Helm keeps, and what Kubernetes makes in it.
 fn nothing_is_left(kubectl: &Kubectl, before: &[String]) {
     let is_left = |line: &String| {
         let of_kubernetes = [
@@ -333,11 +334,13 @@ fn nothing_is_left(kubectl: &Kubectl, before: &[String]) {
             // Of the definitions, which stay with all policies.
             "APIService <none> v1alpha1.maglor.dev",
         ];
+        // Each node keeps a Lease of its own, which appears when its kubelet first renews it.
+        let of_others = ["shop", "kube-node-lease"];
         !before.contains(line)
             && line
                 .split(' ')
                 .nth(1)
-                .is_none_or(|namespace| namespace != "shop")
+                .is_none_or(|namespace| !of_others.contains(&namespace))
             && !["Namespace <none> maglor", "Namespace <none> shop"].contains(&line.as_str())
             && !of_kubernetes.contains(&line.as_str())
     };

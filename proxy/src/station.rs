@@ -63,6 +63,15 @@ struct Desk {
     reporters: Vec<(Name, Outbox)>,
 }
 
+/// What the host of the ledger is told where it is, and by whom.
+struct Address {
+    /// The server.
+    own: Name,
+    /// When it joined the others, as far as this proxy knows.
+    joined: Time,
+    host: Addressee,
+}
+
 /// Whom to tell that a request has ended.
 enum Addressee {
     /// The host of the ledger is this proxy.
@@ -131,9 +140,8 @@ impl Station {
         self.inbound.load()
     }
 
-    /// What the host of the ledger is told, under which name and where it is; `None` where no ledger
-    /// is kept.
-    fn addressee(&self) -> Option<(Name, Addressee)> {
+    /// Where reports go; `None` where no ledger is kept.
+    fn address(&self) -> Option<Address> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
         let balancer = endpoints.balancer();
@@ -143,13 +151,18 @@ impl Station {
         let groups = endpoints.groups()?;
         let own = groups.named(peers.own)?;
         let host = groups.host(groups.of(own)?)?;
-        let addressee = if host == own {
+        let joined = balancer.view().endpoint(own)?.added_at;
+        let host = if host == own {
             Addressee::Own
         } else {
             let target = endpoints.targets().get(host.get())?;
             Addressee::Host(Arc::clone(&peers.cluster), Arc::clone(target))
         };
-        Some((peers.own, addressee))
+        Some(Address {
+            own: peers.own,
+            joined,
+            host,
+        })
     }
 
     /// Somebody reports under this name; `outbox` leads back to it. Names come from the wire: those that
@@ -287,6 +300,7 @@ mod tests {
             in_flight: 1,
             latest: None,
             pace: Duration::ZERO,
+            age: None,
         };
         let known = Name::from_bits(1);
         let tell = |from| station.reported(from, &report, Some(&outbox), Time::ZERO);

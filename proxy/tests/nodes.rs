@@ -1,5 +1,5 @@
 //! Three nodes with priorities and weights of their own, as `localFirst` and `trafficDistribution` give them: a
-//! ledger knows what each of them may use, and shares are those of `lor`.
+//! ledger knows what each of them may use, shares are those of `lor`, and latency is the ledger's.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -10,9 +10,12 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
+use maglor_balance::Rng;
+use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually, seed};
 use support::{Web, connect, reload};
 
 const NODES: usize = 3;
@@ -21,6 +24,9 @@ const CLIENTS: usize = 6;
 
 /// Weight (0: priority 1) of the servers of each node, at each node.
 type Lists = [[u32; NODES]; NODES];
+
+/// `localFirst`, where two thirds of the calls come from the first node: half of those stay.
+const LOCAL_FIRST: Lists = [[500, 250, 250], [0, 1000, 0], [0, 0, 1000]];
 
 fn node_of(server: usize) -> usize {
     server % NODES
@@ -90,9 +96,49 @@ impl Fixture {
         support::start(&format!("{head}{cluster}"))
     }
 
+    /// The outbound proxy of a node, with so many balancers that count for themselves.
+    fn balancers(&self, count: usize, weights: &[u32; NODES], policy: &str) -> Proxy {
+        let mut text = "admin: {address: \"127.0.0.1:0\"}\nlisteners:\n".to_owned();
+        for at in 0..count {
+            text.push_str(&format!(
+                "- {{name: b{at}, address: \"127.0.0.1:0\", http: {{virtual_hosts: \
+                 [{{domains: ['*'], routes: [{{cluster: b{at}}}]}}]}}}}\n"
+            ));
+        }
+        text.push_str("clusters:\n");
+        for at in 0..count {
+            text.push_str(&cluster(
+                &format!("b{at}"),
+                &self.addresses,
+                weights,
+                policy,
+            ));
+        }
+        support::start(&text)
+    }
+
+    /// Servers work on one request after the other, for an exponential time.
+    fn queue(&self, service: Duration, seed: u64) {
+        for (at, application) in self.applications.iter().enumerate() {
+            let rng = Rng::seed(seed ^ (at as u64 + 1) << 32);
+            let state = Mutex::new((rng, Instant::now()));
+            application.set_answer(move |_| {
+                let mut state = state.lock().unwrap();
+                let time = service.mul_f64(-(1.0 - state.0.unit()).ln());
+                let now = Instant::now();
+                state.1 = state.1.max(now) + time;
+                Some(Answer::text("well").after(state.1 - now))
+            });
+        }
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.applications.iter().map(Upstream::requests).collect()
+    }
+
     /// The shares of the nodes of so many requests.
     fn shares(&self, outbound: &Proxy, requests: u64) -> [f64; NODES] {
-        let counts = || -> Vec<u64> { self.applications.iter().map(Upstream::requests).collect() };
+        let counts = || self.counts();
         let stop = AtomicBool::new(false);
         let (before, after) = std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -116,13 +162,71 @@ impl Fixture {
             stop.store(true, Ordering::SeqCst);
             (before, after)
         });
-        let mut shares = [0.0; NODES];
-        for (server, (after, before)) in after.iter().zip(&before).enumerate() {
-            shares[node_of(server)] += (after - before) as f64;
-        }
-        let sum: f64 = shares.iter().sum();
-        shares.map(|share| share / sum)
+        by_node(&before, &after)
     }
+}
+
+/// The shares of the nodes of what has come in between.
+fn by_node(before: &[u64], after: &[u64]) -> [f64; NODES] {
+    let mut shares = [0.0; NODES];
+    for (server, (after, before)) in after.iter().zip(before).enumerate() {
+        shares[node_of(server)] += (after - before) as f64;
+    }
+    let sum: f64 = shares.iter().sum();
+    shares.map(|share| share / sum)
+}
+
+/// Asserts shares to four standard deviations of so many independent draws.
+#[track_caller]
+fn judge(what: &str, shares: [f64; NODES], wanted: [f64; NODES], requests: u64) {
+    for (share, wanted) in shares.iter().zip(wanted) {
+        let noise = 4.0 * (wanted * (1.0 - wanted) / requests as f64).sqrt();
+        assert!(
+            (share - wanted).abs() <= noise,
+            "{what}: {shares:?}, {wanted} to {noise}"
+        );
+    }
+}
+
+/// Sends requests at `rate` a second for `time`, each by a balancer at random, sixteen at a time from each at
+/// most; their number, and their mean latency from the moment when they were due.
+fn load(balancers: &[SocketAddr], rate: f64, time: Duration, seed: u64) -> (u64, Duration) {
+    const CONNECTIONS: usize = 16;
+    let (done, results) = channel();
+    std::thread::scope(|scope| {
+        let start = |address: &SocketAddr| {
+            let (sender, due) = channel::<Instant>();
+            let due = Arc::new(Mutex::new(due));
+            for _ in 0..CONNECTIONS {
+                let (due, done, address) = (Arc::clone(&due), done.clone(), *address);
+                scope.spawn(move || {
+                    let mut client = RawHttp1::connect(address);
+                    loop {
+                        let Ok(at) = due.lock().unwrap().recv() else {
+                            return;
+                        };
+                        assert_eq!(client.get("/").status, 200);
+                        let _ = done.send(at.elapsed());
+                    }
+                });
+            }
+            sender
+        };
+        let senders: Vec<_> = balancers.iter().map(start).collect();
+        let mut rng = Rng::seed(seed);
+        let start = Instant::now();
+        let mut at = start;
+        while at < start + time {
+            at += Duration::from_secs_f64(-(1.0 - rng.unit()).ln() / rate);
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            let balancer = rng.below(senders.len() as u32) as usize;
+            senders[balancer].send(at).unwrap();
+        }
+    });
+    drop(done);
+    let times: Vec<Duration> = results.iter().collect();
+    let count = times.len() as u64;
+    (count, times.iter().sum::<Duration>() / count as u32)
 }
 
 fn count(proxy: &Proxy, name: &str) -> f64 {
@@ -133,22 +237,17 @@ fn count(proxy: &Proxy, name: &str) -> f64 {
 fn shares_are_those_of_the_node_and_servers_those_of_the_ledger() {
     let fixture = Fixture::start();
     for (lists, wanted) in [
-        // `localFirst`: most of the calls come from the first node.
-        (
-            [[500, 250, 250], [0, 1000, 0], [0, 0, 1000]],
-            [0.5, 0.25, 0.25],
-        ),
+        (LOCAL_FIRST, [0.5, 0.25, 0.25]),
         // `trafficDistribution`: what is near, as long as it is healthy.
         ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], [1.0, 0.0, 0.0]),
     ] {
         for policy in ["lor(choices=2)", "bounce(tries=3)", "ledger(group=40)"] {
             fixture.know(&lists, policy);
             let outbound = fixture.outbound(&lists[0], policy);
-            let shares = fixture.shares(&outbound, 600);
-            for (share, wanted) in shares.iter().zip(wanted) {
-                // Binomial with n = 600: the standard deviation is 0.02 at most.
-                assert!((share - wanted).abs() < 0.09, "{policy}: {shares:?}");
-            }
+            let requests = 600;
+            let shares = fixture.shares(&outbound, requests);
+            println!("{policy}: {shares:.3?} for {wanted:?}");
+            judge(policy, shares, wanted, requests);
             if policy.starts_with("ledger") {
                 let (answers, fallbacks) =
                     (count(&outbound, "answers"), count(&outbound, "fallbacks"));
@@ -159,4 +258,38 @@ fn shares_are_those_of_the_node_and_servers_those_of_the_ledger() {
             }
         }
     }
+}
+
+/// Two thirds of the calls come from the first node, servers work on one request at a time: shares of the nodes are those of
+/// `lor`, for only as many of its calls leave it as its servers cannot take, and latency is the ledger's.
+#[test]
+fn latency_is_the_ledgers_where_shares_are_those_of_the_nodes() {
+    const SERVICE: Duration = Duration::from_millis(50);
+    let fixture = Fixture::start();
+    let seed = seed();
+    let mean = |policy: &str| {
+        fixture.know(&LOCAL_FIRST, policy);
+        fixture.queue(SERVICE, seed);
+        let proxies = [8, 2, 2].iter().zip(&LOCAL_FIRST);
+        let proxies: Vec<(Proxy, usize)> = proxies
+            .map(|(count, list)| (fixture.balancers(*count, list, policy), *count))
+            .collect();
+        let listeners = |(proxy, count): &(Proxy, usize)| -> Vec<SocketAddr> {
+            (0..*count)
+                .map(|at| proxy.listener(&format!("b{at}")))
+                .collect()
+        };
+        let balancers: Vec<SocketAddr> = proxies.iter().flat_map(listeners).collect();
+        let rate = 0.7 * SERVERS as f64 / SERVICE.as_secs_f64();
+        // Channels are opened, and ledgers told.
+        load(&balancers, rate, Duration::from_secs(1), seed);
+        let before = fixture.counts();
+        let (requests, mean) = load(&balancers, rate, Duration::from_secs(20), seed + 1);
+        let shares = by_node(&before, &fixture.counts());
+        println!("{policy}: {mean:?} of {requests} requests, {shares:.3?}");
+        judge(policy, shares, [1.0 / 3.0; NODES], requests);
+        mean
+    };
+    let (lor, ledger) = (mean("lor(choices=2)"), mean("ledger(group=40)"));
+    assert!(ledger < lor, "{ledger:?} {lor:?}");
 }

@@ -127,27 +127,56 @@ fn a_server_that_joins_ramps_up_at_any_load() {
     ];
     std::thread::scope(|scope| {
         for (policy, erlang) in cases {
-            scope.spawn(move || ramp(policy, erlang));
+            scope.spawn(move || ramp(policy, erlang, Joins::Member));
         }
     });
 }
 
-fn ramp(policy: &str, erlang: f64) {
+/// The server that joins is the ledger's host: its proxy has just started and sees all servers for the first time.
+/// The others report how long they have been there.
+#[test]
+fn a_ledgers_host_that_joins_ramps_up_at_any_load() {
+    std::thread::scope(|scope| {
+        for erlang in [1.0, 6.0] {
+            scope.spawn(move || ramp("ledger(group=40)", erlang, Joins::Host));
+        }
+    });
+}
+
+/// What a server that joins is to the ledger.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Joins {
+    Host,
+    Member,
+}
+
+fn ramp(policy: &str, erlang: f64, as_what: Joins) {
     let window = Duration::from_secs(8);
     let mut plan = plan(policy, &[], 3, Duration::from_millis(20));
     plan.everywhere = format!(", slow_start: {{window: {}s}}", window.as_secs());
     let replicas = Replicas::start(plan);
     unlimited(&replicas);
     replicas.load(50.0, Duration::from_secs(1), 1);
-    // A ledger's host knows since when servers have been there if it has been there for longer itself.
-    let joins = (0..3).find(|at| replicas.host() != Some(*at)).unwrap();
+    // A ledger's host has seen a server joining if it has been there for longer itself.
+    let is_host = |at: &usize| replicas.host() == Some(*at);
+    let joins = match as_what {
+        Joins::Host => (0..3).find(is_host),
+        Joins::Member => (0..3).find(|at| !is_host(at)),
+    };
+    let joins = joins.unwrap();
     let others: Vec<usize> = (0..3).filter(|at| *at != joins).collect();
     replicas.balance_over(&others);
     others.iter().for_each(|at| replicas.know(*at, &others));
+    if as_what == Joins::Host {
+        replicas.kill(joins);
+    }
     // Those that are there have ended their own ramp.
     replicas.load(50.0, window, 1);
     // It joins at some time in between.
     let earliest = Instant::now();
+    if as_what == Joins::Host {
+        replicas.restart(joins, &[0, 1, 2]);
+    }
     replicas.balance_over(&[0, 1, 2]);
     let latest = Instant::now();
     (0..3).for_each(|at| replicas.know(at, &[0, 1, 2]));
@@ -160,7 +189,7 @@ fn ramp(policy: &str, erlang: f64) {
     };
     let (least, most) = (wanted(latest), wanted(earliest));
     let share = shares[joins];
-    println!("{policy} at {erlang}: {share:.3} for {least:.3} to {most:.3}");
+    println!("{policy} at {erlang}, {as_what:?} joins: {share:.3} for {least:.3} to {most:.3}");
     let requests = erlang * 50.0 * window.as_secs_f64() / 2.0;
     let noise = 4.0 * (most * (1.0 - most) / requests).sqrt();
     let fits = 0.8 * least - noise..=1.2 * most + noise;

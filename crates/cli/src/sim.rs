@@ -4,11 +4,12 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use maglor_balance::SlowStart;
 use maglor_balance::guard::breaker::BreakerParams;
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{
     Antagonist, Arrivals, Change, Discipline, Disturbance, Faults, Graph, Guards, LEAST_REQUESTS,
-    Network, Outcome, Proxies, Scenario, Service, simulate_all, threads,
+    Network, Nodes, Outcome, Proxies, Scenario, Service, simulate_all, threads,
 };
 use serde_json::{Value, json};
 
@@ -73,6 +74,30 @@ pub(crate) struct Options {
         default_value = "1"
     )]
     weights: Vec<u32>,
+
+    /// Nodes that servers and balancers are on, by turns; calls go local first, as with the policy
+    /// `localFirst`: as many as fit stay on their node.
+    #[arg(long, value_name = "COUNT")]
+    nodes: Option<u32>,
+
+    /// How many of each few balancers are on each node: 4,1,1 puts two thirds of the calls on the first
+    /// of three nodes. As many on each if not given.
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', requires = "nodes")]
+    node_callers: Vec<u32>,
+
+    /// How far a server may be above its fair share so that calls stay on their node, in percent.
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 100.0 * Nodes::SLACK,
+        requires = "nodes"
+    )]
+    node_slack: f64,
+
+    /// Servers that return (--change MS:return:SERVER, --eject) begin with a tenth of their share, which
+    /// grows to the whole within MS milliseconds.
+    #[arg(long, value_name = "MS")]
+    slow_start_ms: Option<f64>,
 
     /// Something else on the machines: one server in ONE_IN has FACTOR of its speed, for MS
     /// milliseconds, then it is the next one's turn; 5:0.5:1000, say.
@@ -180,6 +205,7 @@ const EXAMPLES: &str = "\
 The output is JSON: mean_ms with ci95_ms (half the width of the 95 % confidence interval), p50_ms,
 p99_ms, messages_per_request, and what was simulated, the seed included. More in detail:
   shares           each server's share of the attempts, in the second half of each run
+  node_shares      with --nodes: of the attempts from each node, the share of each node's servers
   good_mean_ms     the mean latency of good answers alone
   timeline_ms      with --timeline-ms: mean latency by interval
   fallback_share   requests that the policy's fallback decided (no answer in time)
@@ -207,6 +233,10 @@ Examples:
     maglor sim --policy 'ledger(group=40)' --rho 0.5 --faults 1:1:0.01
   Whether weights hold where nothing waits, at ten requests in progress:
     maglor sim --policy 'ledger(group=40)' --servers 2 --weights 99,1 --discipline parallel --rho 5
+  Three nodes, two thirds of the calls from the first one, local first:
+    maglor sim --policy 'ledger(group=40)' --nodes 3 --node-callers 4,1,1 --node-slack 0
+  A server that returns, and whose share grows within ten seconds:
+    maglor sim --policy 'ledger(group=40)' --change 1000:leave:3 --change 2000:return:3 --slow-start-ms 10000
   Half of the servers do not report to the ledger; they begin to, within twenty seconds:
     maglor sim --policy 'ledger(group=40)' --silent 20 --rollout-ms 20000 --timeline-ms 1000
   Millions a second:
@@ -263,6 +293,12 @@ impl Options {
         let disturbances: Result<Vec<Disturbance>, String> = parse_all(&self.changes);
         let disturbances = disturbances?.into_iter().chain(self.rollout()?);
         let policy = self.policy.parse().map_err(|e| format!("{e}"));
+        let slow_start = self.slow_start_ms.map(|window| {
+            Ok::<_, String>(SlowStart {
+                window: millis("--slow-start-ms", window)?,
+                ..SlowStart::default()
+            })
+        });
         let antagonist: Option<Antagonist> = self
             .antagonist
             .as_ref()
@@ -286,6 +322,8 @@ impl Options {
             discipline: self.discipline.parse::<Discipline>()?,
             speeds: self.speeds.clone(),
             weights: self.weights.clone(),
+            nodes: self.nodes()?,
+            slow_start: slow_start.transpose()?,
             network: Network {
                 delay: millis("--delay-ms", self.delay_ms)?,
                 loss: self.loss,
@@ -319,6 +357,29 @@ impl Options {
         }))
     }
 
+    fn nodes(&self) -> Result<Option<Nodes>, String> {
+        let Some(count) = self.nodes else {
+            return Ok(None);
+        };
+        // Before there is a list of so many.
+        if count > self.servers {
+            return Err(format!(
+                "--nodes {count}: there are {} servers",
+                self.servers
+            ));
+        }
+        let mut nodes = Nodes::even(count);
+        nodes.slack = self.node_slack / 100.0;
+        if !self.node_callers.is_empty() {
+            let given = self.node_callers.len();
+            if given != count as usize {
+                return Err(format!("--node-callers: {given} counts for {count} nodes"));
+            }
+            nodes.callers.clone_from(&self.node_callers);
+        }
+        Ok(Some(nodes))
+    }
+
     /// When each of the silent servers begins to report.
     fn rollout(&self) -> Result<Vec<Disturbance>, String> {
         let Some(lasts) = self.rollout_ms else {
@@ -348,6 +409,16 @@ impl Options {
     }
 }
 
+/// Of the attempts from each node the shares of the nodes' servers.
+fn node_shares(outcome: &Outcome) -> Vec<Vec<f64>> {
+    let row = |counts: &Vec<u64>| {
+        let all = counts.iter().sum::<u64>().max(1) as f64;
+        let share = |count: &u64| (*count as f64 / all * 1e6).round() / 1e6;
+        counts.iter().map(share).collect()
+    };
+    outcome.attempts_by_node.iter().map(row).collect()
+}
+
 fn millis(option: &str, value: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value / 1000.0)
         .map_err(|_| format!("{option} {value}: not a time in milliseconds"))
@@ -367,6 +438,7 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "graph": scenario.graph.to_string(),
         "speeds": scenario.speeds,
         "weights": scenario.weights,
+        "node_callers": scenario.nodes.as_ref().map(|nodes| &nodes.callers),
         "delay_ms": scenario.network.delay.as_secs_f64() * 1000.0,
         "loss": scenario.network.loss,
         "report_loss": scenario.network.report_loss,
@@ -392,6 +464,7 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "drift": round(outcome.drift.value),
         "steady": outcome.is_steady(),
         "shares": outcome.shares.iter().map(|share| (share * 1e6).round() / 1e6).collect::<Vec<_>>(),
+        "node_shares": node_shares(outcome),
         "timeline_ms": outcome.timeline_ms.iter().map(|mean| round(*mean)).collect::<Vec<_>>(),
     })
 }

@@ -183,6 +183,22 @@ fn a_simulation_says_what_it_simulated_and_what_came_out() {
 }
 
 #[test]
+fn a_simulation_on_nodes_says_where_calls_went() {
+    let nodes = ["--nodes", "3", "--node-callers", "4,1,1"];
+    let slack = ["--node-slack", "0", "--servers", "39"];
+    let output = sim(&[&nodes[..], &slack].concat());
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["node_callers"], serde_json::json!([4, 1, 1]));
+    let share = |from: usize, to: usize| json["node_shares"][from][to].as_f64().unwrap();
+    assert!((share(0, 0) - 0.5).abs() < 0.05, "{json}");
+    assert!(
+        (share(1, 1) - 1.0).abs() < 1e-9 && share(2, 0) == 0.0,
+        "{json}"
+    );
+}
+
+#[test]
 fn a_simulation_that_ends_too_early_says_so() {
     for (rho, steady) in [("0.5", true), ("0.99", false)] {
         let output = maglor(&["sim", "--policy", "random", "--rho", rho]);
@@ -280,6 +296,9 @@ fn impossible_simulations_are_refused_in_one_line() {
         (["--loss", "1"], "loss = 1"),
         (["--speeds", "0"], "speeds"),
         (["--change", "1:leave:40"], "no server 40"),
+        (["--nodes", "1"], "on one node all calls are local"),
+        (["--nodes", "41"], "there are 40 servers"),
+        (["--slow-start-ms", "1000"], "no server returns"),
     ] {
         let argument = arguments.join("=");
         let output = sim(&[&argument]);

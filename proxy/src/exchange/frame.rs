@@ -3,12 +3,12 @@
 //! ```text
 //!  0      1        4        8                16               24               32
 //! ┌──────┬────────┬────────┬────────────────┬────────────────┬────────────────┐
-//! │ kind │ 0 0 0  │ number │      name      │       a        │       b        │
+//! │ kind │  age   │ number │      name      │       a        │       b        │
 //! └──────┴────────┴────────┴────────────────┴────────────────┴────────────────┘
 //! ```
 //!
-//! `number` pairs an answer with its question; `name` is a server's ([`Name`]); `a` and `b` depend on
-//! the kind. A receiver passes over kinds that it does not know, which is how the protocol grows.
+//! `age` is that of the server in reports, 0 else; `number` pairs an answer with its question; `name` is a server's
+//! ([`Name`]); `a` and `b` depend on the kind. A receiver passes over kinds that it does not know, which is how the protocol grows.
 
 use std::time::Duration;
 
@@ -80,6 +80,8 @@ mod kind {
 #[derive(Clone, Copy, Default)]
 struct Raw {
     kind: u8,
+    /// Three bytes.
+    age: u32,
     number: u32,
     name: u64,
     a: u64,
@@ -91,6 +93,7 @@ impl Frame {
     pub fn encode(&self) -> [u8; LENGTH] {
         let raw = self.raw();
         let mut bytes = [0; LENGTH];
+        bytes[..4].copy_from_slice(&raw.age.to_be_bytes());
         bytes[0] = raw.kind;
         bytes[4..8].copy_from_slice(&raw.number.to_be_bytes());
         bytes[8..16].copy_from_slice(&raw.name.to_be_bytes());
@@ -101,7 +104,7 @@ impl Frame {
 
     /// From what was received; `None` for a kind that is not known, or values that make no sense.
     pub fn decode(bytes: &[u8; LENGTH]) -> Option<Self> {
-        let [kind, _, _, _, n0, n1, n2, n3, rest @ ..] = *bytes;
+        let [kind, a0, a1, a2, n0, n1, n2, n3, rest @ ..] = *bytes;
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&rest[at..at + 8]);
@@ -109,6 +112,7 @@ impl Frame {
         };
         Self::of(Raw {
             kind,
+            age: u32::from_be_bytes([0, a0, a1, a2]),
             number: u32::from_be_bytes([n0, n1, n2, n3]),
             name: word(0),
             a: word(8),
@@ -137,6 +141,7 @@ impl Frame {
                 name: among.map_or(0, |among| among.membership | u64::from(among.equal)),
                 a: among.map_or(0, |among| (among.servers >> 64) as u64),
                 b: among.map_or(0, |among| among.servers as u64),
+                ..raw
             },
             Self::Referral { number, referral } => Raw {
                 kind: kind::REFERRAL,
@@ -148,6 +153,7 @@ impl Frame {
                 b: referral
                     .and_then(|referral| referral.second)
                     .map_or(0, Name::to_bits),
+                ..raw
             },
             Self::Subscribe { overhead } => Raw {
                 kind: kind::SUBSCRIBE,
@@ -156,6 +162,7 @@ impl Frame {
             },
             Self::Report { from, report } => Raw {
                 kind: kind::REPORT,
+                age: report.age.map_or(0, hundredths),
                 number: report.in_flight,
                 name: from.to_bits(),
                 a: report.latest.map_or(0, pack),
@@ -171,7 +178,12 @@ impl Frame {
 
     fn of(raw: Raw) -> Option<Self> {
         let Raw {
-            number, name, a, b, ..
+            age,
+            number,
+            name,
+            a,
+            b,
+            ..
         } = raw;
         Some(match raw.kind {
             kind::ASK_LOAD => Self::AskLoad { number },
@@ -214,6 +226,9 @@ impl Frame {
                     in_flight: number,
                     latest: unpack(a),
                     pace: Duration::from_nanos(b),
+                    age: age
+                        .checked_sub(1)
+                        .map(|hundredths| Duration::from_millis(10 * u64::from(hundredths))),
                 },
             },
             kind::AUDIT => Self::Audit {
@@ -222,6 +237,12 @@ impl Frame {
             _ => return None,
         })
     }
+}
+
+/// Hundredths of a second and one, for 0 is no age; of more than two days, two days.
+fn hundredths(age: Duration) -> u32 {
+    let most = (1 << 24) - 1;
+    u32::try_from(age.as_millis() / 10 + 1).map_or(most, |age| age.min(most))
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -264,6 +285,7 @@ mod tests {
                 in_flight: u32::MAX,
                 latest,
                 pace: Duration::from_millis(20),
+                age: latest.map(|_| Duration::from_secs(3600)),
             },
         };
         let referral = Referral {
@@ -332,10 +354,11 @@ mod tests {
                 in_flight: 5,
                 latest: Some(ticket()),
                 pace: Duration::from_nanos(258),
+                age: Some(Duration::from_millis(2580)),
             },
         };
         let bytes = report.encode();
-        assert_eq!(&bytes[..8], [6, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(&bytes[..8], [6, 0, 1, 3, 0, 0, 0, 5]);
         assert_eq!(&bytes[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(
             &bytes[16..24],
@@ -343,6 +366,25 @@ mod tests {
             "epoch, then number"
         );
         assert_eq!(&bytes[24..], [0, 0, 0, 0, 0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn ages_that_do_not_fit_are_the_greatest_that_does() {
+        let age = |age| {
+            let report = Report {
+                age,
+                ..Report::default()
+            };
+            let from = Name::from_bits(1);
+            match Frame::decode(&Frame::Report { from, report }.encode()) {
+                Some(Frame::Report { report, .. }) => report.age,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(age(None), None);
+        assert_eq!(age(Some(Duration::ZERO)), Some(Duration::ZERO));
+        let most = age(Some(Duration::MAX)).unwrap();
+        assert!(most > Duration::from_hours(46) && most < Duration::from_hours(47));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use maglor_balance::Time;
 use maglor_balance::exchange::{Admitted, Held, Report};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Addressee, Station};
+use super::{Address, Addressee, Station};
 use crate::calls::{Present, Stay};
 use crate::exchange::{Asked, Frame, Reporter as _, Said, orca};
 use crate::fields::Fields;
@@ -190,18 +190,20 @@ fn tell(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, report: 
 }
 
 fn tell_ledger(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, report: &Report) {
-    let Some((own, addressee)) = station.addressee() else {
+    let Some(Address { own, joined, host }) = station.address() else {
         return;
     };
-    match addressee {
-        Addressee::Own => {
-            let now = worker.time(Instant::now());
-            station.reported(own, report, None, now);
-        }
+    let now = worker.time(Instant::now());
+    let report = Report {
+        age: Some(now.saturating_since(joined)),
+        ..*report
+    };
+    match host {
+        Addressee::Own => station.reported(own, &report, None, now),
         Addressee::Host(cluster, host) => {
             station.metrics.reports.add_shared(1);
             let link = pools.link(&cluster, &host, worker);
-            link.report(own, report, || Arc::<Station>::clone(station));
+            link.report(own, &report, || Arc::<Station>::clone(station));
         }
     }
 }

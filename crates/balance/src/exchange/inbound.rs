@@ -163,6 +163,7 @@ impl Inbound {
                 number: word as u32,
             }),
             pace: Duration::from_nanos(self.pace.load(Ordering::Relaxed)),
+            age: None,
         }
     }
 

@@ -16,14 +16,19 @@
 //! A server that does not answer audits either loses its place until it reports again, see
 //! [`Ledger::ask`].
 //!
+//! A host that has just started sees all servers for the first time. Since when they have been there, which slow
+//! start goes by, it takes from what they report.
+//!
 //! Invariant: a belief is never below zero, and every member that has a place can be referred to.
 
+mod ages;
 mod pace;
 mod silent;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+use self::ages::ages;
 use self::pace::{Pace, Paces};
 use super::message::{Among, Name, Referral, Report, Ticket};
 use crate::places::{Candidate, Contest, Tie};
@@ -94,6 +99,8 @@ struct Entry {
     offered: bool,
     /// Its weight, less while slow start ramps.
     share: f64,
+    /// How old it is as it says itself, and when it said so; the oldest that it has said.
+    said: Option<(Duration, Time)>,
     /// What it last reported.
     reported: Report,
     /// Number of the latest referral to it.
@@ -176,12 +183,7 @@ impl Ledger {
         let mut entries: Vec<Entry> = members
             .into_iter()
             .map(|member| match self.find(member.name) {
-                Some(at) => Entry {
-                    weight: member.weight.max(1),
-                    joined: member.joined,
-                    offered: member.offered,
-                    ..self.entries[at].clone()
-                },
+                Some(at) => self.entries[at].described(&member),
                 None => Entry::new(&member),
             })
             .collect();
@@ -201,15 +203,15 @@ impl Ledger {
             entry.share = f64::from(entry.weight);
         }
         if let Some(ramp) = &self.slow_start {
-            let ramps = |entry: &Entry| now < entry.joined + ramp.window;
-            if self.entries.iter().any(ramps) {
+            let ages = ages(&self.entries, now);
+            if ages.iter().any(|age| *age < ramp.window) {
                 self.weigh_at = Some(now + ramp.window / RAMP_STEPS);
             }
             // Relative to the longest-standing one, as in a view: a group that is entirely new ramps nothing.
-            let factor = |entry: &Entry| ramp.factor(entry.joined, now);
-            let best = self.entries.iter().map(factor).fold(0.0, f64::max);
-            for entry in &mut self.entries {
-                entry.share *= factor(entry) / best;
+            let factor = |age: &Duration| ramp.factor(Time::ZERO, Time::ZERO + *age);
+            let best = ages.iter().map(factor).fold(0.0, f64::max);
+            for (entry, age) in self.entries.iter_mut().zip(&ages) {
+                entry.share *= factor(age) / best;
             }
         }
         self.order = (0..self.entries.len() as u32).collect();
@@ -291,11 +293,20 @@ impl Ledger {
             return;
         };
         let entry = &mut self.entries[at];
+        if let (Some(age), Some(ramp)) = (report.age, &self.slow_start)
+            && entry.says(age, ramp.window / RAMP_STEPS, now)
+        {
+            self.weigh_at = Some(Time::ZERO);
+        }
+        let report = Report {
+            age: None,
+            ..*report
+        };
         // What is only repeated tells nothing of the pace.
-        if entry.reported != *report {
+        if entry.reported != report {
             entry.pace.learn(report.pace, now, &mut self.paces);
         }
-        entry.reported = *report;
+        entry.reported = report;
         entry.heard_at = now;
         entry.audits = 0;
         entry.owed_at = now;
@@ -422,6 +433,7 @@ impl Entry {
             joined: member.joined,
             offered: member.offered,
             share: f64::from(weight),
+            said: None,
             reported: Report::default(),
             sent: 0,
             seen: 0,
@@ -431,6 +443,17 @@ impl Entry {
             audits: 0,
             lost: false,
             pace: Pace::UNKNOWN,
+        }
+    }
+
+    /// The same server as it is listed now. What it has said of its age holds while it has not joined anew.
+    fn described(&self, member: &Member) -> Self {
+        Self {
+            weight: member.weight.max(1),
+            joined: member.joined,
+            offered: member.offered,
+            said: self.said.filter(|_| self.joined == member.joined),
+            ..self.clone()
         }
     }
 

@@ -133,4 +133,6 @@ pub struct Report {
     /// Mean time between ends of requests while there was work: the reciprocal of the server's
     /// throughput. Zero while unknown.
     pub pace: Duration,
+    /// How long the server has been one of its service, as its own proxy knows it; `None`: not said.
+    pub age: Option<Duration>,
 }

@@ -47,6 +47,9 @@ pub struct Outcome {
     pub shares: Vec<f64>,
     /// The same of each run: what an average over runs hides.
     pub shares_by_run: Vec<Vec<f64>>,
+    /// Attempts at the first service in the second half of each run, by the node of the balancer, then by that of
+    /// the server; empty without [`Scenario::nodes`](super::Scenario).
+    pub attempts_by_node: Vec<Vec<u64>>,
     /// Mean latency in milliseconds of the requests that ended within each interval of
     /// [`Scenario::timeline`](super::Scenario), over all runs; NaN where none did.
     pub timeline_ms: Vec<f64>,
@@ -68,6 +71,8 @@ pub(super) struct Run {
     pub(super) failed: u64,
     /// Attempts by server, in the second half.
     pub(super) attempts: Vec<u64>,
+    /// The same at the first service by nodes, from and to.
+    pub(super) by_node: Vec<Vec<u64>>,
     /// Sum of latencies in nanoseconds and number, by interval.
     pub(super) timeline: Vec<(f64, u64)>,
 }
@@ -118,6 +123,7 @@ impl Outcome {
                 .chunks(1)
                 .map(|run| shares(run, servers as usize))
                 .collect(),
+            attempts_by_node: by_node(runs),
             timeline_ms: timeline(runs),
             simulated: sum(&|run| run.placed),
         }
@@ -139,6 +145,22 @@ fn shares(runs: &[Run], servers: usize) -> Vec<f64> {
         shares
     };
     services.flat_map(share).collect()
+}
+
+fn by_node(runs: &[Run]) -> Vec<Vec<u64>> {
+    let mut sums: Vec<Vec<u64>> = Vec::new();
+    for run in runs {
+        if sums.is_empty() {
+            sums.clone_from(&run.by_node);
+            continue;
+        }
+        for (sums, counts) in sums.iter_mut().zip(&run.by_node) {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+    }
+    sums
 }
 
 fn timeline(runs: &[Run]) -> Vec<f64> {

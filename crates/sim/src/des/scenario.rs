@@ -1,15 +1,17 @@
 //! What is simulated, and which of it makes sense.
 
+mod check;
+
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::{Endpoint, Spec, SpecError, Time, View, ViewParams};
+use maglor_balance::{SlowStart, Spec, SpecError};
 
 use super::arrivals::Arrivals;
 use super::distribution::Service;
 use super::graph::Graph;
 use super::guards::{Faults, Guards};
+use super::nodes::Nodes;
 use super::server::Discipline;
 
 /// Requests of a run: of fewer there is no mean to speak of.
@@ -46,6 +48,10 @@ pub struct Scenario {
     pub speeds: Vec<f64>,
     /// Weights that balancers give the servers, by turns; not empty, each above 0.
     pub weights: Vec<u32>,
+    /// Where servers and balancers are, if calls go local first; each node has weights of its own then.
+    pub nodes: Option<Nodes>,
+    /// The ramp of servers that return, if there is one.
+    pub slow_start: Option<SlowStart>,
     /// How messages travel.
     pub network: Network,
     /// Which services there are.
@@ -169,14 +175,15 @@ pub enum ScenarioError {
         /// What it may be.
         valid: &'static str,
     },
+    /// Something that would change nothing.
+    #[error("{what}: {why}")]
+    Useless {
+        /// What was asked for.
+        what: &'static str,
+        /// Why it would change nothing.
+        why: &'static str,
+    },
 }
-
-/// Requests in progress a server, where they do not slow each other down.
-const MOST_PARALLEL: f64 = 1000.0;
-/// A pair takes some 200 bytes, in each run under way.
-const MOST_PAIRS: u64 = 5_000_000;
-/// Time is counted in nanoseconds, in 64 bits; some of them are for what comes later than expected.
-const LONGEST_NANOS: f64 = 1e18;
 
 impl Default for Scenario {
     fn default() -> Self {
@@ -191,6 +198,8 @@ impl Default for Scenario {
             discipline: Discipline::Fifo,
             speeds: vec![1.0],
             weights: vec![1],
+            nodes: None,
+            slow_start: None,
             network: Network {
                 delay: Duration::from_micros(250),
                 loss: 0.0,
@@ -222,216 +231,6 @@ impl Scenario {
         }
     }
 
-    /// Checks every number.
-    ///
-    /// # Errors
-    ///
-    /// The first one that makes no sense.
-    pub fn check(&self) -> Result<(), ScenarioError> {
-        self.policy.validate()?;
-        let parallel = self.discipline == Discipline::Parallel && self.rho <= MOST_PARALLEL;
-        if !(self.rho > 0.0 && (self.rho < 1.0 || parallel)) {
-            return Err(ScenarioError::Rho(self.rho));
-        }
-        if !self.graph.is_valid() {
-            return Err(ScenarioError::Graph(self.graph));
-        }
-        self.check_sizes()?;
-        self.check_disturbances()?;
-        self.check_times()
-    }
-
-    fn check_disturbances(&self) -> Result<(), ScenarioError> {
-        let mut hosts = None;
-        for disturbance in &self.disturbances {
-            let (what, at, count) = match disturbance.change {
-                Change::Leave(server)
-                | Change::Reporting(server)
-                | Change::Return(server)
-                | Change::Silent(server) => ("server", server, self.servers),
-                Change::LedgerDies(group)
-                | Change::LedgerRestarts(group)
-                | Change::LedgerResumes(group)
-                | Change::LedgerStalls(group) => {
-                    let hosts = *hosts.get_or_insert_with(|| self.hosts());
-                    ("ledger or board", group, hosts)
-                }
-            };
-            if at >= count {
-                return Err(ScenarioError::Absent(match count.checked_sub(1) {
-                    Some(last) => format!("{what} {at}; the last one is {last}"),
-                    None => format!("{what} under the policy {}", self.policy),
-                }));
-            }
-        }
-        Ok(())
-    }
-
-    /// How many ledgers or boards the first service has: groups follow from the names of servers.
-    fn hosts(&self) -> u32 {
-        let endpoint = |server: u32| Endpoint::new(Arc::from(format!("s0-{server}")));
-        let endpoints: Vec<Endpoint> = (0..self.servers).map(endpoint).collect();
-        let view = View::build(endpoints, &ViewParams::default(), Time::ZERO);
-        let groups = self.policy.groups(&view);
-        groups.map_or(0, |groups| groups.len() as u32)
-    }
-
-    fn check_sizes(&self) -> Result<(), ScenarioError> {
-        let count = |what, value: u32| {
-            let fits = (1..=100_000).contains(&value);
-            refuse_unless(fits, what, &value, "1-100000")
-        };
-        count("balancers", self.balancers)?;
-        count("servers", self.servers)?;
-        if let Some(proxies) = &self.proxies {
-            count("proxies", proxies.instances)?;
-        }
-        refuse_unless(
-            self.requests >= LEAST_REQUESTS,
-            "requests",
-            &self.requests,
-            "100 or more",
-        )?;
-        refuse_unless(
-            (2..=1000).contains(&self.runs),
-            "runs",
-            &self.runs,
-            "2-1000",
-        )?;
-        let speeds =
-            !self.speeds.is_empty() && self.speeds.iter().all(|s| (1e-3..=1e3).contains(s));
-        refuse_unless(
-            speeds,
-            "speeds",
-            &format!("{:?}", self.speeds),
-            "numbers of 0.001-1000",
-        )?;
-        let weights = !self.weights.is_empty() && !self.weights.contains(&0);
-        refuse_unless(
-            weights,
-            "weights",
-            &format!("{:?}", self.weights),
-            "whole numbers above 0",
-        )?;
-        self.check_failures()?;
-        refuse_unless(
-            self.silent <= self.servers,
-            "silent",
-            &self.silent,
-            "up to the number of servers",
-        )?;
-        self.check_losses()?;
-        let pairs = self.pairs();
-        refuse_unless(
-            pairs <= MOST_PAIRS,
-            "balancers x servers, over all services",
-            &pairs,
-            "up to 5000000: each balancer keeps an account of each server",
-        )
-    }
-
-    fn check_losses(&self) -> Result<(), ScenarioError> {
-        let Network {
-            loss, report_loss, ..
-        } = self.network;
-        refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")?;
-        let fits = (0.0..=1.0).contains(&report_loss);
-        refuse_unless(fits, "loss of reports", &report_loss, "0-1")?;
-        Ok(())
-    }
-
-    fn check_failures(&self) -> Result<(), ScenarioError> {
-        if let Some(faults) = &self.faults {
-            let (servers, all) = (faults.servers, self.servers);
-            if servers > all {
-                let absent = format!("server {}; the last one is {}", servers - 1, all - 1);
-                return Err(ScenarioError::Absent(absent));
-            }
-            let share = (0.0..=1.0).contains(&faults.share);
-            refuse_unless(share, "share of failures", &faults.share, "0-1")?;
-            let work = (0.0..=1000.0).contains(&faults.work);
-            refuse_unless(work, "work of a failure", &faults.work, "0-1000")?;
-            let status = (400..600).contains(&faults.status);
-            refuse_unless(status, "status of a failure", &faults.status, "400-599")?;
-        }
-        if let Some(retries) = &self.guards.retries {
-            let fits = retries.attempts <= 20;
-            refuse_unless(fits, "retries", &retries.attempts, "0-20, as in the proxy")?;
-        }
-        if let Some(most) = self.guards.max_requests {
-            refuse_unless(most > 0, "max_requests", &most, "1 or more")?;
-        }
-        Ok(())
-    }
-
-    /// How many accounts balancers keep of servers.
-    fn pairs(&self) -> u64 {
-        let (balancers, servers) = (u64::from(self.balancers), u64::from(self.servers));
-        let proxies = self.proxies.map(|proxies| u64::from(proxies.instances));
-        let calls = u64::from(self.graph.services()) - 1;
-        servers * (proxies.unwrap_or(balancers) + calls * servers)
-    }
-
-    fn check_times(&self) -> Result<(), ScenarioError> {
-        let within = |what, value: Duration, least: Duration, most: Duration, valid| {
-            let fits = (least..=most).contains(&value);
-            refuse_unless(fits, what, &format!("{value:?}"), valid)
-        };
-        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
-        let micro = Duration::from_micros(1);
-        within("service time", self.service_time, micro, hour, "1 us - 1 h")?;
-        refuse_unless(
-            self.requests as f64 / self.rate() <= LONGEST_NANOS,
-            "rho",
-            &format!("{:e}", self.rho),
-            "so much that a run's requests come within 30 years",
-        )?;
-        within(
-            "delay",
-            self.network.delay,
-            Duration::ZERO,
-            10 * second,
-            "0-10 s",
-        )?;
-        within("view lag", self.view_lag, Duration::ZERO, hour, "0-1 h")?;
-        if !self.timeline.is_zero() {
-            let least = Duration::from_millis(1);
-            within("timeline", self.timeline, least, hour, "1 ms - 1 h")?;
-        }
-        if let Some(proxies) = &self.proxies {
-            within(
-                "penalty",
-                proxies.penalty,
-                Duration::ZERO,
-                10 * second,
-                "0-10 s",
-            )?;
-        }
-        let Some(antagonist) = &self.antagonist else {
-            return Ok(());
-        };
-        refuse_unless(
-            antagonist.one_in > 0,
-            "one_in",
-            &antagonist.one_in,
-            "1 or more",
-        )?;
-        let factor = antagonist.factor;
-        refuse_unless(
-            factor > 0.0 && factor <= 1.0,
-            "factor",
-            &factor,
-            "above 0, at most 1",
-        )?;
-        within(
-            "lasts",
-            antagonist.lasts,
-            Duration::from_millis(1),
-            24 * hour,
-            "1 ms or more",
-        )
-    }
-
     /// Whether answers are judged.
     pub(super) fn is_guarded(&self) -> bool {
         self.faults.is_some() || self.guards.are_on()
@@ -455,102 +254,5 @@ impl Scenario {
     }
 }
 
-fn refuse_unless(
-    fits: bool,
-    what: &'static str,
-    value: &impl ToString,
-    valid: &'static str,
-) -> Result<(), ScenarioError> {
-    if fits {
-        return Ok(());
-    }
-    Err(ScenarioError::Range {
-        what,
-        value: value.to_string(),
-        valid,
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_makes_sense_and_nonsense_is_refused_in_one_line() {
-        let base = Scenario::default();
-        assert_eq!(base.check(), Ok(()));
-        let change = |change| Disturbance {
-            at: Duration::ZERO,
-            change,
-        };
-        let with = |policy: &str, last| Scenario {
-            policy: policy.parse().unwrap(),
-            disturbances: vec![change(last)],
-            ..Scenario::default()
-        };
-        for (policy, groups) in [("ledger(group=20)", 2), ("join-idle-queue(boards=4)", 4)] {
-            let good = with(policy, Change::LedgerDies(groups - 1));
-            assert_eq!(good.check(), Ok(()));
-            let error = with(policy, Change::LedgerRestarts(groups)).check();
-            let error = error.unwrap_err().to_string();
-            let last = groups - 1;
-            assert_eq!(
-                error,
-                format!("there is no ledger or board {groups}; the last one is {last}")
-            );
-        }
-        let error = with("lor(choices=2)", Change::LedgerDies(0)).check();
-        assert_eq!(
-            error.unwrap_err().to_string(),
-            "there is no ledger or board under the policy lor(choices=2)"
-        );
-        let edits: [fn(&mut Scenario); 26] = [
-            |s| {
-                s.faults = Some(Faults {
-                    servers: 41,
-                    share: 0.5,
-                    work: 1.0,
-                    status: 500,
-                });
-            },
-            |s| s.guards = Guards::retrying(21),
-            |s| s.guards.max_requests = Some(0),
-            |s| s.rho = 1.0,
-            |s| s.rho = f64::NAN,
-            |s| s.rho = 0.0,
-            |s| s.rho = 1e-12,
-            |s| s.rho = 1e-300,
-            |s| (s.balancers, s.servers) = (100_000, 100_000),
-            |s| (s.balancers, s.servers) = (20_000, 5000),
-            |s| (s.graph, s.servers) = (Graph::Chain { services: 64 }, 2000),
-            |s| s.balancers = 0,
-            |s| s.servers = 0,
-            |s| s.requests = 1,
-            |s| s.runs = 1,
-            |s| s.speeds = vec![],
-            |s| s.speeds = vec![1.0, 0.0],
-            |s| s.network.loss = 1.0,
-            |s| s.network.report_loss = 1.1,
-            |s| s.silent = 41,
-            |s| s.weights = vec![],
-            |s| s.weights = vec![1, 0],
-            |s| s.view_lag = Duration::from_secs(4000),
-            |s| {
-                s.faults = Some(Faults {
-                    servers: 1,
-                    share: 0.5,
-                    work: 1.0,
-                    status: 200,
-                });
-            },
-            |s| s.service_time = Duration::ZERO,
-            |s| s.graph = Graph::Chain { services: 1 },
-        ];
-        for edit in edits {
-            let mut scenario = base.clone();
-            edit(&mut scenario);
-            let error = scenario.check().unwrap_err().to_string();
-            assert!(!error.contains('\n'), "{error}");
-        }
-    }
-}
+mod tests;

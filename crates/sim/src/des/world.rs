@@ -15,6 +15,7 @@ use maglor_balance::{Rng, Time};
 use super::arrivals::Source;
 use super::distribution::Sampler;
 use super::jobs::{Job, Jobs, NONE};
+use super::nodes::Nodes;
 use super::outcome::Run;
 use super::post::Post;
 use super::recorder::Recorder;
@@ -76,6 +77,8 @@ struct Counts {
     failed: u64,
     /// Attempts by server, in the second half of the run.
     attempts: Vec<u64>,
+    /// Those at the first service by node of the balancer and of the server.
+    by_node: Vec<Vec<u64>>,
     timeline: Vec<(f64, u64)>,
 }
 
@@ -113,6 +116,7 @@ impl<'s> World<'s> {
             scenario.rate(),
             &mut chance.arrivals,
         );
+        let nodes = scenario.nodes.as_ref().map_or(0, Nodes::count);
         let penalty = scenario.proxies.map_or(0, |proxies| nanos(proxies.penalty));
         Self {
             scenario,
@@ -125,6 +129,7 @@ impl<'s> World<'s> {
             departures: Tournament::new(servers.len()),
             counts: Counts {
                 attempts: vec![0; servers.len()],
+                by_node: vec![vec![0; nodes]; nodes],
                 ..Counts::default()
             },
             servers,
@@ -155,6 +160,7 @@ impl<'s> World<'s> {
             ejections: self.counts.ejections,
             failed: self.counts.failed,
             attempts: self.counts.attempts,
+            by_node: self.counts.by_node,
             timeline: self.counts.timeline,
         }
     }
@@ -256,6 +262,12 @@ impl<'s> World<'s> {
         let place = tier.first + server;
         if self.counts.done * 2 >= self.scenario.requests {
             self.counts.attempts[place as usize] += 1;
+            if job.service == 0
+                && let Some(nodes) = &self.scenario.nodes
+            {
+                let (from, to) = (nodes.of_balancer(job.balancer), nodes.of_server(server));
+                self.counts.by_node[from][to] += 1;
+            }
         }
         let queue = &mut self.servers[place as usize];
         if queue.len() == 0 {

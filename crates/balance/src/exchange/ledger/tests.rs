@@ -17,6 +17,7 @@ fn report(in_flight: u32, latest: Option<Ticket>) -> Report {
         in_flight,
         latest,
         pace: Duration::from_millis(20),
+        age: None,
     }
 }
 
@@ -134,6 +135,7 @@ fn equals_are_told_apart_by_clear_speed_only() {
             in_flight,
             latest: None,
             pace: Duration::from_millis(ms),
+            age: None,
         };
         ledger.report(Name::from_bits(server), &report, at(0));
     };
@@ -177,6 +179,7 @@ fn what_was_slow_long_ago_is_used_again() {
             in_flight: 0,
             latest,
             pace: Duration::from_millis(20 * server),
+            age: None,
         };
         ledger.report(Name::from_bits(server), &report, now);
     };
@@ -286,4 +289,92 @@ fn where_most_do_not_report_they_are_compared_with_each_other() {
         let expected = if reporting < 4 { turns } else { 0 };
         assert_eq!(pairs, expected, "{reporting}");
     }
+}
+
+/// Server 4 is new, and of age `new_ms` at 10 s. Each report says `ages` of the server, if it says anything. The host has seen all of
+/// them since `host_ms`, but for those that have joined since. Share of server 4, where nothing waits.
+fn share_of_the_new(new_ms: u64, host_ms: u64, says: impl Fn(u64) -> Option<u64>) -> f64 {
+    let ramp = SlowStart {
+        window: Duration::from_secs(10),
+        ..SlowStart::default()
+    };
+    let joined = |bits: u64| if bits == 4 { 10_000 - new_ms } else { 0 };
+    let members = (1..=4).map(|bits| Member {
+        joined: at(joined(bits).max(10_000 - host_ms)),
+        ..member(bits, 1)
+    });
+    let mut ledger = Ledger::new(members, Some(ramp), 1);
+    let mut rng = Rng::seed(62);
+    let (mut new, requests) = (0_u32, 40_000);
+    for number in 0..requests {
+        let referral = refer(&mut ledger, 1, at(10_000), &mut rng)[0];
+        let server = referral.server.to_bits();
+        new += u32::from(server == 4 && number >= requests / 2);
+        let report = Report {
+            age: says(server).map(Duration::from_millis),
+            ..report(0, referral.ticket)
+        };
+        ledger.report(referral.server, &report, at(10_000));
+    }
+    f64::from(new) / f64::from(requests / 2)
+}
+
+#[test]
+fn a_host_that_has_just_started_takes_ages_from_reports() {
+    // Old servers have been there for an hour, longer than the host's clock goes back.
+    let of = |new_ms: u64| move |server| Some(if server == 4 { new_ms } else { 3_600_000 });
+    let ramped = |age: f64| age / (3.0 + age);
+    for (new_ms, host_ms, factor) in [
+        // The host has been there for long, or has seen it joining.
+        (3000, 10_000, 0.3),
+        (3000, 5000, 0.3),
+        // It is younger than the server, or it is the new server.
+        (3000, 1000, 0.3),
+        (3000, 3000, 0.3),
+        (500, 0, 0.1),
+        (10_000, 1000, 1.0),
+    ] {
+        let share = share_of_the_new(new_ms, host_ms, of(new_ms));
+        let (wanted, noise) = (ramped(factor), 0.011);
+        assert!(
+            (share - wanted).abs() < noise,
+            "{new_ms} {host_ms}: {share}"
+        );
+    }
+}
+
+#[test]
+fn without_a_word_of_ages_what_the_host_has_seen_counts() {
+    let share = |new_ms, host_ms| share_of_the_new(new_ms, host_ms, |_| None);
+    assert!((share(3000, 10_000) - 0.3 / 3.3).abs() < 0.01);
+    assert!((share(3000, 1000) - 0.25).abs() < 0.013, "it knows none");
+    // Of an older version, and as old as the others then: nobody says that it is new.
+    let some = share_of_the_new(3000, 1000, |server| (server != 4).then_some(60_000));
+    assert!((some - 0.25).abs() < 0.013, "{some}");
+}
+
+#[test]
+fn a_server_that_returns_ramps_whatever_it_has_said_before() {
+    let ramp = SlowStart {
+        window: Duration::from_secs(10),
+        ..SlowStart::default()
+    };
+    let mut ledger = Ledger::new(names(2), Some(ramp.clone()), 1);
+    let old = Report {
+        age: Some(Duration::from_secs(60)),
+        ..report(0, None)
+    };
+    (1..=2).for_each(|bits| ledger.report(Name::from_bits(bits), &old, at(0)));
+    let back = Member {
+        joined: at(20_000),
+        ..member(2, 1)
+    };
+    ledger.set_members([member(1, 1), back], Some(ramp));
+    let mut rng = Rng::seed(63);
+    let of_two = |_| {
+        let referred = refer(&mut ledger.clone(), 1, at(21_000), &mut rng);
+        usize::from(referred[0].server.to_bits() == 2)
+    };
+    let count: usize = (0..4000).map(of_two).sum();
+    assert!((count as f64 / 4000.0 - 0.1 / 1.1).abs() < 0.02, "{count}");
 }

@@ -55,10 +55,13 @@ impl World<'_> {
 
     /// A server leaves or returns, of which balancers and ledgers learn with the scenario's lag.
     fn set_absent(&mut self, service: u16, server: u32, absent: bool) {
-        let lag = nanos(self.scenario.view_lag);
+        let (lag, now) = (nanos(self.scenario.view_lag), self.time());
         let tier = &mut self.tiers[usize::from(service)];
+        if let Some(help) = tier.help.as_mut().filter(|_| !absent) {
+            help.joins(server, now);
+        }
         if lag == 0 {
-            return tier.set_absent(server, absent);
+            return tier.set_absent(server, absent, now);
         }
         let rng = &mut self.chance.network;
         let mut later = || self.now + (rng.unit() * lag as f64) as u64;
@@ -80,6 +83,7 @@ impl World<'_> {
     }
 
     fn change_help(&mut self, service: u16, change: Change) {
+        let now = self.time();
         let Some(help) = &mut self.tiers[usize::from(service)].help else {
             return;
         };
@@ -90,7 +94,7 @@ impl World<'_> {
                     host.alive = false;
                 }
             }
-            Change::LedgerRestarts(group) => help.restart(group, &mut self.chance.network),
+            Change::LedgerRestarts(group) => help.restart(group, now, &mut self.chance.network),
             Change::LedgerResumes(group) => {
                 let host = help.hosts.get_mut(group as usize);
                 let waiting = host.and_then(|host| host.stalled.take());

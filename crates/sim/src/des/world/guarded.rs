@@ -250,7 +250,7 @@ impl World<'_> {
             match event {
                 Event::Ejected { id, .. } => {
                     self.counts.ejections += 1;
-                    tier.set_ejected(balancer, id as usize, true);
+                    tier.set_ejected(balancer, id as usize, true, now);
                 }
                 Event::Probe { id } => {
                     let faults = self.scenario.faults.filter(|f| id < u64::from(f.servers));
@@ -258,10 +258,12 @@ impl World<'_> {
                     let answers = faults.is_none_or(|faults| rng.unit() >= faults.share);
                     let detector = tier.guards[balancer as usize].detector.as_mut();
                     if detector.and_then(|d| d.probed(id, answers, now)).is_some() {
-                        tier.set_ejected(balancer, id as usize, false);
+                        tier.set_ejected(balancer, id as usize, false, now);
                     }
                 }
-                Event::Returned { id, .. } => tier.set_ejected(balancer, id as usize, false),
+                Event::Returned { id, .. } => {
+                    tier.set_ejected(balancer, id as usize, false, now);
+                }
                 Event::Spared { .. } => {}
             }
         }

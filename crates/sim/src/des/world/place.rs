@@ -189,8 +189,9 @@ impl World<'_> {
                 server,
                 absent,
             } => {
+                let now = self.time();
                 if let Some(help) = &mut self.tiers[usize::from(service)].help {
-                    help.set_absent(server, absent);
+                    help.set_absent(server, absent, now);
                 }
             }
             Mail::Question {
@@ -213,7 +214,11 @@ impl World<'_> {
                 balancer,
                 server,
                 absent,
-            } => self.tiers[usize::from(service)].set_absent_for(balancer, server, absent),
+            } => {
+                let now = self.time();
+                let tier = &mut self.tiers[usize::from(service)];
+                tier.set_absent_for(balancer, server, absent, now);
+            }
         }
     }
 
@@ -405,13 +410,14 @@ impl World<'_> {
     /// A server reports to its ledger, unless it is silent.
     fn report(&mut self, service: u16, from: u32, report: Report) {
         let help = self.tiers[usize::from(service)].help.as_ref();
-        if help.is_none_or(|help| help.silent[from as usize]) {
+        let Some(help) = help.filter(|help| !help.silent[from as usize]) else {
             return;
-        }
+        };
+        let age = Some(help.age(from, self.time()));
         let mail = Mail::Report {
             service,
             from,
-            report,
+            report: Report { age, ..report },
         };
         let loss = self.scenario.network.report_loss;
         if loss > 0.0 && self.chance.network.unit() < loss {

@@ -3,13 +3,15 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Member, Name};
 use maglor_balance::{
-    Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, Usual, View, ViewParams,
+    Balancer, Endpoint, Index, Rng, SlowStart, Spec, SubsetParams, Time, Usual, View, ViewParams,
 };
 
 use super::guarded::Guarded;
+use crate::des::nodes::Lists;
 use crate::des::post::Mail;
 use crate::des::scenario::Scenario;
 
@@ -33,6 +35,7 @@ pub(super) struct Tier {
     pub(super) usual: Vec<Usual>,
     /// Inbound proxies; `None` when the policy needs none.
     pub(super) help: Option<Help>,
+    params: ViewParams,
 }
 
 /// The inbound side.
@@ -49,12 +52,18 @@ pub(super) struct Help {
     absent: Vec<bool>,
     /// Servers that report to no ledger.
     pub(super) silent: Vec<bool>,
+    /// When each server joined, as it knows itself; and as those hosts know that have been there all the time.
+    joined: Vec<Time>,
+    listed: Vec<Time>,
     weights: Vec<u32>,
+    slow_start: Option<SlowStart>,
 }
 
 /// What lives at the host of a group. Only one of them is used.
 #[derive(Debug)]
 pub(super) struct Host {
+    /// When it started: it has seen what has happened since.
+    since: Time,
     pub(super) ledger: Ledger,
     pub(super) board: Board,
     pub(super) alive: bool,
@@ -73,8 +82,16 @@ impl Tier {
         let keys: Vec<Arc<str>> = (0..scenario.servers)
             .map(|server| format!("s{service}-{server}").into())
             .collect();
+        let params = ViewParams {
+            slow_start: scenario.slow_start.clone(),
+            ..ViewParams::default()
+        };
+        let lists = scenario.lists(service);
         let balancers: Vec<Balancer> = (0..proxies.unwrap_or(callers))
-            .map(|balancer| build(scenario, &spec_of(&scenario.policy, balancer), &keys))
+            .map(|balancer| {
+                let endpoints = endpoints(scenario, service, balancer, lists.as_ref(), &keys);
+                build(&spec_of(&scenario.policy, balancer), endpoints, &params)
+            })
             .collect();
         let view = balancers.first().map(Balancer::view);
         let help = view
@@ -95,37 +112,52 @@ impl Tier {
             uses_latency: scenario.policy.uses_latency(),
             idle: scenario.servers,
             help,
+            params,
         }
     }
 
     /// Takes a server out of, or back into, one balancer's view.
-    pub(super) fn set_ejected(&mut self, balancer: u32, server: usize, ejected: bool) {
+    pub(super) fn set_ejected(&mut self, balancer: u32, server: usize, ejected: bool, now: Time) {
         let balancer = &mut self.balancers[balancer as usize];
         let endpoints = Arc::clone(balancer.view().endpoints());
         if endpoints[server].stats.set_ejected(ejected) {
-            *balancer = balancer.rebuild(endpoints, &ViewParams::default(), Time::ZERO);
+            let endpoints = since(endpoints, server, now, ejected);
+            *balancer = balancer.rebuild(endpoints, &self.params, now);
         }
     }
 
     /// Takes a server out of, or back into, every balancer's view, and every ledger.
-    pub(super) fn set_absent(&mut self, server: u32, absent: bool) {
+    pub(super) fn set_absent(&mut self, server: u32, absent: bool, now: Time) {
         for balancer in 0..self.balancers.len() as u32 {
-            self.set_absent_for(balancer, server, absent);
+            self.set_absent_for(balancer, server, absent, now);
         }
         if let Some(help) = &mut self.help {
-            help.set_absent(server, absent);
+            help.set_absent(server, absent, now);
         }
     }
 
     /// Takes a server out of, or back into, one balancer's view, because it has left or returned.
-    pub(super) fn set_absent_for(&mut self, balancer: u32, server: u32, absent: bool) {
+    pub(super) fn set_absent_for(&mut self, balancer: u32, server: u32, absent: bool, now: Time) {
         let balancer = &mut self.balancers[balancer as usize];
         let endpoints = Arc::clone(balancer.view().endpoints());
         if let Some(endpoint) = endpoints.get(server as usize) {
             endpoint.stats.set_draining(absent);
-            *balancer = balancer.rebuild(endpoints, &ViewParams::default(), Time::ZERO);
+            let endpoints = since(endpoints, server as usize, now, absent);
+            *balancer = balancer.rebuild(endpoints, &self.params, now);
         }
     }
+}
+
+/// The same endpoints, one of which is there since `now`, unless it has gone.
+fn since(all: Arc<[Endpoint]>, server: usize, now: Time, gone: bool) -> Arc<[Endpoint]> {
+    if gone {
+        return all;
+    }
+    let joined = |(at, one): (usize, &Endpoint)| match at == server {
+        true => one.clone().added_at(now),
+        false => one.clone(),
+    };
+    all.iter().enumerate().map(joined).collect()
 }
 
 /// Each balancer is a client of its own to policies that number them.
@@ -139,10 +171,27 @@ fn spec_of(policy: &Spec, balancer: u32) -> Spec {
     }
 }
 
-fn build(scenario: &Scenario, policy: &Spec, keys: &[Arc<str>]) -> Balancer {
-    let endpoint = |(server, key)| Endpoint::new(Arc::clone(key)).weight(scenario.weight(server));
-    let endpoints: Vec<Endpoint> = (0..).zip(keys).map(endpoint).collect();
-    let built = Balancer::build(policy, endpoints, &ViewParams::default(), Time::ZERO);
+/// The servers of a service as one balancer knows them.
+fn endpoints(
+    scenario: &Scenario,
+    service: u16,
+    balancer: u32,
+    lists: Option<&Lists>,
+    keys: &[Arc<str>],
+) -> Vec<Endpoint> {
+    let from = scenario.node_of_caller(service, balancer);
+    let endpoint = |(server, key)| {
+        let endpoint = Endpoint::new(Arc::clone(key)).weight(scenario.weight(server));
+        match lists {
+            Some(lists) => lists.describe(endpoint, from, scenario.node_of(server)),
+            None => endpoint,
+        }
+    };
+    (0..).zip(keys).map(endpoint).collect()
+}
+
+fn build(policy: &Spec, endpoints: Vec<Endpoint>, params: &ViewParams) -> Balancer {
+    let built = Balancer::build(policy, endpoints, params, Time::ZERO);
     built.expect("the scenario's policy was checked")
 }
 
@@ -158,13 +207,18 @@ impl Help {
             hosts: Vec::new(),
             absent: vec![false; names.len()],
             silent: (0..scenario.servers).map(|s| s >= reporting).collect(),
+            joined: vec![Time::ZERO; names.len()],
+            listed: vec![Time::ZERO; names.len()],
+            // Where calls go local first each host knows what its own node lists, which does not enter: balancers
+            // name the servers that they mean, and that those have equal shares.
             weights: view.endpoints().iter().map(|e| e.weight.get()).collect(),
+            slow_start: scenario.slow_start.clone(),
             names,
             groups,
         };
         let count = help.groups.as_ref().map_or(0, Groups::len) as u32;
         for group in 0..count {
-            let host = help.start_host(group, rng);
+            let host = help.start_host(group, Time::ZERO, rng);
             help.hosts.push(host);
         }
         help
@@ -172,41 +226,62 @@ impl Help {
 
     /// A ledger, or a board, that knows nothing: a board learns of servers when they become idle, so
     /// at the beginning of the world it is told of all.
-    fn start_host(&self, group: u32, rng: &mut Rng) -> Host {
+    fn start_host(&self, group: u32, now: Time, rng: &mut Rng) -> Host {
         let mut board = Board::new();
-        for member in self.members(group).iter().filter(|member| member.offered) {
+        for member in self.members(group, now).iter().filter(|one| one.offered) {
             board.post(member.name);
         }
         Host {
-            ledger: Ledger::new(self.members(group), None, rng.next_u32()),
+            since: now,
+            ledger: Ledger::new(
+                self.members(group, now),
+                self.slow_start.clone(),
+                rng.next_u32(),
+            ),
             board,
             alive: true,
             stalled: None,
         }
     }
 
-    /// A group's servers; those that have left are not offered.
-    fn members(&self, group: u32) -> Vec<Member> {
+    /// A group's servers, as a host knows them that has been there since then; those that have left are not
+    /// offered.
+    fn members(&self, group: u32, since: Time) -> Vec<Member> {
         let members = self.groups.as_ref().map_or(&[][..], |g| g.members(group));
         let describe = |index: &Index| Member {
+            joined: self.listed[index.get()].max(since),
             offered: !self.absent[index.get()],
             ..Member::new(self.names[index.get()], self.weights[index.get()])
         };
         members.iter().map(describe).collect()
     }
 
+    /// A server has returned, as it knows itself.
+    pub(super) fn joins(&mut self, server: u32, now: Time) {
+        self.joined[server as usize] = now;
+    }
+
+    /// How long a server has been there, as it knows itself.
+    pub(super) fn age(&self, server: u32, now: Time) -> Duration {
+        now.saturating_since(self.joined[server as usize])
+    }
+
     /// A server has left or returned, as far as ledgers know.
-    pub(super) fn set_absent(&mut self, server: u32, absent: bool) {
+    pub(super) fn set_absent(&mut self, server: u32, absent: bool, now: Time) {
         self.absent[server as usize] = absent;
+        if !absent {
+            self.listed[server as usize] = now;
+        }
         for group in 0..self.hosts.len() {
-            let members = self.members(group as u32);
-            self.hosts[group].ledger.set_members(members, None);
+            let members = self.members(group as u32, self.hosts[group].since);
+            let ramp = self.slow_start.clone();
+            self.hosts[group].ledger.set_members(members, ramp);
         }
     }
 
     /// Starts a group's host anew: the ledger has forgotten everything, the board too.
-    pub(super) fn restart(&mut self, group: u32, rng: &mut Rng) {
-        let mut host = self.start_host(group, rng);
+    pub(super) fn restart(&mut self, group: u32, now: Time, rng: &mut Rng) {
+        let mut host = self.start_host(group, now, rng);
         host.board = Board::new();
         if let Some(place) = self.hosts.get_mut(group as usize) {
             *place = host;

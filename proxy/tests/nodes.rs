@@ -141,6 +141,7 @@ impl Fixture {
         let counts = || self.counts();
         let stop = AtomicBool::new(false);
         let (before, after) = std::thread::scope(|scope| {
+            let _stops = Stops(&stop);
             for _ in 0..CLIENTS {
                 let mut client = connect(outbound);
                 let stop = &stop;
@@ -159,10 +160,18 @@ impl Fixture {
             };
             // Channels are opened by the first ones.
             let (before, after) = (after(60), after(60 + requests));
-            stop.store(true, Ordering::SeqCst);
             (before, after)
         });
         by_node(&before, &after)
+    }
+}
+
+/// Clients end even where the test fails: its scope waits for them.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tables of what balancing does where something tries to fool it:
 //!
 //! ```text
-//! cargo run --release -p maglor-sim --example fooled -- adaptive | black-holes | ejection | good-shares | silent | best | better
+//! cargo run --release -p maglor-sim --example fooled -- adaptive | black-holes | ejection | good-shares | silent | best | better | weights
 //! ```
 //!
 //! Each prints Markdown on standard output; the same tables come out on every machine.
@@ -12,12 +12,13 @@ mod better;
 mod black_holes;
 mod silent;
 mod table;
+mod weights;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let tables: [(&str, fn()); 7] = [
+    let tables: [(&str, fn()); 8] = [
         ("adaptive", adaptive::print),
         ("black-holes", black_holes::print),
         ("ejection", black_holes::print_ejected),
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         ("silent", silent::print),
         ("best", best::print),
         ("better", better::print),
+        ("weights", weights::print),
     ];
     let known = |name: &String| tables.iter().any(|(table, _)| table == name);
     if names.is_empty() || !names.iter().all(known) {

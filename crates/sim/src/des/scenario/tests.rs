@@ -29,46 +29,7 @@ fn the_default_makes_sense_and_nonsense_is_refused_in_one_line() {
         error.unwrap_err().to_string(),
         "there is no ledger or board under the policy lor(choices=2)"
     );
-    let edits: [fn(&mut Scenario); 36] = [
-        |s| s.nodes = Some(Nodes::even(1)),
-        |s| s.nodes = Some(Nodes::even(41)),
-        |s| {
-            s.nodes = Some(Nodes {
-                callers: vec![0, 0],
-                slack: 0.2,
-            });
-        },
-        |s| {
-            s.nodes = Some(Nodes {
-                slack: 1.1,
-                ..Nodes::even(3)
-            });
-        },
-        |s| (s.nodes, s.weights) = (Some(Nodes::even(3)), vec![1, 2]),
-        |s| {
-            s.nodes = Some(Nodes::even(3));
-            s.policy = "join-idle-queue".parse().unwrap();
-        },
-        |s| {
-            s.nodes = Some(Nodes::even(3));
-            s.proxies = Some(Proxies {
-                instances: 2,
-                penalty: Duration::ZERO,
-            });
-        },
-        |s| s.slow_start = Some(SlowStart::default()),
-        |s| {
-            s.slow_start = Some(SlowStart {
-                window: Duration::ZERO,
-                ..SlowStart::default()
-            });
-        },
-        |s| {
-            s.disturbances = vec![Disturbance {
-                at: Duration::ZERO,
-                change: Change::Return(40),
-            }];
-        },
+    let edits: [fn(&mut Scenario); 26] = [
         |s| {
             s.faults = Some(Faults {
                 servers: 41,
@@ -110,8 +71,58 @@ fn the_default_makes_sense_and_nonsense_is_refused_in_one_line() {
         |s| s.service_time = Duration::ZERO,
         |s| s.graph = Graph::Chain { services: 1 },
     ];
+    refused(&edits);
+}
+
+#[test]
+fn nodes_and_slow_start_are_refused_where_they_do_nothing() {
+    let edits: [fn(&mut Scenario); 10] = [
+        |s| s.nodes = Some(Nodes::even(1)),
+        |s| s.nodes = Some(Nodes::even(41)),
+        |s| {
+            s.nodes = Some(Nodes {
+                callers: vec![0, 0],
+                slack: 0.2,
+            });
+        },
+        |s| {
+            s.nodes = Some(Nodes {
+                slack: 1.1,
+                ..Nodes::even(3)
+            });
+        },
+        |s| (s.nodes, s.weights) = (Some(Nodes::even(3)), vec![1, 2]),
+        |s| {
+            s.nodes = Some(Nodes::even(3));
+            s.policy = "join-idle-queue".parse().unwrap();
+        },
+        |s| {
+            s.nodes = Some(Nodes::even(3));
+            s.proxies = Some(Proxies {
+                instances: 2,
+                penalty: Duration::ZERO,
+            });
+        },
+        |s| s.slow_start = Some(SlowStart::default()),
+        |s| {
+            s.slow_start = Some(SlowStart {
+                window: Duration::ZERO,
+                ..SlowStart::default()
+            });
+        },
+        |s| {
+            s.disturbances = vec![Disturbance {
+                at: Duration::ZERO,
+                change: Change::Return(40),
+            }];
+        },
+    ];
+    refused(&edits);
+}
+
+fn refused(edits: &[fn(&mut Scenario)]) {
     for edit in edits {
-        let mut scenario = base.clone();
+        let mut scenario = Scenario::default();
         edit(&mut scenario);
         let error = scenario.check().unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error}");

@@ -273,7 +273,7 @@ fn shares_are_those_of_the_node_and_servers_those_of_the_ledger() {
 /// `lor`, for only as many of its calls leave it as its servers cannot take, and latency is the ledger's.
 #[test]
 fn latency_is_the_ledgers_where_shares_are_those_of_the_nodes() {
-    const SERVICE: Duration = Duration::from_millis(50);
+    const SERVICE: Duration = Duration::from_millis(100);
     let fixture = Fixture::start();
     let seed = seed();
     let mean = |policy: &str| {
@@ -293,9 +293,18 @@ fn latency_is_the_ledgers_where_shares_are_those_of_the_nodes() {
         // Channels are opened, and ledgers told.
         load(&balancers, rate, Duration::from_secs(1), seed);
         let before = fixture.counts();
-        let (requests, mean) = load(&balancers, rate, Duration::from_secs(20), seed + 1);
+        let (requests, mean) = load(&balancers, rate, Duration::from_secs(30), seed + 1);
         let shares = by_node(&before, &fixture.counts());
-        println!("{policy}: {mean:?} of {requests} requests, {shares:.3?}");
+        let of_all = |name| {
+            proxies
+                .iter()
+                .map(|(proxy, _)| count(proxy, name))
+                .sum::<f64>()
+        };
+        let (answers, fallbacks) = (of_all("answers"), of_all("fallbacks"));
+        println!(
+            "{policy}: {mean:?} of {requests} requests, {shares:.3?}; {answers} answers, {fallbacks} fallbacks"
+        );
         judge(policy, shares, [1.0 / 3.0; NODES], requests);
         mean
     };

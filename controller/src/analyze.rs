@@ -1,7 +1,8 @@
 //! What a cluster would make of resources that are still files: the same index, asked for its statuses.
 //!
 //! What is not among the files is not known here: a Service that a route names may well be there. So
-//! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is not there.
+//! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is
+//! not there.
 
 mod fronts;
 mod gateways;
@@ -211,14 +212,14 @@ impl Analysis {
             return;
         }
         if group == GROUP {
-            let message = format!("there is no such kind in `{version}`: it would not be stored");
+            let message = format!("unknown kind in `{version}`");
             let message = match unread::kind_meant(version, kind) {
                 Some(meant) => format!("{message}; {meant}"),
                 None => message,
             };
             problem(Severity::Error, "UnknownKind", message);
         } else if group.ends_with(".istio.io") || group == "gateway.networking.k8s.io" {
-            let mut message = format!("`{version}` {kind} is not read: nothing of it is done");
+            let mut message = format!("`{version}` {kind} is not supported and has no effect");
             if let Some(alternative) = unread::alternative(kind) {
                 message = format!("{message}; {alternative}");
             }
@@ -306,8 +307,8 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-/// A document that is no resource is a warning, since folders have other files, too. A configuration of the proxy is an error that
-/// names the right command.
+/// A document that is no resource is a warning, since folders have other files, too. A configuration of the proxy is
+/// an error that names the right command.
 fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let is_configuration = ["listeners", "clusters"]
         .iter()
@@ -315,11 +316,11 @@ fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let (severity, message) = match is_configuration {
         true => (
             Severity::Error,
-            "this is a configuration of the proxy: `maglor check FILE` checks it",
+            "this is a proxy configuration; validate it with `maglor check FILE`",
         ),
         false => (
             Severity::Warning,
-            "this is no resource: `apiVersion`, `kind` and `metadata` are missing",
+            "not a Kubernetes object: `apiVersion`, `kind` and `metadata` are missing",
         ),
     };
     Problem {

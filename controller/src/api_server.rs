@@ -22,8 +22,9 @@ const REST: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A client of the cluster of the kubeconfig, or of the pod that this runs in. Each request is sent once: kube would
-/// send one that is refused for now (429 with `Retry-After`: an eviction by a PodDisruptionBudget, a busy server) again
-/// without a word, and a write longer than the term holds in which it was decided. Those who need it ask again themselves.
+/// send one that is refused for now (429 with `Retry-After`: an eviction by a PodDisruptionBudget, a busy server)
+/// again without a word, and a write longer than the term holds in which it was decided. Those who need it ask again
+/// themselves.
 ///
 /// # Errors
 /// There is neither, or it cannot be read.
@@ -47,8 +48,8 @@ pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
 }
 
-/// The same client; `answered` is called after each answer of the API server, an unknown kind included. A request that it
-/// refuses for a missing right does not count.
+/// The same client; `answered` is called after each answer of the API server, an unknown kind included. A request
+/// that it refuses for a missing right does not count.
 pub(crate) fn noting_answers(
     client: &Client,
     answered: impl Fn() + Clone + Send + 'static,
@@ -74,9 +75,9 @@ pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The minor version of Kubernetes 1 that the API server is; `None` where it is not told. It is asked until it answers: what
-/// was guessed would hold until the next start, and an older server takes pods with native sidecars, whose applications then
-/// never begin.
+/// The minor version of Kubernetes 1 that the API server is; `None` where it is not told. It is asked until it
+/// answers: what was guessed would hold until the next start, and an older server takes pods with native sidecars,
+/// whose applications then never begin.
 pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
     loop {
         let error = match client.apiserver_version().await {
@@ -85,7 +86,7 @@ pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
         };
         // Some clusters tell it to few; that stays so.
         let kept = is(&error, 401) || is(&error, 403);
-        tracing::warn!(%error, asked_again = !kept, "the API server does not tell its version");
+        tracing::warn!(%error, asked_again = !kept, "cannot read the API server's version");
         if kept {
             return None;
         }

@@ -52,7 +52,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Where resources come from.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a process has one of it")]
+#[expect(clippy::large_enum_variant, reason = "once per process")]
 pub enum Source {
     /// Files in a folder.
     Folder(PathBuf),
@@ -85,7 +85,7 @@ pub struct Options {
     /// How clients prove who they are, and become members of the mesh; `None` = plain text, and anybody
     /// is believed.
     pub identity: Option<identity::Settings>,
-    /// How the communication graph is observed.
+    /// Options of the communication graph.
     pub graph: graph::Settings,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
@@ -119,7 +119,7 @@ pub enum RunError {
     #[error(transparent)]
     Identity(#[from] StartError),
     /// There is no kubeconfig, and this is no pod; or the API server's address makes no sense.
-    #[error("Kubernetes cannot be reached: {0}")]
+    #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
     /// A task has ended by a panic, which the log has.
     #[error("task `{0}` has panicked")]
@@ -278,7 +278,7 @@ struct Started {
 impl Started {
     /// Sends clients elsewhere, and gives the Lease back.
     async fn end(self, table: &Table) {
-        tracing::info!("ending");
+        tracing::info!("shutting down");
         table.close();
         self.stop.send_replace(true);
         if let Some(lease) = self.lease {
@@ -326,7 +326,7 @@ fn secure(
     threads: &mut Threads,
 ) -> Result<Option<Service>, RunError> {
     let Some(settings) = &options.identity else {
-        tracing::warn!("plain text: clients are believed what they say, and nobody is certified");
+        tracing::warn!("TLS is off: clients are not authenticated, no certificates are issued");
         return Ok(None);
     };
     let replica = kubernetes.as_mut().map(|kubernetes| Replica {

@@ -25,7 +25,7 @@ const REMEMBERED: usize = 1024;
 /// Kubernetes refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
 
-type Told = mpsc::Receiver<(ObjectReference, Event)>;
+type Events = mpsc::Receiver<(ObjectReference, Event)>;
 
 /// Where events are told; clones tell the same.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ impl Events {
             controller: controller.to_owned(),
             instance: Some(replica.to_owned()),
         };
-        let (sender, told) = mpsc::channel(QUEUE);
-        tokio::spawn(kept_up(Recorder::new(client, reporter), told));
+        let (sender, reported) = mpsc::channel(QUEUE);
+        tokio::spawn(kept_up(Recorder::new(client, reporter), reported));
         Self(sender)
     }
 
@@ -51,7 +51,7 @@ impl Events {
     }
 
     /// Tells of something that is as it should be, unless too much is told already.
-    pub fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
+    pub fn report(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
         self.publish(EventType::Normal, about, (reason, action), note);
     }
 
@@ -79,18 +79,19 @@ fn shortened(note: &str) -> String {
     note[..end.unwrap_or(0)].to_owned()
 }
 
-/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it goes on with the next event.
-async fn kept_up(recorder: Recorder, mut told: Told) {
-    while AssertUnwindSafe(write(&recorder, &mut told))
+/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it goes on with
+/// the next event.
+async fn kept_up(recorder: Recorder, mut reported: Events) {
+    while AssertUnwindSafe(write(&recorder, &mut reported))
         .catch_unwind()
         .await
         .is_err()
     {}
 }
 
-async fn write(recorder: &Recorder, told: &mut Told) {
+async fn write(recorder: &Recorder, reported: &mut Events) {
     let mut pauses = Pauses::default();
-    while let Some((about, event)) = told.recv().await {
+    while let Some((about, event)) = reported.recv().await {
         if !pauses.admit(&about, &event.reason, Instant::now()) {
             continue;
         }

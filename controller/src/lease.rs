@@ -26,8 +26,9 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// No request about it takes longer, nor any write of its holder.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 
-/// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others may hold
-/// the lease when it goes on. The system's clock has gone on meanwhile; where it is set forward the term ends early.
+/// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others
+/// may hold the lease when it goes on. The system's clock has gone on meanwhile; where it is set forward the term
+/// ends early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Until {
     steady: Instant,
@@ -151,10 +152,10 @@ pub async fn hold(
     loop {
         let asked = (Instant::now(), SystemTime::now());
         let outcome = tokio::time::timeout(REQUEST, step(&api, name, me, &mut observed)).await;
-        let outcome = outcome.map_err(|_| "no answer in time".to_owned());
+        let outcome = outcome.map_err(|_| "timeout".to_owned());
         match outcome.and_then(|done| done.map_err(|error| error.to_string())) {
             Ok(lease) => account(lease, asked, &term),
-            Err(error) => tracing::warn!(lease = name, error, "the lease cannot be renewed"),
+            Err(error) => tracing::warn!(lease = name, error, "cannot renew the lease"),
         }
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
@@ -169,7 +170,7 @@ pub async fn hold(
 
 async fn give_back(api: &Api<Lease>, name: &str, me: &str) {
     if let Err(error) = release(api, name, me).await {
-        tracing::warn!(lease = name, %error, "the lease cannot be given back");
+        tracing::warn!(lease = name, %error, "cannot release the lease");
     }
 }
 
@@ -178,7 +179,7 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
     let before = *term.borrow();
     let Some(lease) = lease else {
         if before.until.is_some() {
-            tracing::info!("another replica writes");
+            tracing::info!("another replica is the leader");
             term.send_replace(Term::default());
         }
         return;
@@ -189,7 +190,7 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
         transitions: transitions.unwrap_or(0),
     };
     if !before.holds(asked.0) {
-        tracing::info!(term = held.transitions, "this replica writes");
+        tracing::info!(term = held.transitions, "this replica is the leader");
     }
     term.send_replace(held);
 }

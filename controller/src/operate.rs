@@ -64,7 +64,7 @@ pub(crate) async fn run<O: Operator>(mut operator: O) {
         match operator.look().await {
             Ok(true) => {}
             Ok(false) => rests = Instant::now() + IDLE,
-            Err(error) => tracing::warn!(%error, "{}: tried again", O::NAME),
+            Err(error) => tracing::warn!(%error, "{}: reconciliation failed; retrying", O::NAME),
         }
     }
 }
@@ -91,7 +91,7 @@ where
 }
 
 /// Writes a policy's status, where it is not as it was `before`; its generation is the one that was seen.
-pub(crate) async fn tell<K, S>(
+pub(crate) async fn report<K, S>(
     api: &Api<K>,
     policy: &K,
     before: Option<&S>,

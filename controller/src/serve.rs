@@ -135,10 +135,11 @@ impl Table {
         behind.map(|(node, _)| node).collect()
     }
 
-    /// The proxies that groups of Services share, of those that are connected and have put in force what they were told
-    /// last: a proxy confirms it when it listens.
+    /// The proxies that groups of Services share, of those that are connected and have put in force what they were
+    /// told last: a proxy confirms it when it listens.
     pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {
-        // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked at.
+        // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked
+        // at.
         let known = self
             .shared
             .read()
@@ -177,7 +178,7 @@ impl Table {
                         }
                         Err(error) => {
                             unserved += 1;
-                            tracing::error!(resource = key, %error, "not served; what was there holds");
+                            tracing::error!(resource = key, %error, "cannot serve resource; keeping the last valid version");
                             continue;
                         }
                     },
@@ -188,7 +189,7 @@ impl Table {
                     drop(consumers);
                     // Whoever asked for the name is served another resource under it.
                     if differs {
-                        cache.touch(kind, &id.name, now);
+                        cache.invalidation(kind, &id.name, now);
                     }
                 }
             }
@@ -363,11 +364,11 @@ impl Access {
         };
         let (Some(namespace), Some(account)) = (identity.namespace(), identity.service_account())
         else {
-            let what = format!("{identity} is no workload of Kubernetes");
+            let what = format!("{identity} is not a Kubernetes workload");
             return refused(Code::PermissionDenied, what);
         };
         if said.is_some_and(|said| said != namespace) {
-            let what = format!("{identity} is not of the namespace of node `{}`", node.id);
+            let what = format!("{identity} is not in the namespace of node `{}`", node.id);
             return refused(Code::PermissionDenied, what);
         }
         Ok(Client {
@@ -395,8 +396,7 @@ impl Policy for Access {
         match self.strict && peer.identity.is_none() {
             true => Err(Status::new(
                 Code::Unauthenticated,
-                "this control plane serves members of the mesh only: the client has presented no certificate, or one that has expired or \
-                 that no root in force vouches for",
+                "this control plane requires a client certificate of the mesh; it is missing, expired, or not signed by a trusted root",
             )),
             false => Ok(()),
         }
@@ -435,7 +435,7 @@ impl Policy for Access {
         match &self.certifier {
             Some(certifier) => Box::pin(certifier.certify(peer.address, request)),
             None => Box::pin(async {
-                let what = "nobody is certified here: start the controller without --plain-text";
+                let what = "certificates are disabled: start the controller without --plain-text";
                 Err(Status::new(Code::Unimplemented, what))
             }),
         }
@@ -457,7 +457,7 @@ impl Policy for Access {
         match graphs.topology().account_of(&client.node) {
             Some(own) if own == account => graphs.take(&client.node, report),
             Some(_) => {
-                let what = format!("node `{}` is another workload", client.node);
+                let what = format!("node `{}` belongs to another workload", client.node);
                 return Err(Status::new(Code::PermissionDenied, what));
             }
             // No such pod, or it is not known yet: the report is ignored.

@@ -2,7 +2,8 @@
 //!
 //! What a resource says already is not written again; a condition keeps its time of transition as long
 //! as its status is the same. The mesh's own kinds are written by server-side apply; a route's status is
-//! shared with other controllers in one list, so it is replaced. Either as the version that was seen ([`crate::writes`]).
+//! shared with other controllers in one list, so it is replaced. Either as the version that was seen
+//! ([`crate::writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -95,8 +96,8 @@ impl Queue {
         }
     }
 
-    /// Writes all that is open, as long as this replica may; one that is refused keeps nobody waiting. Whether nothing
-    /// was refused.
+    /// Writes all that is open, as long as this replica may; one that is refused keeps nobody waiting. Whether
+    /// nothing was refused.
     async fn write(&mut self, client: &Client, term: &watch::Receiver<Term>) -> bool {
         let mut again = BTreeSet::new();
         while term.borrow().holds(Instant::now()) {
@@ -118,7 +119,7 @@ impl Queue {
                 Err(error) => {
                     let kind = id.0.names().1;
                     if self.refused.insert(id.clone()) {
-                        tracing::warn!(kind, name = %id.1, %error, "status cannot be written, it is tried again");
+                        tracing::warn!(kind, name = %id.1, %error, "cannot write status; retrying");
                     }
                     again.insert(id);
                 }

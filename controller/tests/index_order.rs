@@ -202,7 +202,7 @@ fn check(steps: &[Step]) {
         }
     }
     follow(&mut seen, index.changes());
-    let found = support::given(&index);
+    let found = support::published(&index);
 
     let mut scratch = Index::default();
     for kind in Kind::ALL {
@@ -210,7 +210,7 @@ fn check(steps: &[Step]) {
         scratch.reset(kind, of_kind.cloned().collect(), &[]);
     }
     scratch.changes();
-    let expected = support::given(&scratch);
+    let expected = support::published(&scratch);
     assert_eq!(support::rendered(&found), support::rendered(&expected));
 
     // What was told adds up to what holds.

@@ -185,7 +185,7 @@ fn it_goes_on_after_any_step(kubectl: &Kubectl, controller: &mut Controller<'_>,
     }
 }
 
-fn told(step: &Step) -> String {
+fn reported(step: &Step) -> String {
     let named = |what: &str, resource: &Value| {
         let (kind, name) = (&resource["kind"], &resource["metadata"]["name"]);
         format!(
@@ -318,7 +318,7 @@ async fn steps(kubeconfig: &Path, most: usize) -> String {
             .await
             .unwrap()
         {
-            Some(step) => taken.push(told(&step)),
+            Some(step) => taken.push(reported(&step)),
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }

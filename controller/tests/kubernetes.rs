@@ -201,15 +201,15 @@ fn one_of_two_replicas_writes_what_both_know() {
         let error = kubectl.apply(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let told = |kind: &str, name: &str, expected: &str| {
+    let reported = |kind: &str, name: &str, expected: &str| {
         until(&format!("{kind} {name} is told `{expected}`"), || {
             accepted(kubectl, kind, name) == expected
         });
     };
-    told("trafficpolicy", "good", "True Accepted 1");
-    told("trafficpolicy", "wrong", "False Invalid 1");
-    told("meshconfig", "default", "True Accepted 1");
-    told("httproute", "split", "True Accepted 1");
+    reported("trafficpolicy", "good", "True Accepted 1");
+    reported("trafficpolicy", "wrong", "False Invalid 1");
+    reported("meshconfig", "default", "True Accepted 1");
+    reported("httproute", "split", "True Accepted 1");
     assert!(first.writes() && !second.writes(), "one of them writes");
 
     // The writer is killed: the other takes over, and what comes meanwhile is not lost.
@@ -220,8 +220,8 @@ fn one_of_two_replicas_writes_what_both_know() {
         .apply(&longer.replace("nonsense", "random"))
         .unwrap();
     until("the second replica writes", || second.writes());
-    told("trafficpolicy", "good", "True Accepted 2");
-    told("trafficpolicy", "wrong", "True Accepted 2");
+    reported("trafficpolicy", "good", "True Accepted 2");
+    reported("trafficpolicy", "wrong", "True Accepted 2");
 
     until("the writer shows the communication graph", || {
         let graph = kubectl.json(&["get", "communicationgraph", "default"]);

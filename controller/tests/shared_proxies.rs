@@ -98,11 +98,11 @@ fn services_join_and_leave_without_a_restart() {
     eventually(TIMEOUT, "who may not call is refused", || {
         bank.get("cart", "/").0 == 403
     });
-    let mut stranger = RawHttp1::connect(first);
+    let mut outsider = RawHttp1::connect(first);
     let request = "GET / HTTP/1.1\r\nhost: cart\r\n\r\n";
-    let answer = stranger.connection().send(request).ok();
+    let answer = outsider.connection().send(request).ok();
     assert!(
-        answer.is_none() || stranger.try_response("GET").is_err(),
+        answer.is_none() || outsider.try_response("GET").is_err(),
         "it is strict"
     );
 

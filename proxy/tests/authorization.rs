@@ -102,8 +102,8 @@ fn rules_are_tried_before_they_are_in_force() {
     let upstream = Upstream::start("a");
     let cart = root.member("cart");
     let rules = "rules: [{name: nobody, from: [{namespaces: other}]}, {name: seen, action: audit}]";
-    let tried = inbound(&cart, &upstream, &format!("audit: true, {rules}"));
-    let proxy = tried.start();
+    let audited = inbound(&cart, &upstream, &format!("audit: true, {rules}"));
+    let proxy = audited.start();
     let web = root.member("web");
     // One connection for all of it: its rules change under it.
     let config = web.client("http/1.1");

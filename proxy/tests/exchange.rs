@@ -418,8 +418,8 @@ clusters:
     call.send(request("/delay/400ms", "one"));
     eventually(TIMEOUT, "the call is under way", || below.requests() == 1);
     assert_eq!(ask(), (200, Some("in-flight=1".into())), "itself");
-    let mut stranger = RawHttp1::connect(sidecar.listener("outbound"));
-    assert_eq!(stranger.request(request("/", "two")).status, 200);
+    let mut outsider = RawHttp1::connect(sidecar.listener("outbound"));
+    assert_eq!(outsider.request(request("/", "two")).status, 200);
     assert_eq!(call.response().status, 200);
     assert_eq!(ask(), (503, Some("refused=1".into())), "it goes on");
     assert_eq!(client.response().status, 200);
@@ -487,9 +487,9 @@ fn inside_the_mesh_only_members_are_believed() {
     }
     assert!(count(&inbound[0], "refused") > 0.5);
     let before = count(&inbound[0], "refused");
-    let mut stranger = RawHttp1::connect(inbound[0].listener("web"));
+    let mut outsider = RawHttp1::connect(inbound[0].listener("web"));
     let question = "GET / HTTP/1.1\r\nhost: a\r\nx-maglor-queue: limit=0\r\n\r\n";
-    let response = stranger.request(question);
+    let response = outsider.request(question);
     assert_eq!(
         (response.status, response.header("x-maglor-queue")),
         (200, None)

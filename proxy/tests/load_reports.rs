@@ -72,7 +72,7 @@ fn connect(proxy: &Proxy, to: &str) -> RawHttp1 {
     client
 }
 
-fn world() -> (Arc<Curious>, ControlPlane) {
+fn fixture() -> (Arc<Curious>, ControlPlane) {
     let curious = Arc::<Curious>::default();
     let policy: Arc<dyn Policy> = Arc::clone(&curious) as _;
     let any = "127.0.0.1:0".parse().unwrap();
@@ -81,7 +81,7 @@ fn world() -> (Arc<Curious>, ControlPlane) {
 
 #[test]
 fn times_are_told_by_their_size_and_how_far_a_server_is_when_it_is_connected_to() {
-    let ((curious, control), upstream) = (world(), Upstream::start("cart"));
+    let ((curious, control), upstream) = (fixture(), Upstream::start("cart"));
     control.serve("10.96.0.20:80", "cart", &[upstream.address()]);
     let proxy = proxy(control.address);
     let mut client = connect(&proxy, "10.96.0.20:80");
@@ -118,7 +118,7 @@ fn times_are_told_by_their_size_and_how_far_a_server_is_when_it_is_connected_to(
 
 #[test]
 fn connections_of_bytes_are_told_while_they_are_open() {
-    let (curious, control) = world();
+    let (curious, control) = fixture();
     let server = RawServer::start(|connection, _| {
         loop {
             let line = connection.read_until(b"\n")?;

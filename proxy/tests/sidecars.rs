@@ -109,11 +109,11 @@ fn a_request_keeps_its_version() {
     // Nobody but the client of the first three has a connection of that version.
     assert_eq!(application.connections(), 2);
     let name = "x-maglor-http-version";
-    let told = application
+    let reported = application
         .recorded()
         .iter()
         .any(|seen| seen.headers.contains_key(name));
-    assert!(!told, "between proxies only");
+    assert!(!reported, "between proxies only");
 }
 
 #[test]

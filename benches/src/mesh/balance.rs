@@ -72,7 +72,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
     let balancers: Vec<u32> = match (&*stage.options.balancers, stage.options.quick) {
         ([], true) => BALANCERS_QUICK.into(),
         ([], false) => BALANCERS.into(),
-        (given, _) => given.into(),
+        (passed, _) => passed.into(),
     };
     let mut points = Vec::new();
     for way in &ways {

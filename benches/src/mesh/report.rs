@@ -85,7 +85,7 @@ impl Report {
             run.added.0,
             run.added_p50,
             run.added.1,
-            run.visits,
+            run.calls,
             run.work,
             run.rho,
             run.late,

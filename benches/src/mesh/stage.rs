@@ -21,7 +21,7 @@ const BATCHES: u32 = 10;
 /// another program.
 const DISTURBED_MS: f64 = 2.0;
 /// How often a case is run at most until one is not disturbed.
-const TRIES: u32 = 3;
+const ATTEMPTS: u32 = 3;
 /// For connections to close before the proxies are asked to end.
 const CLOSING: Duration = Duration::from_millis(50);
 
@@ -81,7 +81,7 @@ pub(super) struct Measured {
     /// Work of a visit.
     pub(super) work: f64,
     /// Visits a request.
-    pub(super) visits: f64,
+    pub(super) calls: f64,
     /// The load of the instances.
     pub(super) rho: f64,
     /// Processor time a request: proxies, application, generator.
@@ -120,7 +120,7 @@ impl Stage {
     pub(super) async fn run(&self, case: &Case) -> Result<Measured> {
         eprintln!("{}", case.name);
         let mut best = self.once(case).await?;
-        for _ in 1..TRIES {
+        for _ in 1..ATTEMPTS {
             if !best.is_disturbed() {
                 break;
             }
@@ -198,8 +198,8 @@ impl Measured {
         let requests = samples.len();
         let per = |value: f64| value / requests.max(1) as f64;
         let sum = |value: fn(&Counts) -> u64| counts.iter().map(value).sum::<u64>() as f64;
-        let visits = sum(|one| one.arrived);
-        let per_visit = |value: f64| value / visits.max(1.0) / 1000.0;
+        let calls = sum(|one| one.arrived);
+        let per_visit = |value: f64| value / calls.max(1.0) / 1000.0;
         let work = sum(|one| one.work_us);
         let capacity = case.measured.as_micros() as f64 * counts.len().max(1) as f64;
         let mut added: Vec<_> = good
@@ -227,7 +227,7 @@ impl Measured {
             added_p50: quantile(&added, 0.5),
             late: per_visit(sum(|one| one.late_us)),
             work: per_visit(work),
-            visits: per(visits),
+            calls: per(calls),
             rho: work / capacity,
             cpu: [0.0; 3],
             central: Vec::new(),

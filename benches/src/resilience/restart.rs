@@ -144,7 +144,7 @@ fn table(runs: &[Restarted]) -> String {
             window.failed().to_string(),
             number(Some(window.p50)),
             number(Some(window.p99)),
-            number(Some(run.tries_a_request())),
+            number(Some(run.attempts_a_request())),
         ]);
     }
     format!(

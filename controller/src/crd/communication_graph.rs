@@ -112,7 +112,7 @@ pub(super) fn schema() -> Value {
     let mut schema = shape.into_schema();
     schema["x-kubernetes-validations"] = json!([{
         "rule": format!("self.metadata.name == '{GRAPH_NAME}'"),
-        "message": "there is one CommunicationGraph, and its name is `default`",
+        "message": "the only CommunicationGraph is named `default`",
     }]);
     schema
 }

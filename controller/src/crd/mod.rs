@@ -63,7 +63,7 @@ pub const MESH_CONFIG_NAME: &str = "default";
 
 /// A definition could not be made: the types and the rules of Kubernetes do not fit each other.
 #[derive(Debug, thiserror::Error)]
-#[error("the schema of {kind} is not one that Kubernetes takes: {source}")]
+#[error("the schema of {kind} is not valid in Kubernetes: {source}")]
 pub struct DefinitionError {
     /// Which kind.
     pub kind: &'static str,

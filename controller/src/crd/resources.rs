@@ -58,7 +58,8 @@ impl Resources {
         for (kind, amounts) in [("requests", &self.requests), ("limits", &self.limits)] {
             for (name, amount) in amounts {
                 if quantity(amount).is_none() {
-                    let message = format!("`{amount}` is no quantity such as 250m or 64Mi");
+                    let message =
+                        format!("invalid quantity `{amount}`, expected for example 250m or 64Mi");
                     return Err((format!("{kind}.{name}"), message));
                 }
             }
@@ -67,7 +68,7 @@ impl Resources {
             if let Some(request) = self.requests.get(name)
                 && quantity(request) > quantity(limit)
             {
-                let message = format!("`{request}` is more than the limit, `{limit}`");
+                let message = format!("`{request}` exceeds the limit, `{limit}`");
                 return Err((format!("requests.{name}"), message));
             }
         }

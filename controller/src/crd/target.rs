@@ -43,7 +43,7 @@ impl TargetRef {
             })
         };
         if !self.group.is_empty() {
-            return wrong("group", "that of Services is empty; remove it");
+            return wrong("group", "must be empty for Services; remove it");
         }
         if self.kind != "Service" {
             return wrong("kind", "must be `Service`; name the Service of the pods");

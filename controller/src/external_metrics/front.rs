@@ -37,15 +37,15 @@ const REST: Duration = Duration::from_secs(2);
 /// Why the API server cannot be known.
 #[derive(Debug, thiserror::Error)]
 enum FrontError {
-    #[error("it has no {0}: the API server has no aggregation layer")]
+    #[error("{0} is missing: the API server has no aggregation layer")]
     Key(&'static str),
-    #[error("{NAMES} is no list of names: {0}")]
+    #[error("{NAMES} is not a list of names: {0}")]
     Names(#[from] serde_json::Error),
     #[error("{AUTHORITY}: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    #[error("{AUTHORITY} cannot be used: {0}")]
+    #[error("invalid {AUTHORITY}: {0}")]
     Root(#[from] rustls::Error),
-    #[error("{AUTHORITY} cannot be used: {0}")]
+    #[error("invalid {AUTHORITY}: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn follow(
                 // Whom it named stays known.
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "ConfigMap {NAMESPACE}/{NAME}: the watch failed, it is tried again");
+                    tracing::debug!(%error, "watch of ConfigMap {NAMESPACE}/{NAME} failed; retrying");
                     tokio::time::sleep(REST).await;
                 }
             },
@@ -84,7 +84,7 @@ fn known(map: &ConfigMap) -> Option<Arc<Front>> {
     match Front::of(map) {
         Ok(front) => Some(Arc::new(front)),
         Err(error) => {
-            tracing::warn!(%error, "ConfigMap {NAMESPACE}/{NAME}: it does not say who the API server is");
+            tracing::warn!(%error, "ConfigMap {NAMESPACE}/{NAME} does not identify the API server");
             None
         }
     }
@@ -97,7 +97,7 @@ fn serve_as(
 ) {
     match config_of(front, own) {
         Ok(config) => drop(serving.send_replace(Some(Arc::new(config)))),
-        Err(error) => tracing::warn!(%error, "external metrics cannot be served"),
+        Err(error) => tracing::warn!(%error, "cannot serve external metrics"),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Calls {
     known: BTreeMap<Key, BTreeMap<(Key, u16), Time>>,
     /// What other replicas have heard.
     elsewhere: Called,
-    told: Called,
+    reported: Called,
 }
 
 /// Hears from other replicas what their proxies call; never returns.
@@ -46,7 +46,9 @@ pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
             // Of one that does not answer holds what it has said before.
             Ok(answers) if answers.missing > 0 => {}
             Ok(answers) => graphs.called_elsewhere(&answers.all),
-            Err(error) => tracing::debug!(%error, "other replicas cannot be asked what is called"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot query other replicas for called services")
+            }
         }
     }
 }
@@ -111,10 +113,10 @@ impl Calls {
             let more: Vec<_> = more.take(room).collect();
             all.extend(more);
         }
-        if called == self.told {
+        if called == self.reported {
             return None;
         }
-        self.told.clone_from(&called);
+        self.reported.clone_from(&called);
         Some(called)
     }
 }
@@ -134,13 +136,13 @@ mod tests {
         calls.note(&web, "cart.shop.svc.cluster.local:80", at(0));
         calls.note(&web, "cart.shop.svc.cluster.local:80/v2", at(0));
         calls.note(&web, "passthrough", at(0));
-        let told = calls.follow(at(1)).unwrap();
-        assert_eq!(told[&web], [(Key::new("shop", "cart"), 80)].into());
+        let reported = calls.follow(at(1)).unwrap();
+        assert_eq!(reported[&web], [(Key::new("shop", "cart"), 80)].into());
         assert_eq!(calls.follow(at(500)), None, "a pause");
         calls.note(&web, "db.shop.svc.cluster.local:5432", at(600));
         assert_eq!(calls.follow(at(600)).unwrap()[&web].len(), 2);
-        let told = calls.follow(at(1000)).unwrap();
-        assert_eq!(told[&web], [(Key::new("shop", "db"), 5432)].into());
+        let reported = calls.follow(at(1000)).unwrap();
+        assert_eq!(reported[&web], [(Key::new("shop", "db"), 5432)].into());
         assert_eq!(calls.follow(at(1500)), Some(Called::new()));
     }
 
@@ -155,9 +157,9 @@ mod tests {
             ("a/b".to_owned(), vec!["c".to_owned(), "a/c:x".to_owned()]),
         ]);
         one.set_elsewhere(&[other.own(), odd]);
-        let told = one.follow(at(1)).unwrap();
+        let reported = one.follow(at(1)).unwrap();
         let db = (Key::new("shop", "db"), 5432);
-        assert_eq!(told[&web], [(Key::new("shop", "cart"), 80), db].into());
+        assert_eq!(reported[&web], [(Key::new("shop", "cart"), 80), db].into());
         // What was heard from others is not told on: it would never end.
         assert_eq!(one.own()["shop/web"], ["shop/cart:80"]);
         one.set_elsewhere(&[]);

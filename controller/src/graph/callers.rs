@@ -21,7 +21,7 @@ type Shares = BTreeMap<String, u32>;
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     /// By vertex.
-    told: BTreeMap<String, Shares>,
+    reported: BTreeMap<String, Shares>,
     /// Whose Services have been told.
     services: BTreeMap<Key, String>,
 }
@@ -41,28 +41,28 @@ impl Callers {
             }
         }
         let mut changed = topology.services != self.services;
-        self.told.retain(|vertex, _| {
+        self.reported.retain(|vertex, _| {
             let called = calls.contains_key(&**vertex);
             changed |= !called;
             called
         });
         for (vertex, nodes) in calls {
             let now = shares(&nodes);
-            let told = self.told.get(vertex);
-            if told.is_none_or(|told| distance(told, &now) > NEGLIGIBLE) {
+            let reported = self.reported.get(vertex);
+            if reported.is_none_or(|reported| distance(reported, &now) > NEGLIGIBLE) {
                 changed = true;
-                self.told.insert(vertex.to_owned(), now);
+                self.reported.insert(vertex.to_owned(), now);
             }
         }
         if !changed {
             return None;
         }
         self.services.clone_from(&topology.services);
-        let told = topology.services.iter().filter_map(|(service, vertex)| {
-            let shares = self.told.get(vertex)?;
+        let reported = topology.services.iter().filter_map(|(service, vertex)| {
+            let shares = self.reported.get(vertex)?;
             Some((service.clone(), shares.clone()))
         });
-        Some(told.collect())
+        Some(reported.collect())
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
     fn what_is_told_changes_with_much_only() {
         let (topology, mut callers) = (topology(), Callers::default());
         let mut follow = |rates: &[(&str, f64)]| {
-            let told = callers.follow(&topology, parts(rates))?;
-            let shares = told
+            let reported = callers.follow(&topology, parts(rates))?;
+            let shares = reported
                 .get(&Key::new("shop", "cart"))
                 .cloned()
                 .unwrap_or_default();

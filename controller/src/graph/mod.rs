@@ -308,9 +308,9 @@ impl Graphs {
         let confirmed = taken.parts(now).map(|part| (part.to, part.traffic.rps));
         let belief = Belief::new(takes, confirmed);
         let doubted = belief.factors(edges.parts(now).map(|part| (part.to, part.traffic)));
-        let believed = edges.parts(now);
-        let believed = believed.filter(|part| !doubted.contains_key(part.to));
-        callers.follow(&topology, believed)
+        let trusted = edges.parts(now);
+        let trusted = trusted.filter(|part| !doubted.contains_key(part.to));
+        callers.follow(&topology, trusted)
     }
 
     /// What is called by the pods of whom, where that is different from the last time.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_balance::Time;
-use maglor_mcg::{self as mcg, Spread, Times, Traffic};
+use maglor_mcg::{self as service_graph, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::belief::{Belief, scaled};
@@ -66,7 +66,7 @@ pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
 
 impl Part {
     /// What it has called.
-    pub(super) fn new(part: &mcg::Part<'_>, now: Time) -> Self {
+    pub(super) fn new(part: &service_graph::Part<'_>, now: Time) -> Self {
         let (from, to) = (part.from.to_owned(), part.to.to_owned());
         Self {
             proxy: part.proxy.to_owned(),

@@ -22,19 +22,19 @@ pub struct Caller {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
     /// It is meant for somebody else.
-    #[error("the token is not meant for {AUDIENCE}")]
+    #[error("the token's audience is not {AUDIENCE}")]
     Audience,
     /// It has expired, was never issued, or its pod has gone.
-    #[error("the token is not valid: {0}")]
+    #[error("invalid token: {0}")]
     Invalid(String),
     /// There is none.
-    #[error("there is no token")]
+    #[error("token missing")]
     Missing,
     /// Its owner is a person, or a part of Kubernetes.
-    #[error("`{0}` is no service account")]
+    #[error("`{0}` is not a service account")]
     NoServiceAccount(String),
     /// Nobody can say at the moment.
-    #[error("tokens cannot be checked now: {0}")]
+    #[error("cannot validate tokens now: {0}")]
     Unavailable(String),
 }
 

@@ -41,10 +41,10 @@ pub enum CertifyError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The source address has shown many tokens just now that prove nothing.
-    #[error("this address has shown many tokens just now that are not valid; again in {0:?}")]
+    #[error("too many invalid tokens from this address; retry in {0:?}")]
     Source(Duration),
     /// The workload has had many certificates just now.
-    #[error("this workload was certified many times just now; again in {0:?}")]
+    #[error("too many certificates for this workload; retry in {0:?}")]
     TooOften(Duration),
 }
 
@@ -95,12 +95,12 @@ impl CertifyMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let family = registry.counter(
             "controller_certificates_total",
-            "Keys that were certified, and those that were not, by reason.",
+            "Certificate requests, by result.",
             &["result"],
         );
         let issued = registry.histogram(
             "controller_certificate_seconds",
-            "From a request for a certificate to the certificate, the review of the token included.",
+            "Duration of certificate requests, including token review, in seconds.",
             &[],
             Buckets::latency(),
         );
@@ -127,8 +127,8 @@ const RATE: RateParams = RateParams {
 /// Workloads that are remembered.
 const WORKLOADS: usize = 16_384;
 
-/// Tokens of a source a second that prove nothing, and at once: each costs the API server a TokenReview. Tokens that are
-/// valid are not counted, so that a node whose pods share an address certifies all of them at once.
+/// Tokens of a source a second that prove nothing, and at once: each costs the API server a TokenReview. Tokens that
+/// are valid are not counted, so that a node whose pods share an address certifies all of them at once.
 const REFUSED: (u32, u32) = (5, 100);
 /// Sources that are refused without a review at a time.
 const SOURCES: usize = 4096;
@@ -189,7 +189,8 @@ impl Certifier {
     /// Answers a request from an address.
     ///
     /// # Errors
-    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
+    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or
+    /// `UNAVAILABLE`.
     pub async fn certify(
         &self,
         address: SocketAddr,
@@ -209,15 +210,15 @@ impl Certifier {
                 self.metrics.count(error.word());
                 if let Some(unsaid) = self.may_log() {
                     let reason = error.word();
-                    tracing::warn!(%address, reason, %error, unsaid, "no certificate issued");
+                    tracing::warn!(%address, reason, %error, unsaid, "certificate request rejected");
                 }
-                self.tell(caller.as_ref(), &error);
+                self.report(caller.as_ref(), &error);
                 Err(error.status())
             }
         }
     }
 
-    fn tell(&self, caller: Option<&Caller>, error: &CertifyError) {
+    fn report(&self, caller: Option<&Caller>, error: &CertifyError) {
         let pod = caller.and_then(|caller| Some((caller, caller.pod.clone()?)));
         if let (Some(events), Some((caller, pod))) = (&self.events, pod) {
             let about = ObjectReference {

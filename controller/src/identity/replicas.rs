@@ -67,7 +67,7 @@ pub async fn report(
             match say(&api, &replica, &ca.bundle, &table).await {
                 Ok(()) => drop(registered.send_replace(true)),
                 Err(error) => {
-                    tracing::warn!(%error, "this replica cannot say whom its clients trust");
+                    tracing::warn!(%error, "cannot report which roots the clients of this replica trust");
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Replicas {
             let _ = writes::delete(&self.api, &name, &seen).await;
         }
         if !any {
-            missing.push("no replica has said anything yet".to_owned());
+            missing.push("no replica has reported yet".to_owned());
         }
         Ok(match missing.is_empty() {
             true => Spread::Everywhere,

@@ -64,13 +64,13 @@ pub enum StartError {
     #[error("--ca-dir: {0}")]
     CaDir(#[from] CaDirError),
     /// Nobody says who stands behind a token.
-    #[error("without Kubernetes tokens have to be in a file: --tokens FILE")]
+    #[error("without Kubernetes, --tokens FILE is required")]
     NoTokens,
     /// The controller's namespace cannot stand in an id.
     #[error("--namespace: {0}")]
     Namespace(#[from] SpiffeError),
     /// A Secret without Kubernetes.
-    #[error("without Kubernetes the authority has to be in a folder: --ca-dir DIR")]
+    #[error("without Kubernetes, --ca-dir DIR is required")]
     NoSecret,
     /// The file of tokens cannot be used.
     #[error("--tokens: {0}")]
@@ -180,7 +180,7 @@ pub(crate) fn start(
     }
     let certified = certify_own(own, ca.clone(), registered, serving);
     spawn("own certificate", Box::pin(certified));
-    spawn("served roots", Box::pin(tell(ca.clone(), table.clone())));
+    spawn("served roots", Box::pin(report(ca.clone(), table.clone())));
     Ok(Service {
         table,
         tls,
@@ -221,7 +221,7 @@ async fn certify_own(
 }
 
 /// Tells clients whom to trust, whenever that changes.
-async fn tell(mut ca: Watched, table: Table) {
+async fn report(mut ca: Watched, table: Table) {
     loop {
         let now = ca.borrow_and_update().clone();
         if let Some(ca) = now {

@@ -127,7 +127,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
                 // The watch says the same a little later.
                 Ok(seen) => drop(known.written.insert(namespace, (text.clone(), seen))),
                 Err(error) => {
-                    tracing::warn!(namespace, %error, "the trust bundle cannot be written, it is tried again");
+                    tracing::warn!(namespace, %error, "cannot write the trust bundle; retrying");
                     failed = true;
                 }
             }
@@ -140,7 +140,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
 
 async fn rest(failed: Option<Option<watcher::Error>>) {
     if let Some(Some(error)) = failed {
-        tracing::warn!(%error, "watch failed, it is tried again");
+        tracing::warn!(%error, "watch failed; retrying");
     }
     tokio::time::sleep(REST).await;
 }
@@ -166,7 +166,7 @@ async fn write(
         Ok(written) => Ok(Seen::of(written.meta())),
         // The namespace has gone, or is about to.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
-            tracing::debug!(namespace, status.message, "no trust bundle");
+            tracing::debug!(namespace, status.message, "trust bundle not written");
             Ok(Seen::default())
         }
         Err(error) => Err(error),

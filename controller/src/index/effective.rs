@@ -149,10 +149,12 @@ mod tests {
                 .limits
                 .and_then(|limits| limits.max_requests);
             let timeout = effective.route.timeout.map(|span| span.0.as_secs());
-            let told = |name| status::of(&index, Kind::TrafficPolicy, &Key::new("shop", name));
-            let told = told("a-generated").map(|status| status.to_json());
-            let told = told.map_or(json!(null), |told| told["conditions"][0]["reason"].clone());
-            (limits, timeout, told)
+            let reported = |name| status::of(&index, Kind::TrafficPolicy, &Key::new("shop", name));
+            let reported = reported("a-generated").map(|status| status.to_json());
+            let reported = reported.map_or(json!(null), |reported| {
+                reported["conditions"][0]["reason"].clone()
+            });
+            (limits, timeout, reported)
         };
         apply(&json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}));

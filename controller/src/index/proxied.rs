@@ -134,8 +134,8 @@ impl Index {
         found
     }
 
-    /// Whether proxies take plain text: where one of the pods behind them does, on any port; each of which then says itself
-    /// whether it takes what came so.
+    /// Whether proxies take plain text: where one of the pods behind them does, on any port; each of which then says
+    /// itself whether it takes what came so.
     pub(super) fn mtls_of_proxy(
         &self,
         targets: &[Key],
@@ -164,16 +164,16 @@ impl Index {
     }
 
     /// A Service that is, or was, that of the pods behind proxies: which pods those are goes by labels.
-    pub(super) fn touch_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
+    pub(super) fn invalidate_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
         let mut known = versions.into_iter().flatten();
         if known.any(|service| service.front.is_some()) {
-            self.touch_workloads(&key.namespace);
+            self.invalidate_workloads(&key.namespace);
         }
     }
 
     /// What depends on the pods behind a Service with proxies, if this may be the Service of those pods:
     /// what callers are told of it, and its proxies.
-    pub(super) fn touch_proxied(&mut self, target: &Key) {
+    pub(super) fn invalidate_proxied(&mut self, target: &Key) {
         let Some(service) = proxied(target) else {
             return;
         };

@@ -1,5 +1,5 @@
-//! Whether a pod can move at all, and which nodes take it: as the scheduler would say it, of the few of its rules that
-//! do not depend on other pods. What depends on them it says itself: a pod that went elsewhere is given up.
+//! Whether a pod can move at all, and which nodes take it: as the scheduler would say it, of the few of its rules
+//! that do not depend on other pods. What depends on them it says itself: a pod that went elsewhere is given up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,11 +29,11 @@ pub enum Fixed {
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Affinity => "required affinity to other pods decides where it runs",
+            Self::Affinity => "its required pod affinity determines its node",
             Self::Disabled => "maglor.dev/placement: disabled",
             Self::NotToEvict => "cluster-autoscaler.kubernetes.io/safe-to-evict: \"false\"",
             Self::Owner => "only pods of Deployments move",
-            Self::Spread => "topologySpreadConstraints decide where it runs",
+            Self::Spread => "its topologySpreadConstraints determine its node",
             Self::Volume => "a hostPath or persistentVolumeClaim may be bound to its node",
         })
     }

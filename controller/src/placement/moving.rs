@@ -90,7 +90,7 @@ pub fn begin(ticket: &Ticket) -> Value {
 
 /// The patch that gives it back.
 #[must_use]
-pub fn give_back(ticket: &Ticket) -> Value {
+pub fn revert(ticket: &Ticket) -> Value {
     let ticket = Ticket {
         returned: true,
         ..ticket.clone()
@@ -155,12 +155,12 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
         return Step::Wait;
     }
     if let (false, Some(one)) = (arrived, successors.iter().find(elsewhere)) {
-        return back(one, "its successor runs elsewhere");
+        return back(one, "its replacement runs on another node");
     }
     if now < ticket.deadline {
         return Step::Wait;
     }
-    let late = "its successor was not ready in time";
+    let late = "its replacement was not ready in time";
     let first = successors.first();
     first.map_or(Step::GiveBack(late), |one| back(one, late))
 }
@@ -218,7 +218,11 @@ mod tests {
     fn the_old_pod_goes_when_the_new_one_is_ready_there() {
         let b = pod("b", Some("n2"), true);
         let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
-        assert_eq!(next(vec![b.clone()], 50), Step::Wait, "none is made yet");
+        assert_eq!(
+            next(vec![b.clone()], 50),
+            Step::Wait,
+            "no replacement created yet"
+        );
         let unscheduled = vec![b.clone(), pod("c", None, false)];
         assert_eq!(next(unscheduled, 50), Step::Wait);
         assert_eq!(
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(
             super::next(&kept, &ticket(), 500),
             Step::Wait,
-            "it is not let go yet"
+            "eviction blocked"
         );
     }
 
@@ -251,14 +255,20 @@ mod tests {
             .annotations
             .insert(DELETION_COST.to_owned(), CHEAPEST.to_owned());
         let marked = next(vec![b.clone(), elsewhere], 50);
-        assert_eq!(marked, Step::GiveBack("its successor runs elsewhere"));
+        assert_eq!(
+            marked,
+            Step::GiveBack("its replacement runs on another node")
+        );
         let late = pod("c", Some("n2"), false);
         assert_eq!(
             next(vec![b.clone(), late.clone()], 100),
             Step::Mark(Box::new(late))
         );
         let none = next(vec![b], 100);
-        assert_eq!(none, Step::GiveBack("its successor was not ready in time"));
+        assert_eq!(
+            none,
+            Step::GiveBack("its replacement was not ready in time")
+        );
     }
 
     #[test]
@@ -275,7 +285,7 @@ mod tests {
         assert_eq!(
             next(&fewer, &ticket(), 0),
             Step::Wait,
-            "another version is not ready"
+            "a rollout is in progress"
         );
         fewer.deployment = Some(Deployment {
             replicas: 1,
@@ -297,7 +307,7 @@ mod tests {
         pod.labels.insert(MOVING.to_owned(), "true".to_owned());
         pod.annotations.insert(MOVING.to_owned(), text);
         assert_eq!(pod.ticket(), Some(ticket()));
-        let back = give_back(&ticket());
+        let back = revert(&ticket());
         assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4"}));
         // It is written down until its ReplicaSet has it: else nobody would care for it if that were to go now.
         let text = back["metadata"]["annotations"][MOVING]

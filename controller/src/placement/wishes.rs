@@ -51,7 +51,7 @@ impl Wishes {
                 }
                 Ok(Event::Delete(policy)) => self.change(|all| drop(all.remove(&name(&policy)))),
                 Err(error) => {
-                    tracing::debug!(%error, "PlacementPolicies cannot be watched, it is tried again");
+                    tracing::debug!(%error, "watch of PlacementPolicies failed; retrying");
                     sleep(REST).await;
                 }
             }
@@ -89,14 +89,14 @@ impl Wishes {
         match timeout(PATIENCE, asked).await {
             Ok(Ok((ticket, siblings))) => choose(&wanted, &siblings, ticket.as_ref()),
             Ok(Err(error)) => {
-                tracing::warn!(namespace, deployment, %error, "a new pod is not asked to run anywhere");
+                tracing::warn!(namespace, deployment, %error, "no placement preference for a new pod");
                 None
             }
             Err(_) => {
                 tracing::warn!(
                     namespace,
                     deployment,
-                    "a new pod is not asked to run anywhere: no answer in time"
+                    "no placement preference for a new pod: timeout"
                 );
                 None
             }
@@ -168,7 +168,7 @@ mod tests {
         invalid.spec.namespaces.clear();
         assert!(invalid.spec.check().is_err() && wanted(&invalid).is_empty());
         let before = policy.status.clone().unwrap_or_default();
-        let why = "the nodes: `n9` is no node";
+        let why = "the nodes: there is no node `n9`";
         policy.status = Some(refused(&before, "Invalid", why, None));
         assert!(wanted(&policy).is_empty());
     }

@@ -300,8 +300,8 @@ impl Server {
         applied.await.map(drop)
     }
 
-    /// Without our finalizer, whoever else counts as its owner: a backup that was restored, or a manifest that was read from
-    /// a cluster, brings it along.
+    /// Without our finalizer, whoever else counts as its owner: a backup that was restored, or a manifest that was
+    /// read from a cluster, brings it along.
     pub(super) async fn release(&self, claim: &Key) -> Result<Written, kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
@@ -329,7 +329,7 @@ impl Server {
     }
 
     /// Writes the statuses of all that name a Service, where they are different.
-    pub(super) async fn tell(
+    pub(super) async fn report(
         &self,
         seen: &Observed,
         progress: &Progress,
@@ -382,7 +382,7 @@ impl Server {
     pub(super) async fn announce(&self, seen: &Observed, step: &Step, progress: &Progress) {
         let (reason, type_, note) = match (step, progress) {
             (Step::Switch(_), _) => {
-                let note = "requests go through the proxies from now on".to_owned();
+                let note = "requests now go through the proxies".to_owned();
                 ("ProxiesInserted", EventType::Normal, note)
             }
             (Step::Restore(_), Progress::Refused(refusal)) => {
@@ -393,11 +393,11 @@ impl Server {
                 ("ProxiesUnavailable", EventType::Warning, note)
             }
             (Step::Restore(_), _) => {
-                let note = "requests go to the endpoints from now on".to_owned();
+                let note = "requests now go to the endpoints directly".to_owned();
                 ("ProxiesBypassed", EventType::Normal, note)
             }
             (Step::Apply(_), Progress::Collaborating(choice)) => {
-                let note = format!("callers' sidecars use {} from now on", choice.policy());
+                let note = format!("callers' sidecars now use {}", choice.policy());
                 ("SidecarPolicyApplied", EventType::Normal, note)
             }
             _ => return,

@@ -1,8 +1,8 @@
-//! Whether proxies in front of a Service pay (`mode: Auto`), or another way of balancing: what its callers' proxies report, asked of the decision
-//! rule with patience ([`maglor_mcg::rule`]).
+//! Whether proxies in front of a Service pay (`mode: Auto`), or another way of balancing: what its callers' proxies
+//! report, asked of the decision rule with patience ([`maglor_mcg::rule`]).
 //!
-//! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is there:
-//! it takes nothing away before it has seen that it does not pay.
+//! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is
+//! there: it takes nothing away before it has seen that it does not pay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -110,7 +110,8 @@ impl Auto {
         self.proxied(wide, |other| other != service) >= wide.most
     }
 
-    /// Whether a Service has to give its proxies up, because there are to be fewer by now: the first ones by name keep theirs.
+    /// Whether a Service has to give its proxies up, because there are to be fewer by now: the first ones by name
+    /// keep theirs.
     fn is_over(&self, service: &Key, wide: &Wide) -> bool {
         self.proxied(wide, |other| other < service) >= wide.most
     }
@@ -183,7 +184,7 @@ impl Auto {
             predicted,
         }) = looked
         {
-            tracing::info!(%service, ?to, ?reason, ?predicted, "proxies by themselves");
+            tracing::info!(%service, ?to, ?reason, ?predicted, "automatic mode changed balancing");
         }
         let shown = limits.pause() * SHOWN;
         let fresh = |(at, _): &(Time, View)| now.saturating_since(*at) < shown;

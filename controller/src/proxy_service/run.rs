@@ -100,9 +100,9 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace whose
-/// `ProxyService`s may be for the mesh. Nobody is asked on which ports shared proxies listen, so no Service comes into a
-/// group by it.
+/// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace
+/// whose `ProxyService`s may be for the mesh. Nobody is asked on which ports shared proxies listen, so no Service
+/// comes into a group by it.
 ///
 /// # Errors
 /// When the API server does not answer, or does not let us.
@@ -273,7 +273,7 @@ impl Operator {
             }
             Ok(None) => true,
             Err(error) => {
-                tracing::warn!(service = %key, %error, "proxies: tried again");
+                tracing::warn!(service = %key, %error, "reconciliation of ProxyServices failed; retrying");
                 true
             }
         };
@@ -297,8 +297,8 @@ impl Operator {
             if !self.writes() {
                 return Ok(None);
             }
-            let told = self.told(key, &seen, &next);
-            self.server.tell(&seen, &told).await?;
+            let reported = self.reported(key, &seen, &next);
+            self.server.report(&seen, &reported).await?;
             let Some(step) = next
                 .step
                 .as_ref()
@@ -317,22 +317,22 @@ impl Operator {
                 && let Some(why) = rejection(step, error)
             {
                 self.rejected.insert(key.clone(), why);
-                let told = self.told(key, &seen, &next);
-                self.server.tell(&seen, &told).await?;
+                let reported = self.reported(key, &seen, &next);
+                self.server.report(&seen, &reported).await?;
             }
             if taken? == Written::Done {
                 self.rejected.remove(key);
                 self.server.announce(&seen, step, &next.progress).await;
             }
         }
-        tracing::warn!(service = %key, "proxies: somebody else changes what is changed here");
+        tracing::warn!(service = %key, "another writer keeps reverting changes of this controller");
         Ok(None)
     }
 }
 
 impl Operator {
     /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
-    fn told(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
+    fn reported(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
         if next.step.is_some() && !self.inserts.covers(&key.namespace) {
             return Progress::SwitchedOff;
         }
@@ -347,8 +347,8 @@ impl Operator {
     }
 }
 
-/// What an API server says that does not take a step as it is, whoever asks when: a quota, a policy of the cluster, a right
-/// that is missing.
+/// What an API server says that does not take a step as it is, whoever asks when: a quota, a policy of the cluster, a
+/// right that is missing.
 fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else {
         return None;
@@ -398,7 +398,7 @@ async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hin
 
 fn note(kind: Kind, error: &watcher::Error) {
     let kind = kind.resource().kind;
-    tracing::debug!(kind, %error, "watch failed, it is tried again");
+    tracing::debug!(kind, %error, "watch failed; retrying");
 }
 
 /// Which Services a resource may concern.

@@ -1,8 +1,8 @@
 //! A folder of YAML or JSON files: the mesh without Kubernetes.
 //!
 //! The files hold the resources that an API server would: one or several documents each, or a `List`.
-//! The folder is watched, without what is below it. Of a file that cannot be read, or only in part, the rest is in force, and
-//! what was read of it before where it is not read anew.
+//! The folder is watched, without what is below it. Of a file that cannot be read, or only in part, the rest is in
+//! force, and what was read of it before where it is not read anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,7 +36,7 @@ pub enum FolderError {
         source: io::Error,
     },
     /// The system has no watch left.
-    #[error("{}: cannot be watched: {source}", folder.display())]
+    #[error("{}: cannot watch: {source}", folder.display())]
     Watch {
         /// Which folder.
         folder: PathBuf,
@@ -50,9 +50,9 @@ pub enum FolderError {
 pub struct Folder {
     path: PathBuf,
     files: BTreeMap<PathBuf, Vec<Object>>,
-    /// What was refused when it was last read, and why. It is told once: the log may be written into this folder, so that
-    /// telling it would be a reason to look again.
-    told: BTreeSet<(String, String)>,
+    /// What was refused when it was last read, and why. It is told once: the log may be written into this folder, so
+    /// that telling it would be a reason to look again.
+    reported: BTreeSet<(String, String)>,
 }
 
 impl Folder {
@@ -62,7 +62,7 @@ impl Folder {
         Self {
             path: path.to_owned(),
             files: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
@@ -115,13 +115,13 @@ impl Folder {
         events.retain(|event| match event {
             Event::Refused { what, why } => {
                 let one = (what.clone(), why.clone());
-                let known = self.told.contains(&one);
+                let known = self.reported.contains(&one);
                 refused.insert(one);
                 !known
             }
             _ => true,
         });
-        self.told = refused;
+        self.reported = refused;
         Ok(events)
     }
 
@@ -194,7 +194,7 @@ pub fn contents(text: &str) -> Contents {
                 match Object::read(&item) {
                     Ok(object) => found.objects.push(object),
                     Err(error) if is_others(&item) => {
-                        let what = format!("{}; it is passed over", report(error));
+                        let what = format!("{}; skipped", report(error));
                         found.others.push(what);
                     }
                     Err(error) => found.refused.push(report(error)),
@@ -217,7 +217,8 @@ const OTHERS: [&str; 8] = [
     "ServiceAccount",
 ];
 
-/// Whether a resource is somebody else's, such as a Deployment beside its Service, and not one of ours that is misspelt.
+/// Whether a resource is somebody else's, such as a Deployment beside its Service, and not one of ours that is
+/// misspelt.
 fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     match text("apiVersion").split_once('/') {
@@ -315,14 +316,14 @@ mod tests {
         assert!(contents("").objects.is_empty());
         for (text, expected) in [
             ("a: [", "line 2: "),
-            ("a: 1\nb: 2\na: 3\n", "line 3: `a` is there twice"),
+            ("a: 1\nb: 2\na: 3\n", "line 3: `a` is defined twice"),
             (
                 "{apiVersion: v1, kind: Servis, metadata: {name: s}}",
                 "document at line 1, s: apiVersion `v1`, kind `Servis`",
             ),
             (
                 "{apiVersion: maglor.dev/v1alpha1, kind: TraficPolicy, metadata: {name: s}}",
-                "kind `TraficPolicy` is nothing that is read here",
+                "kind `TraficPolicy` is not supported",
             ),
             (
                 "{apiVersion: v1, kind: Node}",

@@ -128,7 +128,9 @@ impl Policies {
             let mut both = fields(spec);
             both.retain(|field| own.contains(field));
             let both = (!both.is_empty()).then(|| both.join(", "))?;
-            Some(format!("TrafficPolicy {name} says {both}, which holds"))
+            Some(format!(
+                "TrafficPolicy {name} sets {both} and takes precedence"
+            ))
         });
         said.collect()
     }

@@ -43,11 +43,11 @@ impl std::fmt::Debug for Certificate {
 /// Why a certificate cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
-    #[error("it cannot be made: {0}")]
+    #[error("cannot create: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("it cannot be read: {0}")]
+    #[error("cannot parse: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    #[error("it cannot be served with: {0}")]
+    #[error("cannot use for TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 

@@ -39,8 +39,8 @@ fn denied(reason: String) -> Decision {
     }
 }
 
-/// What whoever wants a pod is told as an event, and for which reason: why it has no sidecar, or is not there. The pod
-/// itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
+/// What whoever wants a pod is told as an event, and for which reason: why it has no sidecar, or is not there. The
+/// pod itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
 pub(super) fn event<'a>(
     review: &Review,
     decision: &'a Decision,
@@ -93,7 +93,7 @@ pub fn inject(
         word,
     };
     match maglor_inject::inject(&review.object, namespace, settings) {
-        Err(refusal) => denied(format!("no sidecar can be injected: {refusal}")),
+        Err(refusal) => denied(format!("cannot inject a sidecar: {refusal}")),
         Ok(Outcome::Injected(injected)) => with(injected, "injected"),
         Ok(Outcome::Repaired(injected)) => with(injected, "repaired"),
         Ok(Outcome::Skipped(why)) => Decision {
@@ -105,7 +105,7 @@ pub fn inject(
                 warnings: match why {
                     // Somebody may rely on the sidecar that there is not.
                     maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
-                        vec![format!("no sidecar is injected: {why}")]
+                        vec![format!("no sidecar injected: {why}")]
                     }
                     _ => Vec::new(),
                 },
@@ -115,7 +115,8 @@ pub fn inject(
     }
 }
 
-/// Looks at the mesh's labels and annotations of a resource: what nobody reads is a warning, what cannot be used is refused.
+/// Looks at the mesh's labels and annotations of a resource: what nobody reads is a warning, what cannot be used is
+/// refused.
 ///
 /// A mistake that was there before is a warning, too: else nobody could change anything else.
 #[must_use]
@@ -210,10 +211,10 @@ mod tests {
         let mut owners = json!([{"kind": "X", "name": "x"}, {"apiVersion": "apps/v1",
             "kind": "ReplicaSet", "name": "web-1", "uid": "u1", "controller": true}]);
         let pod = |owners: &Value| json!({"metadata": {"ownerReferences": owners}});
-        let told = owner(&review(pod(&owners), Value::Null)).unwrap();
-        assert_eq!(told.kind.as_deref(), Some("ReplicaSet"));
-        assert_eq!(told.namespace.as_deref(), Some("shop"));
-        assert_eq!(told.uid.as_deref(), Some("u1"));
+        let reported = owner(&review(pod(&owners), Value::Null)).unwrap();
+        assert_eq!(reported.kind.as_deref(), Some("ReplicaSet"));
+        assert_eq!(reported.namespace.as_deref(), Some("shop"));
+        assert_eq!(reported.uid.as_deref(), Some("u1"));
         let refused = denied("why".to_owned());
         let mut asked = review(pod(&owners), Value::Null);
         let (_, reason, why) = event(&asked, &refused).unwrap();
@@ -245,7 +246,7 @@ mod tests {
             "{text}"
         );
         let text = reason(validate(&review(json!([1]), Value::Null)));
-        assert!(text.contains("nothing that is read here"), "{text}");
+        assert!(text.contains("is not supported"), "{text}");
         // What was there before the webhook can still be touched, and taken away.
         assert_eq!(validate(&review(bad.clone(), bad.clone())).word, "accepted");
         assert_eq!(validate(&review(Value::Null, bad)).word, "accepted");
@@ -415,7 +416,7 @@ mod tests {
         let text = reason(asked(json!({"containers": 1})));
         assert_eq!(
             text,
-            "no sidecar can be injected: spec.containers: must be a list"
+            "cannot inject a sidecar: spec.containers: must be a list"
         );
         for word in [injected.word, host.word, "refused"] {
             assert!(super::asked().any(|known| known == ("inject", word)));

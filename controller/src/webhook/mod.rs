@@ -116,7 +116,7 @@ async fn form(client: &Client) -> Form {
         Some(minor) if minor < NATIVE => Form::Container,
         _ => Form::Native,
     };
-    tracing::info!(minor, ?form, "how sidecars stand in pods");
+    tracing::info!(minor, ?form, "sidecar form");
     form
 }
 

@@ -212,7 +212,8 @@ fn the_last_good_rules_survive_restarts_and_all_replicas_agree() {
         );
         assert_eq!(written["status"]["inForce"], good["status"]["inForce"]);
     }
-    // Once that is written, one that starts, one that has seen everything, and one that has missed the last good one agree.
+    // Once that is written, one that starts, one that has seen everything, and one that has missed the last good one
+    // agree.
     let bad = old.written(&bad);
     old.apply(&bad);
     let mut missed = Replica::of(&policy(0, &allowing("other")));
@@ -378,7 +379,7 @@ fn a_peer_authentication_that_cannot_be_used_lets_in_no_plain_text() {
             let status = status.unwrap().2.to_json();
             let message = status["conditions"][0]["message"].as_str().unwrap();
             assert!(
-                message.ends_with("until it can be used, its pods take mutual TLS only"),
+                message.ends_with("until it can be used, its pods accept only mutual TLS"),
                 "{message}"
             );
         }

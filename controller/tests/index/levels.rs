@@ -60,8 +60,8 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
                     let status = status.to_json().to_string();
                     assert!(!status.contains("\"False\""), "{key}: {status}");
                 }
-                for (id, given) in index.resources() {
-                    let checked = match given {
+                for (id, published) in index.resources() {
+                    let checked = match published {
                         Resource::Routes(table) => {
                             let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
                             hedged += routes.filter(|route| route.hedge.is_some()).count();
@@ -107,10 +107,12 @@ spec: {targetRefs: [{name: a}], route: {retry: {retry_on: [5xx], per_try_timeout
             let status = status.to_json().to_string();
             assert!(!status.contains("\"False\""), "{key}: {status}");
         }
-        let tables = index.resources().filter_map(|(_, given)| match given {
-            Resource::Routes(table) => Some(table),
-            _ => None,
-        });
+        let tables = index
+            .resources()
+            .filter_map(|(_, published)| match published {
+                Resource::Routes(table) => Some(table),
+                _ => None,
+            });
         let routes = tables.flat_map(|table| &table.virtual_hosts[0].routes);
         let per_try: Vec<_> = routes
             .map(|route| {
@@ -164,10 +166,12 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
             index.apply(object);
         }
         index.changes();
-        let mut tables = index.resources().filter_map(|(_, given)| match given {
-            Resource::Routes(table) => Some(table),
-            _ => None,
-        });
+        let mut tables = index
+            .resources()
+            .filter_map(|(_, published)| match published {
+                Resource::Routes(table) => Some(table),
+                _ => None,
+            });
         let table = tables.next().unwrap();
         let checked = resource::routes(table);
         assert!(checked.is_ok(), "{refs}: {checked:?}");
@@ -224,8 +228,8 @@ spec: {{rules: [{{name: {rule}}}, {{name: {rule}t}}]}}
         assert!(!status.contains("\"False\""), "{key}: {status}");
     }
     let (mut routes, mut rules) = (0, Vec::new());
-    for (id, given) in index.resources() {
-        match given {
+    for (id, published) in index.resources() {
+        match published {
             Resource::Routes(table) => {
                 let checked = resource::routes(table);
                 assert!(checked.is_ok(), "{id:?}: {checked:?}");
@@ -236,8 +240,8 @@ spec: {{rules: [{{name: {rule}}}, {{name: {rule}t}}]}}
                 assert!(checked.is_ok(), "{id:?}: {checked:?}");
             }
             Resource::Inbound(inbound) => {
-                let given = inbound.authorization.iter().flat_map(|one| &one.rules);
-                rules.extend(given.map(|rule| rule.name.clone().unwrap()));
+                let published = inbound.authorization.iter().flat_map(|one| &one.rules);
+                rules.extend(published.map(|rule| rule.name.clone().unwrap()));
             }
             _ => {}
         }

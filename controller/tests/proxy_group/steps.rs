@@ -3,9 +3,9 @@
 use maglor_controller::proxy_service::{FIELD_MANAGER, FINALIZER, Step};
 use serde_json::{Value, json};
 
-use super::{NAMES, World, bare};
+use super::{Fixture, NAMES, bare};
 
-impl World {
+impl Fixture {
     pub(super) fn take(&mut self, step: &Step) {
         match step {
             Step::Apply(resource) => self.apply(resource),
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-pub(super) fn told(step: &Step) -> String {
+pub(super) fn reported(step: &Step) -> String {
     let named = |what: &str, resource: &Value| {
         let kind = resource["kind"].as_str().unwrap();
         format!(

@@ -3,12 +3,12 @@
 use maglor_controller::proxy_service::{Claim, Land, OPT_OUT, Step};
 use serde_json::{Value, json};
 
-use super::World;
+use super::Fixture;
 
 /// The controller's namespace.
 pub(super) const ROOT: &str = "maglor";
 
-impl World {
+impl Fixture {
     pub(super) fn claim_all(&mut self, which: u8) {
         let name = format!("wide-{which}");
         if self

@@ -39,7 +39,7 @@ pub(crate) async fn answer(
     let grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     let failed = |code, message: String| Answer::Once(Some(Err(Status::new(code, message))));
     let body = if !grpc || request.method() != Method::POST {
-        let message = "this port speaks gRPC: POST with content-type application/grpc";
+        let message = "this port serves gRPC: POST with content-type application/grpc";
         failed(Code::InvalidArgument, message.to_owned())
     } else {
         match request.uri().path() {
@@ -52,7 +52,7 @@ pub(crate) async fn answer(
                 }
                 (Ok(()), _) => loads::open(server, peer, request.into_body()),
             },
-            other => failed(Code::Unimplemented, format!("there is no method {other}")),
+            other => failed(Code::Unimplemented, format!("unknown method {other}")),
         }
     };
     let mut response = Response::new(body);
@@ -63,7 +63,7 @@ pub(crate) async fn answer(
 
 async fn certify(server: &Inner, peer: &Peer, body: Incoming) -> Result<Bytes, Status> {
     let received = tokio::time::timeout(CERTIFY_TIME, signing_request(body)).await;
-    let late = |_| Status::new(Code::InvalidArgument, "the message did not come in time");
+    let late = |_| Status::new(Code::InvalidArgument, "timeout while reading the message");
     let request = received.map_err(late)??;
     let response = server.policy.certify(peer, request).await?;
     Ok(frame(&response))
@@ -80,7 +80,7 @@ async fn signing_request(mut body: Incoming) -> Result<CertifyRequest, Status> {
         match body.frame().await {
             Some(Ok(part)) => deframer.put(part.data_ref().map_or(&[], |data| data)),
             Some(Err(error)) => return Err(invalid(&error)),
-            None => return Err(Status::new(Code::InvalidArgument, "there is no message")),
+            None => return Err(Status::new(Code::InvalidArgument, "missing message")),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{Code, Node, Peer, Status};
 /// Starts a stream's task, where the operator wants to know.
 pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming) -> Answer {
     let Some(interval) = server.policy.load_interval() else {
-        let status = Status::new(Code::Unimplemented, "nobody wants reports of load here");
+        let status = Status::new(Code::Unimplemented, "load reports are disabled");
         return Answer::Once(Some(Err(status)));
     };
     let wish = Wish {
@@ -38,13 +38,13 @@ async fn run(
     wish: Wish,
     parts: Sender<Part>,
 ) {
-    if let Err(status) = converse(&server, &peer, &mut requests, &wish, &parts).await {
+    if let Err(status) = serve_channel(&server, &peer, &mut requests, &wish, &parts).await {
         // A client that has gone needs no status.
         let _ = parts.send(Err(status)).await;
     }
 }
 
-async fn converse(
+async fn serve_channel(
     server: &Inner,
     peer: &Peer,
     requests: &mut Requests,
@@ -75,7 +75,7 @@ async fn converse(
             },
             () = parts.closed() => return Ok(()),
             () = closed(&mut closing) => {
-                return Err(Status::new(Code::Unavailable, "the server is closing"));
+                return Err(Status::new(Code::Unavailable, "the server is shutting down"));
             }
         }
     }

@@ -51,7 +51,7 @@ pub trait Policy: Send + Sync {
     /// Certifies a key; by default nobody's.
     fn certify<'a>(&'a self, peer: &'a Peer, request: CertifyRequest) -> Certified<'a> {
         let (_, _) = (peer, request);
-        let status = Status::new(Code::Unimplemented, "nobody is certified here");
+        let status = Status::new(Code::Unimplemented, "certificates are disabled");
         Box::pin(async { Err(status) })
     }
 

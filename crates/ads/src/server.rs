@@ -25,8 +25,8 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Calls of a client at the same time; a proxy has two that last, and certifies itself. Each may keep a long request
 /// in memory.
 const CALLS: u32 = 16;
-/// Calls of a client that may only ask for a certificate, and bytes that it may send ahead on each: a signing request and
-/// its token have 4 kB at most. All that is kept for such a client is 100 kB.
+/// Calls of a client that may only ask for a certificate, and bytes that it may send ahead on each: a signing request
+/// and its token have 4 kB at most. All that is kept for such a client is 100 kB.
 const UNADMITTED_CALLS: u32 = 2;
 const UNADMITTED_WINDOW: u32 = 16 << 10;
 
@@ -108,7 +108,8 @@ impl Server {
         open.values().map(report).collect()
     }
 
-    /// How long the client that has left a response without an answer for longest has done so; zero = all are answered.
+    /// How long the client that has left a response without an answer for longest has done so; zero = all are
+    /// answered.
     #[must_use]
     pub fn longest_unanswered(&self) -> Duration {
         let open = lock(&self.0.sessions);
@@ -198,7 +199,7 @@ impl Server {
             }
         };
         if let Err(error) = outcome {
-            tracing::debug!(client = %peer.address, %error, "connection ended");
+            tracing::debug!(client = %peer.address, %error, "connection closed");
         }
     }
 }

@@ -101,13 +101,13 @@ impl Asked {
 
 impl Stream {
     async fn run(mut self) {
-        if let Err(status) = self.converse().await {
+        if let Err(status) = self.serve_channel().await {
             // A client that has gone needs no status.
             let _ = self.parts.send(Err(status)).await;
         }
     }
 
-    async fn converse(&mut self) -> Result<(), Status> {
+    async fn serve_channel(&mut self) -> Result<(), Status> {
         let Some(message) = self.requests.next().await? else {
             return Ok(());
         };
@@ -142,7 +142,7 @@ impl Stream {
                 _ = changes.changed() => {}
                 () = self.parts.closed() => return Ok(()),
                 () = closed(&mut closing) => {
-                    return Err(Status::new(Code::Unavailable, "the server is closing"));
+                    return Err(Status::new(Code::Unavailable, "the server is shutting down"));
                 }
             }
         }
@@ -166,12 +166,12 @@ impl Stream {
         }) = nack
         {
             let (client, change) = (self.peer.address, change.0);
-            tracing::warn!(%client, %kind, %reason, change, "a client refuses what it was sent");
+            tracing::warn!(%client, %kind, %reason, change, "client rejected a response");
         }
         match named > NAMED {
             true => Err(Status::new(
                 Code::ResourceExhausted,
-                "this stream asks for more names than are kept for one: ask for all instead",
+                "this stream subscribes to too many names; use a wildcard subscription",
             )),
             false => Ok(()),
         }

@@ -55,40 +55,39 @@ follow from what was observed: docs/generated.md.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// What was observed (YAML or JSON); `-` is standard input.
+    /// Observations (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     observed: PathBuf,
 
-    /// What to print: a table, resources of Maglor, or of Istio.
+    /// Output: a table, Maglor resources, or Istio resources.
     #[arg(long, value_name = "WHAT", default_value = "table")]
     emit: Emit,
 
-    /// TrafficPolicies that are in force (YAML): only what differs from them is printed.
+    /// TrafficPolicies in force (YAML); only differences from them are printed.
     #[arg(long, value_name = "FILE")]
     current: Option<PathBuf>,
 
-    /// Namespace of services whose names have none.
+    /// Namespace of services that are named without one.
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: String,
 
-    /// A mean response time above this is slow, in milliseconds.
+    /// Mean response time above which a service counts as slow, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     latency_ms: u64,
 
-    /// Failed calls over calls, above which there are retries and breakers, 0-0.5.
+    /// Failure rate above which retries and circuit breakers are recommended, 0-0.5.
     #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = |text: &str| within(text, 0.0, 0.5))]
     error_rate: f64,
 
-    /// More requests than these within 30 s, a replica, may need another one.
+    /// Requests within 30 s above which a replica may need another one beside it.
     #[arg(long, value_name = "COUNT", default_value = "50", value_parser = |text: &str| within(text, 0.001, 1e9))]
     requests: f64,
 
-    /// But only where so much of what its CPU limit allows is used, 0.05-1; none: the load alone
-    /// decides, as in the paper.
+    /// Minimum CPU utilization for an additional replica, 0.05-1; `none`: decide by load alone, as in the paper.
     #[arg(long, value_name = "SHARE", default_value = "0.7", value_parser = utilization)]
     utilization: Utilization,
 
-    /// Replicas of a service at most.
+    /// Maximum replicas of a service.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_replicas: u32,
 }
@@ -117,16 +116,16 @@ enum Failure {
         file: String,
         error: settings::CurrentError,
     },
-    #[error("{0}: nothing was observed: there is no service in it")]
+    #[error("{0}: no observations: it contains no service")]
     Nothing(String),
-    #[error("what is advised for {service} is refused by the proxy's own checks: {error}")]
+    #[error("the recommendation for {service} is invalid: {error}")]
     Refused {
         service: String,
         error: maglor_controller::crd::SpecError,
     },
 }
 
-/// Prints what is advised; exit code 2 if the input is wrong.
+/// Prints the recommendations; exit code 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.print() {
         Ok(()) => ExitCode::SUCCESS,
@@ -194,7 +193,7 @@ impl Options {
     }
 }
 
-/// What is advised is checked as any other policy is.
+/// Recommendations are validated like any other policy.
 fn check(advice: &Advice) -> Result<(), Failure> {
     let Some(traffic) = &advice.traffic else {
         return Ok(());
@@ -210,7 +209,7 @@ fn check(advice: &Advice) -> Result<(), Failure> {
     })
 }
 
-/// A service's namespace and name: a graph of a cluster calls it `NAMESPACE/NAME`.
+/// A service's namespace and name; the graph of a cluster writes `NAMESPACE/NAME`.
 fn split<'a>(service: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
     service.split_once('/').unwrap_or((namespace, service))
 }
@@ -220,7 +219,7 @@ fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("it is a number from {least} to {most}"))
+    number.ok_or_else(|| format!("must be a number from {least} to {most}"))
 }
 
 fn utilization(text: &str) -> Result<Utilization, String> {

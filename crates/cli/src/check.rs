@@ -37,15 +37,15 @@ The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Configuration files (YAML) of the proxy, in place of a cluster; `-` is standard input.
+    /// Proxy configuration files (YAML), instead of a cluster; `-` is standard input.
     #[arg(value_name = "FILE", conflicts_with_all = ["pre", "context", "kubeconfig", "controller", "proxies"])]
     files: Vec<PathBuf>,
 
-    /// Look at what has to be there before the mesh is installed.
+    /// Check the prerequisites of an installation.
     #[arg(long, conflicts_with_all = ["controller", "proxies"])]
     pre: bool,
 
-    /// How to print what is found in a cluster.
+    /// Output format of the findings in a cluster.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -73,13 +73,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// What can be asked without Kubernetes: the controller and the proxies that are given.
+/// What can be checked without Kubernetes: the controller and proxies whose addresses are set.
 async fn addresses(place: &Where, report: &mut Report) {
-    let controllers = place.given_controllers();
+    let controllers = place.addressed_controllers();
     if !controllers.is_empty() {
         controller::replicas(controllers, report).await;
     }
-    let proxies = place.given_proxies();
+    let proxies = place.addressed_proxies();
     if !proxies.is_empty() {
         members::proxies(&proxies, report).await;
     }

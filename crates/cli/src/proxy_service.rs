@@ -57,31 +57,31 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Say whether proxies in front of a service would pay, and what to apply.
+    /// Decide whether a Proxy-Service pays off, and print what to apply.
     Plan(Box<PlanOptions>),
-    /// Print the configuration of a proxy in front of a service without Kubernetes.
+    /// Print the configuration of a Proxy-Service proxy without Kubernetes.
     Config(ConfigOptions),
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = PLAN, allow_negative_numbers = true)]
 struct PlanOptions {
-    /// Several services at once (YAML or JSON); `-` is standard input.
+    /// Several services (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
 
     #[command(flatten)]
     service: Service,
 
-    /// Callers that cannot exchange messages with the servers: only local and proxy-service remain.
+    /// Assume callers without sidecars: only `local` and `proxy-service` are compared.
     #[arg(long)]
     without_sidecars: bool,
 
-    /// Recommend nothing that saves less than this share of the latency.
+    /// Minimum share of the latency that a recommendation must save.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     least_gain: f64,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
     format: Format,
 }
@@ -92,7 +92,7 @@ enum Format {
     Json,
     /// The resources to apply, as YAML.
     Manifests,
-    /// For people.
+    /// A readable summary.
     Table,
 }
 
@@ -103,11 +103,11 @@ struct ConfigOptions {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: std::net::SocketAddr,
 
-    /// A server: ADDR:PORT[,weight=N]. Repeat for more.
+    /// Server: ADDR:PORT[,weight=N]; may be repeated.
     #[arg(long, value_name = "ADDR[,weight=N]", required = true)]
     upstream: Vec<String>,
 
-    /// How a server is chosen.
+    /// Load balancing policy.
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
     policy: Spec,
 
@@ -116,7 +116,7 @@ struct ConfigOptions {
     admin: Option<std::net::SocketAddr>,
 }
 
-/// Prints what was asked for; exit code 2 if the input is wrong.
+/// Prints the result; exit code 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let (task, printed) = match &options.task {
         Task::Plan(plan) => ("plan", plan.plan().map_err(|error| error.to_string())),

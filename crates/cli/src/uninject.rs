@@ -21,7 +21,7 @@ run meanwhile. It can be called again where it was interrupted.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// How long each rollout may take.
+    /// Timeout of each rollout.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     patience: Duration,
 

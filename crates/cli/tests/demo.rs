@@ -179,7 +179,7 @@ fn what_is_wrong_is_said_in_one_line() {
         "maglor demo: --proxy /nowhere/maglor-proxy: no such file\n"
     );
     let text = wrong(&["--fault", "reviews-2:sleepy@5"]);
-    assert!(text.contains("slow, errors, kill and heal"), "{text}");
+    assert!(text.contains("slow, errors, kill or heal"), "{text}");
     let text = wrong(&["--fault", "reviews-9:slow@5"]);
     assert!(text.contains("reviews has 3 replicas"), "{text}");
     let text = wrong(&["--policy", "prequal"]);

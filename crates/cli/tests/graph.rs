@@ -177,7 +177,7 @@ fn what_cannot_be_had_is_said_in_a_line() {
         ),
         (
             vec!["--prometheus", &prometheus],
-            "not an answer of Prometheus",
+            "not a Prometheus response",
         ),
     ] {
         let output = maglor(&[&["graph"], &arguments[..]].concat());
@@ -360,13 +360,13 @@ impl Drop for Prometheus {
 impl Prometheus {
     /// One that scrapes this target; `None`, and a line that says so, where there is none.
     fn start(target: &str) -> Option<Self> {
-        let given = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
+        let passed = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
         let in_path = || {
             let path = std::env::var_os("PATH")?;
             let mut all = std::env::split_paths(&path).map(|folder| folder.join("prometheus"));
             all.find(|path| path.is_file())
         };
-        let Some(program) = given.or_else(in_path) else {
+        let Some(program) = passed.or_else(in_path) else {
             println!("skipped: there is no prometheus; MAGLOR_PROMETHEUS=FILE says where one is");
             return None;
         };

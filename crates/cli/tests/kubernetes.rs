@@ -190,7 +190,7 @@ fn says_what_is_missing(maglor: &Maglor) {
         &[
             "✓ API server v1.",
             "✓ the clock here",
-            "✓ you may do what is needed",
+            "✓ you have the required permissions",
             "! the Gateway API",
         ],
     );
@@ -243,7 +243,7 @@ fn finds_what_is_wrong(maglor: &Maglor) {
         &[
             "✓ trafficpolicies.maglor.dev is that of this version",
             "✓ 1 of 1 replicas are ready",
-            "✓ one replica writes statuses",
+            "✓ one replica is the leader",
             "! mTLS is strict: these cannot call the mesh: bare/lonely",
         ],
     );

@@ -215,10 +215,10 @@ fn routes_and_endpoints_are_told_and_seen() {
     assert_eq!(mesh.get("/"), 200);
     let (controller, proxy) = (mesh.controller(), mesh.proxy());
 
-    let told = stdout(&["routes", "web", "--controller", &controller]);
-    line(&told, &["HOST", "MATCH", "TO", "TIMEOUT"]);
+    let reported = stdout(&["routes", "web", "--controller", &controller]);
+    line(&reported, &["HOST", "MATCH", "TO", "TIMEOUT"]);
     line(
-        &told,
+        &reported,
         &[
             "web.shop:80",
             "path /*",
@@ -238,7 +238,7 @@ fn routes_and_endpoints_are_told_and_seen() {
     assert_eq!(route["to"][0]["what"], "web.shop.svc.cluster.local:80");
 
     let endpoint = |upstream: &Upstream| upstream.address().to_string();
-    let told = json(&["endpoints", "web.shop:80", "--controller", &controller]);
+    let reported = json(&["endpoints", "web.shop:80", "--controller", &controller]);
     let addresses = |list: &Value| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
         let mut all: Vec<String> = list
@@ -249,7 +249,7 @@ fn routes_and_endpoints_are_told_and_seen() {
     };
     let mut both = vec![endpoint(&mesh.a), endpoint(&mesh.b)];
     both.sort();
-    assert_eq!(addresses(&told), both);
+    assert_eq!(addresses(&reported), both);
     let seen = json(&["endpoints", "web", "--proxy", &proxy]);
     assert_eq!(addresses(&seen), both);
     assert_eq!(
@@ -262,10 +262,13 @@ fn routes_and_endpoints_are_told_and_seen() {
         found.unwrap()["locality"].clone()
     };
     assert!(
-        locality(&told).as_str().unwrap().contains("zone-1/node-1"),
-        "{told}"
+        locality(&reported)
+            .as_str()
+            .unwrap()
+            .contains("zone-1/node-1"),
+        "{reported}"
     );
-    assert_eq!(locality(&seen), locality(&told), "{seen}");
+    assert_eq!(locality(&seen), locality(&reported), "{seen}");
     let table = stdout(&["endpoints", "web", "--proxy", &proxy, "-o", "wide"]);
     line(&table, &["SERVICE", "OUTSTANDING", "POLICY"]);
     line(

@@ -186,7 +186,7 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             nodes("name: b", "name: a"),
-            "nodes.yaml:3: nodes[1].name: the node `a` is there twice",
+            "nodes.yaml:3: nodes[1].name: the node `a` is defined twice",
         ),
         (
             nodes("cpu_millis: 600, ", ""),
@@ -349,7 +349,8 @@ edges: [{from: web, to: cart, rps: 100}]
     }
 }
 
-/// What a pinned service lacks starts somewhere; what has lost its node is named; without `--current` nothing is pinned.
+/// What a pinned service lacks starts somewhere; what has lost its node is named; without `--current` nothing is
+/// pinned.
 #[test]
 fn who_is_pinned_may_grow_but_not_move() {
     let folder = tempfile::tempdir().unwrap();

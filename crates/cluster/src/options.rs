@@ -19,7 +19,7 @@ use crate::error::ClusterError;
 pub struct Options {
     /// Its name: lower case letters, digits and `-`, at most 20. Clusters of different names do not see each other.
     pub name: String,
-    /// How many nodes run containers, 1 to 16.
+    /// Number of nodes that run containers, 1 to 16.
     pub nodes: u8,
     /// How long a packet takes from one node to another, at most 5 s; a round trip takes twice that.
     pub delay: Duration,

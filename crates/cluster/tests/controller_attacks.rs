@@ -1,8 +1,9 @@
-//! The controller in a cluster without NetworkPolicies, while a pod attacks each of its ports, and all at once: pods are admitted,
-//! changes reach proxies, the Lease is kept, and memory stays below the container's limit.
+//! The controller in a cluster without NetworkPolicies, while a pod attacks each of its ports, and all at once: pods
+//! are admitted, changes reach proxies, the Lease is kept, and memory stays below the container's limit.
 //!
-//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks -- --ignored --nocapture`.
-//! `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so when it skips.
+//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks --
+//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so
+//! when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,8 +16,6 @@ mod api_server;
 mod attacker;
 #[path = "controller_attacks/attackers.rs"]
 mod attackers;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]
@@ -24,6 +23,8 @@ mod installed;
 mod load;
 #[path = "controller_attacks/measured.rs"]
 mod measured;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;

@@ -9,10 +9,10 @@
 )]
 
 mod mesh {
-    pub(crate) mod exchange;
     pub(crate) mod installed;
     #[allow(dead_code, reason = "the test of the mesh uses all of it")]
     pub(crate) mod load;
+    pub(crate) mod round_trip;
 }
 
 use std::net::{Ipv4Addr, SocketAddr};

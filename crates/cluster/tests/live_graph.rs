@@ -1,5 +1,5 @@
-//! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart the
-//! nodes are, and that a pod that is made anew knows what it will call.
+//! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart
+//! the nodes are, and that a pod that is made anew knows what it will call.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -8,14 +8,14 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;

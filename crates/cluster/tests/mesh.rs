@@ -9,10 +9,10 @@
 )]
 
 mod mesh {
-    pub(crate) mod exchange;
     pub(crate) mod faults;
     pub(crate) mod installed;
     pub(crate) mod load;
+    pub(crate) mod round_trip;
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -93,9 +93,9 @@ fn an_application_runs_in_the_mesh() {
 
     // Everybody may call, and a stranger is one of them.
     let direct = address(kubectl, "details");
-    let stranger = move || load::get(SocketAddr::from((direct, 9080)), "details");
+    let outsider = move || load::get(SocketAddr::from((direct, 9080)), "details");
     assert_eq!(
-        installed.cluster.in_network(stranger).unwrap(),
+        installed.cluster.in_network(outsider).unwrap(),
         Some(200),
         "permissive"
     );
@@ -104,7 +104,7 @@ fn an_application_runs_in_the_mesh() {
     let strict = "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {name: default}, spec: {mtls: strict}}";
     kubectl.apply(strict).unwrap();
     until("a stranger is refused", || {
-        installed.cluster.in_network(stranger).unwrap().is_none()
+        installed.cluster.in_network(outsider).unwrap().is_none()
     });
     requests_pass(&installed, users);
     // The kubelet is a stranger, too.
@@ -253,7 +253,7 @@ fn requests_pass(installed: &Installed, users: Ipv4Addr) {
 fn policies_arrive_in_time(installed: &Installed) {
     let kubectl = installed.kubectl();
     let mut replicas = controllers(kubectl);
-    let (mut whole, mut told, mut proxies) = (Vec::new(), Vec::new(), 0);
+    let (mut whole, mut reported, mut proxies) = (Vec::new(), Vec::new(), 0);
     for change in 0..=CHANGES {
         let before: Vec<_> = replicas.iter().map(|replica| last(replica).0).collect();
         let limit = 1000 + change;
@@ -269,7 +269,7 @@ fn policies_arrive_in_time(installed: &Installed) {
             loop {
                 let (number, took, deliveries) = last(replica);
                 if let (true, Some(took)) = (number > *before, took) {
-                    told.push(took);
+                    reported.push(took);
                     proxies = proxies.max(deliveries);
                     break;
                 }
@@ -292,7 +292,7 @@ fn policies_arrive_in_time(installed: &Installed) {
         whole.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     let p99 = percentiles("change of a policy, with kubectl", whole);
-    percentiles("from the controller to the last proxy", told);
+    percentiles("from the controller to the last proxy", reported);
     assert!(proxies > 0, "somebody was told");
     let limit = std::env::var("MAGLOR_P99_MS").ok();
     let limit = limit.map_or(P99_MS, |text| text.parse().unwrap());

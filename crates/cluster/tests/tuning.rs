@@ -9,14 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;

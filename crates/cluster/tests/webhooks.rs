@@ -224,7 +224,7 @@ fn misspelt_keys_are_told(kubectl: &Kubectl) {
         ),
         (
             deployment("annotations: {maglor.dev/cpu-request: much}"),
-            "maglor.dev/cpu-request: `much` is no quantity",
+            "maglor.dev/cpu-request: invalid quantity `much`",
         ),
     ] {
         let error = strictly(&manifest).unwrap_err();

@@ -60,7 +60,7 @@ pub(crate) fn refine(tree: &Tree, error: &DecodeError) -> Option<String> {
 /// What to write instead of a field that is unknown where `known` ones are expected.
 pub(crate) fn for_field(found: &str, known: &[&str], context: &Context<'_>) -> Option<String> {
     if found == "<<" {
-        return Some("merge keys are not read; name the whole value by an alias".into());
+        return Some("merge keys are not supported; use an alias for the whole value".into());
     }
     let word = snake(found);
     let own = words::block_of(known);

@@ -62,7 +62,7 @@ pub enum Credentials {
         trust_bundle: PathBuf,
     },
     /// It has none.
-    Nobody,
+    NoPeer,
     /// The control plane certifies it.
     Token {
         /// `--token-file`
@@ -168,7 +168,7 @@ impl Member {
 
     /// Whether it can speak mutual TLS.
     pub(crate) fn has_identity(&self) -> bool {
-        !matches!(self.credentials, Credentials::Nobody)
+        !matches!(self.credentials, Credentials::NoPeer)
     }
 
     fn identity(&self) -> Option<raw::Identity> {
@@ -184,7 +184,7 @@ impl Member {
                 trust_bundle: text(trust_bundle),
                 ..raw::Identity::default()
             }),
-            Credentials::Nobody => None,
+            Credentials::NoPeer => None,
             Credentials::Token {
                 token_file,
                 trust_bundle,
@@ -233,7 +233,7 @@ impl Member {
             control_plane: "10.0.0.1:15010".into(),
             trust_domain: "cluster.local".into(),
             cluster_domain: "cluster.local".into(),
-            credentials: Credentials::Nobody,
+            credentials: Credentials::NoPeer,
             cache_dir: None,
             plain_text: true,
             namespace: namespace.into(),

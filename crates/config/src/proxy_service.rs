@@ -79,7 +79,7 @@ impl FromStr for Forward {
         let (protocol, host) = rest
             .split_once('/')
             .ok_or_else(|| wrong("there is no `/`"))?;
-        let port = port.parse().map_err(|_| wrong("it begins with no port"))?;
+        let port = port.parse().map_err(|_| wrong("expected a port first"))?;
         let protocol = match protocol {
             "http" => Spoken::Http,
             "http2" => Spoken::Http2,
@@ -125,7 +125,8 @@ impl fmt::Display for Forward {
 }
 
 impl Forward {
-    /// The listener. `identified`: by which name the control plane knows a proxy that has an identity, `NAMESPACE/POD`.
+    /// The listener. `identified`: by which name the control plane knows a proxy that has an identity,
+    /// `NAMESPACE/POD`.
     pub(crate) fn listener(&self, address: String, identified: Option<&str>) -> raw::Listener {
         let discovery = raw::Discovery {
             host: Some(self.host.clone()),
@@ -385,7 +386,7 @@ mod tests {
     fn what_is_wrong_names_its_flag() {
         for (text, expected) in [
             ("8080", "there is no `=`"),
-            ("web=http/web:80", "it begins with no port"),
+            ("web=http/web:80", "expected a port first"),
             ("80=ftp/web:80", "the protocol is not"),
             ("80=http", "there is no `/`"),
             ("80=tls/web:80", "the protocol is not http, http2 or tcp"),

@@ -156,6 +156,6 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         let listeners = inbound.own(bind, Path::new(folder), has_identity.then_some(name));
         document.listeners.extend(listeners);
     }
-    let name = "configuration with what the control plane says of inbound listeners";
+    let name = "configuration with the inbound listeners of the control plane";
     finish(&document, PARTS, Vec::new(), &Source::Resource(name))
 }

@@ -21,11 +21,11 @@ pub(super) enum Failure {
     Connect(#[from] std::io::Error),
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
-    #[error("not an answer of our servers")]
-    Stranger,
+    #[error("unexpected response")]
+    Intruder,
     #[error("status {0}")]
     Status(StatusCode),
-    #[error("no answer within {TIMEOUT:?}")]
+    #[error("timeout after {TIMEOUT:?}")]
     Timeout,
 }
 

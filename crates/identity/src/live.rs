@@ -60,12 +60,10 @@ pub enum Unusable {
     #[error("the certificate expired at {}", humantime::format_rfc3339_seconds(*.0))]
     Expired(SystemTime),
     /// There is none yet.
-    #[error("there is no certificate yet")]
+    #[error("no certificate yet")]
     Missing,
     /// None of the roots in force, as far as they have not expired, leads to its certificate.
-    #[error(
-        "no root of the trust bundle, or none that has not expired, vouches for the certificate"
-    )]
+    #[error("the certificate was not issued by a valid root of the trust bundle")]
     Untrusted,
 }
 

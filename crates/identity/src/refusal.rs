@@ -114,7 +114,7 @@ impl Refusal {
 pub(crate) enum PeerError {
     #[error(transparent)]
     San(#[from] SanError),
-    #[error("{0} is not expected here")]
+    #[error("unexpected {0}")]
     Unexpected(SpiffeId),
 }
 

@@ -19,26 +19,26 @@ const SCHEME: &str = "spiffe://";
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpiffeError {
     /// A path has a character that is not allowed; percent-encoding is not.
-    #[error("`{0}` may not stand in a path: letters, digits, `.`, `-` and `_` may")]
+    #[error("`{0}` is not allowed in a path: use letters, digits, `.`, `-` and `_`")]
     PathCharacter(char),
     /// A path has a segment `.` or `..`.
-    #[error("a path may not have the segments `.` and `..`")]
+    #[error("the path segments `.` and `..` are not allowed")]
     DotSegment,
     /// A path has an empty segment, or ends with a slash.
-    #[error("a path may not have an empty segment or end with `/`")]
+    #[error("a path must not have an empty segment or end with `/`")]
     EmptySegment,
     /// There is no trust domain.
     #[error("the trust domain is empty")]
     NoTrustDomain,
     /// The text does not begin with `spiffe://`.
-    #[error("a SPIFFE id begins with `spiffe://`")]
+    #[error("a SPIFFE ID starts with `spiffe://`")]
     Scheme,
     /// The text has more bytes than allowed.
     #[error("longer than {0} bytes")]
     TooLong(usize),
     /// A trust domain has a character that is not allowed: a port, a user, upper case.
     #[error(
-        "`{0}` may not stand in a trust domain: lower-case letters, digits, `.`, `-` and `_` may"
+        "`{0}` is not allowed in a trust domain: use lower-case letters, digits, `.`, `-` and `_`"
     )]
     TrustDomainCharacter(char),
 }

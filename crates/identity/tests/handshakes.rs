@@ -135,8 +135,8 @@ fn web_id() -> &'static str {
 fn the_server_is_judged_as_the_client_is() {
     let ours = authority();
     let web = live(&ours, "web");
-    let stranger = live(&authority(), "cart");
-    let met = Handshake::run(&client(&web), &server(&stranger));
+    let outsider = live(&authority(), "cart");
+    let met = Handshake::run(&client(&web), &server(&outsider));
     assert_eq!(met.seen_by_client(), Err(Refusal::UnknownRoot));
 
     let old = issued(&ours, "cart", SystemTime::now() - DAY - DAY);
@@ -241,8 +241,8 @@ fn sessions_are_resumed_until_what_proved_them_is_gone() {
     assert_eq!(kinds(2), [Full, Resumed]);
 }
 
-/// Whichever flight of a handshake a renewal falls before, nothing of the former certificate is resumed afterwards. Once
-/// such sessions were refused when the former certificate expired, long after its renewal.
+/// Whichever flight of a handshake a renewal falls before, nothing of the former certificate is resumed afterwards.
+/// Once such sessions were refused when the former certificate expired, long after its renewal.
 #[test]
 fn a_renewal_during_a_handshake_leaves_no_session_of_the_former_certificate() {
     let authority = authority();

@@ -138,8 +138,8 @@ pub fn security_context() -> Value {
 fn resources(settings: &Settings) -> Value {
     let pick = |cpu: &str, memory: &str| {
         let pairs = [("cpu", cpu), ("memory", memory)].into_iter();
-        let given = pairs.filter(|(_, amount)| !amount.is_empty());
-        let map: Map<_, _> = given
+        let input = pairs.filter(|(_, amount)| !amount.is_empty());
+        let map: Map<_, _> = input
             .map(|(name, amount)| (name.to_owned(), json!(amount)))
             .collect();
         map

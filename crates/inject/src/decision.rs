@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Skip {
     /// Its init container is there.
-    #[error("it has a container `maglor-proxy` already")]
+    #[error("the container `maglor-proxy` already exists")]
     AlreadyInjected,
     /// It says so itself, or its namespace does.
     #[error("`maglor.dev/inject` is `disabled`")]
     Disabled,
     /// The redirection would be the node's, of every pod on it.
-    #[error("hostNetwork: what is redirected would be the node's own connections")]
+    #[error("hostNetwork: redirection would affect the node's own connections")]
     HostNetwork,
     /// Nobody has asked for it.
     #[error("neither the pod nor its namespace has `maglor.dev/inject: enabled`")]
@@ -56,7 +56,7 @@ pub enum Refusal {
         reason: String,
     },
     /// Two of the same name.
-    #[error("{field}: the name `{name}` is the sidecar's; choose another one")]
+    #[error("{field}: the name `{name}` is reserved for the sidecar; choose another one")]
     Name {
         /// Where it stands.
         field: &'static str,
@@ -64,7 +64,7 @@ pub enum Refusal {
         name: String,
     },
     /// The sidecar listens there.
-    #[error("{container}: port {port} is the sidecar's; choose another one")]
+    #[error("{container}: port {port} is reserved for the sidecar; choose another one")]
     Port {
         /// Whose it is.
         container: String,
@@ -80,7 +80,7 @@ pub enum Refusal {
         expected: &'static str,
     },
     /// The proxy is known by its user: connections of another container of this user would not be redirected.
-    #[error("{container}: runAsUser 2102 is the sidecar's; choose another one")]
+    #[error("{container}: runAsUser 2102 is reserved for the sidecar; choose another one")]
     User {
         /// Whose it is.
         container: String,

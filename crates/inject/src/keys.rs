@@ -1,4 +1,5 @@
-//! All keys of labels and annotations in the mesh's domain, `maglor.dev/…`: who reads each where, and what it may say.
+//! All keys of labels and annotations in the mesh's domain, `maglor.dev/…`: who reads each where, and what it may
+//! say.
 //!
 //! Kubernetes stores any key. One that is misspelt, or stands where nobody looks, does nothing, and nothing says so:
 //! [`look`] does, with the key that was meant. docs/injection.md lists all of them.
@@ -16,8 +17,8 @@ pub const DOMAIN: &str = "maglor.dev";
 pub const APPLIED: &str = "maglor.dev/applied";
 /// Of a Service, or a namespace: it gets no proxies of those that are for many.
 pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
-/// Of an `AuthorizationPolicy`: the version of it that is complete although the definition in the cluster was older than
-/// the controller when it was written.
+/// Of an `AuthorizationPolicy`: the version of it that is complete although the definition in the cluster was older
+/// than the controller when it was written.
 pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
 /// What a `TrafficPolicy` that is generated was before the last change.
 pub const FORMER: &str = "maglor.dev/former";
@@ -208,13 +209,13 @@ pub fn all() -> impl Iterator<Item = Key> {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// It is one of ours, and nobody looks for it there.
-    #[error("nobody reads it here, but as {}", Places(read))]
+    #[error("ignored here; allowed as {}", Places(read))]
     Misplaced {
         /// Where it is read.
         read: &'static [(Holder, Part)],
     },
     /// There is no such key.
-    #[error("nobody reads it: there is no such key{}", meant(*near))]
+    #[error("unknown key{}", meant(*near))]
     Unknown {
         /// The nearest that there is.
         near: Option<&'static str>,
@@ -349,7 +350,7 @@ fn fault(name: &str, value: &Value, place: (Holder, Part)) -> Option<Fault> {
     }
     let reason = match value.as_str() {
         Some(text) => key.values.check(text).err()?,
-        None => "must be a text: put it in quotes".to_owned(),
+        None => "must be a string: put it in quotes".to_owned(),
     };
     Some(Fault::Value {
         name: key.name,
@@ -364,7 +365,10 @@ impl Values {
             Self::OneOf(words) if words.contains(&text) => Ok(()),
             Self::OneOf(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-                Err(format!("`{text}` is none of {}", words.join(", ")))
+                Err(format!(
+                    "unknown value `{text}`, expected one of {}",
+                    words.join(", ")
+                ))
             }
             Self::Sidecar(put) => put(&mut Settings::default(), text.trim()),
         }

@@ -293,17 +293,17 @@ spec:
         };
         let manifest = said("maglor.dev/skip-inbound-port: '22'").unwrap();
         assert_eq!(manifest.report.len(), 2);
-        let expected = "deployment/web: spec.template.metadata.annotations.maglor.dev/skip-inbound-port: nobody";
+        let expected = "deployment/web: spec.template.metadata.annotations.maglor.dev/skip-inbound-port: unknown";
         assert!(manifest.report[0].starts_with(expected), "{manifest:?}");
         assert_eq!(manifest.report[1], "deployment/web: injected");
         for (line, expected) in [
             (
                 "maglor.dev/log-level: 1",
-                "maglor.dev/log-level: must be a text",
+                "maglor.dev/log-level: must be a string",
             ),
             (
                 "maglor.dev/tuning: 'no'",
-                "maglor.dev/tuning: `no` is none of",
+                "maglor.dev/tuning: unknown value `no`, expected one of",
             ),
         ] {
             let error = said(line).unwrap_err().to_string();
@@ -321,7 +321,7 @@ spec:
             (format!("{DEPLOYMENT}---\na: [\n"), "document 2 at line 1"),
             (
                 format!("{DEPLOYMENT}---\n{refused}"),
-                "document 2 at line 9: deployment/web: web: port 15001 is the sidecar's",
+                "document 2 at line 9: deployment/web: web: port 15001 is reserved for the sidecar",
             ),
             (
                 "kind: Pod\nmetadata: {name: a}\nspec: {containers: 1}".to_owned(),

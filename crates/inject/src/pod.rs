@@ -154,7 +154,7 @@ fn add(
             let one = object(Some(one), &path)?;
             match container::environment(settings) {
                 None => probes.extend(probe::rewrite(one, settings, &mut notes)),
-                Some(variables) => tell(one, variables, &path)?,
+                Some(variables) => add_variables(one, variables, &path)?,
             }
         }
     }
@@ -169,7 +169,7 @@ fn add(
             let restart = spec.get("restartPolicy").and_then(Value::as_str);
             if restart.is_some_and(|policy| policy != "Always") {
                 notes.push(
-                    "the pod ends when the sidecar does: POST http://localhost:15020/drain at the end".to_owned(),
+                    "the pod completes only when the sidecar exits: POST http://localhost:15020/drain at the end".to_owned(),
                 );
             }
         }
@@ -180,7 +180,7 @@ fn add(
         .is_some_and(|policy| policy == "Default")
     {
         notes.push(
-            "dnsPolicy: Default: the sidecar is not ready where the node's DNS does not know the controller".to_owned(),
+            "dnsPolicy: Default: the sidecar does not become ready if the node's DNS cannot resolve the controller".to_owned(),
         );
     }
     let init = list(spec, "initContainers")?;
@@ -233,7 +233,7 @@ fn mark(
 }
 
 /// Tells an application of a proxy by its environment, unless it has been told of one.
-pub(crate) fn tell(
+pub(crate) fn add_variables(
     container: &mut Map<String, Value>,
     variables: [(&'static str, String); 2],
     path: &str,

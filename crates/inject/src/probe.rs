@@ -51,7 +51,7 @@ pub(crate) fn rewrite(
         };
         if target.is_https {
             notes.push(format!(
-                "{name}: the {word} probe only connects to port {}; its HTTPS is not asked",
+                "{name}: the {word} probe only connects to port {}, without an HTTPS request",
                 target.port
             ));
         }

@@ -78,7 +78,7 @@ impl Review {
             ["uid", "operation", "namespace", "name"].map(&mut text);
         if uid.is_empty() || uid.len() > LONGEST_UID {
             return Err(ReviewError::Field(
-                "request.uid: must be a text of up to 256 bytes",
+                "request.uid: must be a string of up to 256 bytes",
             ));
         }
         Ok(Self {

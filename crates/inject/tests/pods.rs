@@ -232,7 +232,7 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
         ),
         (
             json!({"securityContext": {"runAsUser": 2102}, "containers": [{"name": "web"}]}),
-            "web: runAsUser 2102 is the sidecar's; choose another one",
+            "web: runAsUser 2102 is reserved for the sidecar; choose another one",
         ),
         (
             json!({"initContainers": [{"name": "maglor-init"}], "containers": [{"name": "web"}]}),

@@ -22,7 +22,7 @@ impl<'a> Block<'a> {
     /// The mapping at a path; anything else is refused, and empty.
     pub(crate) fn new(value: &'a Value, path: String, report: &'a Report) -> Self {
         if !value.is_object() && !value.is_null() {
-            report.add(Effect::Refused, path.clone(), "a mapping is wanted");
+            report.add(Effect::Refused, path.clone(), "expected a mapping");
         }
         Self {
             fields: value.as_object(),
@@ -153,8 +153,8 @@ impl<'a> Block<'a> {
                 let absent = |field: &&str| fields_of.get(*field).is_none_or(Value::is_null);
                 let near = nearest(name, asked.iter().copied().filter(absent));
                 let what = match near {
-                    Some(near) => format!("it is not supported; did you mean `{near}`?"),
-                    None => "it is not supported".to_owned(),
+                    Some(near) => format!("not supported; did you mean `{near}`?"),
+                    None => "not supported".to_owned(),
                 };
                 self.report.add(effect, self.at(name), what);
             }
@@ -224,7 +224,7 @@ mod tests {
         let texts: Vec<String> = found.findings.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
-            ["spec.b: a text is wanted", "spec.d: it is not supported"]
+            ["spec.b: expected a string", "spec.d: not supported"]
         );
         assert_eq!(found.value, None);
     }

@@ -190,7 +190,7 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
     for (text, expected) in [
         (
             "match: [{sourceLabels: {app: a}}]",
-            "spec.http[0].match[0].sourceLabels: it is not supported",
+            "spec.http[0].match[0].sourceLabels: not supported",
         ),
         (
             "match: [{method: {prefix: G}}]",
@@ -198,7 +198,7 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
         ),
         (
             "corsPolicy: {}",
-            "spec.http[0].corsPolicy: it is not supported; the application answers, or `headers.response` sets the fields",
+            "spec.http[0].corsPolicy: not supported; answer CORS in the application, or set the headers with `headers.response`",
         ),
         (
             "match: [{uri: {regex: .*}}], rewrite: {uri: /x}",
@@ -267,8 +267,11 @@ fn faults_without_a_share_happen_to_nobody() {
         let route = "[{destination: {host: a}}]";
         let text = format!("{{hosts: [a], http: [{{fault: {fault}, route: {route}}}]}}");
         let read = VirtualService::read(&spec(&text));
-        let told = texts(&read.findings, Effect::Ignored);
-        assert!(told[0].ends_with("it happens to no request"), "{told:?}");
+        let reported = texts(&read.findings, Effect::Ignored);
+        assert!(
+            reported[0].ends_with("it happens to no request"),
+            "{reported:?}"
+        );
         let rules = read.value.unwrap().rules;
         assert_eq!(json(&rules[0].action.fault), expected);
     }

@@ -54,13 +54,13 @@ pub struct Graph {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum GraphError {
     /// Two services of one name.
-    #[error("the service `{0}` is there twice")]
+    #[error("the service `{0}` is defined twice")]
     Duplicate(String),
     /// A service without a name.
     #[error("a service needs a name")]
     Nameless,
     /// An edge's end is no service.
-    #[error("`{0}` is no service of the graph")]
+    #[error("`{0}` is not a service of the graph")]
     Unknown(String),
     /// A weight that is negative, beyond all traffic, or not a number.
     #[error("{field} is {}: it must be a number from 0 to 10^15", short(*value))]

@@ -98,13 +98,11 @@ impl fmt::Display for Infeasible {
         match self {
             Self::Barred { service, node } => write!(
                 f,
-                "nothing that fits was found without a replica of `{service}` on `{node}`, where it may \
-                 not run"
+                "no feasible placement found without a replica of `{service}` on `{node}`, where it may not run"
             ),
             Self::Held { service, leave } => write!(
                 f,
-                "`{service}` has to stay where it runs, but nothing that fits was found in which {leave} of its \
-                 replicas do not leave their node, which has gone or has no room"
+                "`{service}` must not move, but every feasible placement moves {leave} of its replicas, whose node is gone or full"
             ),
             Self::Places {
                 service,

@@ -48,16 +48,16 @@ pub enum NodesError {
         ms: f64,
     },
     /// Two nodes of one name.
-    #[error("the node `{0}` is there twice")]
+    #[error("the node `{0}` is defined twice")]
     Duplicate(String),
     /// A node without a name.
     #[error("a node needs a name")]
     Nameless,
     /// Delays between more nodes than can be kept.
-    #[error("there are {0} nodes: delays can be given between {MOST_WITH_DELAYS} at most")]
+    #[error("{0} nodes: delays are supported between at most {MOST_WITH_DELAYS}")]
     ManyDelays(usize),
     /// No node at all.
-    #[error("there is no node: nothing can be placed")]
+    #[error("no nodes: nothing can be placed")]
     None,
     /// A delay's end is no node.
     #[error("`{0}` is no node")]

@@ -77,7 +77,7 @@ pub enum PartitionError {
         valid: &'static str,
     },
     /// The graph has no service.
-    #[error("the graph has no service: there is nothing to place")]
+    #[error("the graph has no services: there is nothing to place")]
     NoService,
     /// More than fits into memory.
     #[error(
@@ -169,10 +169,10 @@ pub fn partition(
             &narrowed.problem,
             options,
         );
-        let tried = (&selection, &narrowed);
+        let attempted = (&selection, &narrowed);
         let wider = match &outcome {
             Outcome::Placed(_) => None,
-            Outcome::Infeasible(_) => select::wider(&options.selection, tried, widened),
+            Outcome::Infeasible(_) => select::wider(&options.selection, attempted, widened),
         };
         match wider {
             None => return Ok(outcome),
@@ -241,8 +241,8 @@ fn place(
     })
 }
 
-/// What runs now, as far as that is wanted, and whether it is something else than what runs or does not fit where only
-/// parts of the nodes are to be used.
+/// What runs now, as far as that is wanted, and whether it is something else than what runs or does not fit where
+/// only parts of the nodes are to be used.
 fn resume(problem: &Problem, narrowed: &Problem) -> (State, bool) {
     let start = State::resume(problem);
     // What fits on the nodes need not fit into their parts.

@@ -43,7 +43,7 @@ pub struct Situation {
 /// A way of balancing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
-    /// `bounce(tries=3)` in the sidecars.
+    /// `bounce(attempts=3)` in the sidecars.
     Bounce,
     /// `ledger(group=40)` in the sidecars.
     Ledger,
@@ -98,8 +98,8 @@ impl Choice {
         }
     }
 
-    /// The policy by which endpoints are chosen, in the words of the proxy's configuration: by the sidecars, or by the
-    /// instances of a Proxy-Service.
+    /// The policy by which endpoints are chosen, in the words of the proxy's configuration: by the sidecars, or by
+    /// the instances of a Proxy-Service.
     #[must_use]
     pub fn policy(self) -> &'static str {
         match self {

@@ -44,15 +44,15 @@ pub(crate) struct Narrowed {
 /// So often a wish is widened by steps; then it is dropped.
 const WIDENINGS: u32 = 3;
 
-/// What to try after `tried` and before it others, `widened` in all, in which nothing was found: they had room for
-/// everything, but not with what may not be started elsewhere where it is. `None` where nobody wished for anything, or
-/// all of it was tried.
+/// What to try after `attempted` and before it others, `widened` in all, in which nothing was found: they had room
+/// for everything, but not with what may not be started elsewhere where it is. `None` where nobody wished for
+/// anything, or all of it was tried.
 pub(crate) fn wider(
     wish: &Selection,
-    tried: (&Selection, &Narrowed),
+    attempted: (&Selection, &Narrowed),
     widened: u32,
 ) -> Option<Selection> {
-    let (selection, narrowed) = tried;
+    let (selection, narrowed) = attempted;
     let last = widened >= WIDENINGS;
     if let Some(balance) = narrowed.balance {
         let balance = (!last).then_some((balance * 4.0).max(0.04));

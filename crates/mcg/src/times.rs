@@ -6,8 +6,8 @@
 //! mean the one of maximal entropy is taken. Its density falls, or rises, as exp(−θ·t) in every range, with one
 //! θ for all of them; with θ = 0 it would be Prometheus's `histogram_quantile`.
 //!
-//! Of times that are all about the same that is much too wide: so a [`Spread`], where it is known, bounds the quantiles
-//! above the median (the inequality of Vysochanskij and Petunin, one-sided).
+//! Of times that are all about the same that is much too wide: so a [`Spread`], where it is known, bounds the
+//! quantiles above the median (the inequality of Vysochanskij and Petunin, one-sided).
 
 use crate::spread::{Spread, normal};
 
@@ -66,8 +66,8 @@ impl Times {
         since
     }
 
-    /// The response time in milliseconds that a share of them, 0–1, do not exceed, where their mean is `mean` and they are
-    /// spread as `spread` says, as far as it knows; `None` where there is none.
+    /// The response time in milliseconds that a share of them, 0–1, do not exceed, where their mean is `mean` and
+    /// they are spread as `spread` says, as far as it knows; `None` where there is none.
     ///
     /// A mean that cannot be theirs (they are put together from reports that are not all of the same moment) is
     /// moved to where it can be. What is above the last bound is at that bound.
@@ -94,9 +94,9 @@ impl Times {
 
     /// What a quantile cannot exceed by what is known of the spread; infinite where nothing is.
     ///
-    /// It is never less than of the widest log-normal distribution with this mean of which, of so many calls, none would be
-    /// expected outside of the ranges that have some: the spread may be more than the means of intervals show, but
-    /// not be less than the ranges do.
+    /// It is never less than of the widest log-normal distribution with this mean of which, of so many calls, none
+    /// would be expected outside of the ranges that have some: the spread may be more than the means of intervals
+    /// show, but not be less than the ranges do.
     fn most(&self, share: f64, mean: f64, spread: &Spread) -> f64 {
         let deviation = spread.deviation_ms().filter(|_| share > 0.5 && mean > 0.0);
         let taken = self.bounded().filter(|(_, _, count)| *count > 0.0);
@@ -168,8 +168,8 @@ impl Times {
     }
 }
 
-/// How many standard deviations above the mean a quantile above the median is at most: by Vysochanskij and Petunin for whatever
-/// has one mode; where that says nothing, by Cantelli for whatever there is.
+/// How many standard deviations above the mean a quantile above the median is at most: by Vysochanskij and Petunin
+/// for whatever has one mode; where that says nothing, by Cantelli for whatever there is.
 fn deviations(share: f64) -> f64 {
     let above = (1.0 - share).max(f64::MIN_POSITIVE);
     let squared = 4.0 / (9.0 * above) - 1.0;
@@ -230,11 +230,11 @@ mod tests {
             lower = bound;
         }
         ranges.push((None, count(lower, f64::INFINITY)));
-        let told =
+        let is_known =
             |at: usize| ranges[at].1 > 0.0 || ranges.get(at + 1).is_some_and(|next| next.1 > 0.0);
         Times::new(
             (0..ranges.len())
-                .filter(|at| told(*at))
+                .filter(|at| is_known(*at))
                 .map(|at| ranges[at]),
         )
     }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     /// What a proxy tells of calls in so many intervals.
-    fn told(values: &[f64], intervals: usize) -> (Times, Spread) {
+    fn measured(values: &[f64], intervals: usize) -> (Times, Spread) {
         let mut spread = Spread::default();
         for part in values.chunks(values.len() / intervals) {
             spread.add(&Spread::of(part.len() as u64, part.iter().sum()));
@@ -375,7 +375,7 @@ mod tests {
 
     /// The exact 99th percentile, what is found with the spread, and what without.
     fn tails(values: &[f64]) -> [f64; 3] {
-        let (times, spread) = told(values, 12);
+        let (times, spread) = measured(values, 12);
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let found = |spread| times.quantile(0.99, mean(values), spread).unwrap();

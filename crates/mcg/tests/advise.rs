@@ -302,8 +302,8 @@ fn the_paper_s_rule_autoscalers_and_room() {
     );
 }
 
-/// Connections of bytes and streams have no times and no limits; what is not measured bounds nobody; and who has requests
-/// and bytes keeps what is open.
+/// Connections of bytes and streams have no times and no limits; what is not measured bounds nobody; and who has
+/// requests and bytes keeps what is open.
 #[test]
 fn bytes_streams_and_unknown_times_are_left_alone() {
     let bytes = |from: &str, to: &str, open: f64| {
@@ -444,8 +444,8 @@ fn one_try<'a>(
     case: u64,
 ) {
     path.push(at);
-    let tried = |name: &&&str| traffic.get(**name).is_some_and(|t| t.retry.is_some());
-    let times = path.iter().skip(1).filter(tried).count();
+    let attempted = |name: &&&str| traffic.get(**name).is_some_and(|t| t.retry.is_some());
+    let times = path.iter().skip(1).filter(attempted).count();
     assert!(times <= 1, "case {case}: {path:?}");
     if path.len() < 7 {
         for edge in app.edges.iter().filter(|edge| edge.from == at) {

@@ -1,5 +1,5 @@
-//! Algorithm 2 where demand changes: a burst of requests is answered at once, a burst of CPU alone is not, and memory is
-//! requested by how it varies. `SEED` replays a run.
+//! Algorithm 2 where demand changes: a burst of requests is answered at once, a burst of CPU alone is not, and memory
+//! is requested by how it varies. `SEED` replays a run.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;
@@ -15,12 +15,12 @@ const PERIOD: Duration = Duration::from_secs(15);
 const CORE: u64 = 1000;
 
 /// A service of one replica, round by round.
-struct World {
+struct Fixture {
     advisor: Advisor,
     round: u32,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self {
             advisor: Advisor::new(Params::default()),
@@ -69,66 +69,66 @@ fn cpu(advice: &Advice) -> u64 {
 
 #[test]
 fn a_burst_of_requests_is_answered_at_once() {
-    let mut world = World::new();
-    assert_eq!(replicas(&world.rounds(100, 100.0, 400.0, 80.0)), 1);
-    let burst = world.rounds(1, 200.0, 800.0, 80.0);
+    let mut fixture = Fixture::new();
+    assert_eq!(replicas(&fixture.rounds(100, 100.0, 400.0, 80.0)), 1);
+    let burst = fixture.rounds(1, 200.0, 800.0, 80.0);
     assert_eq!(replicas(&burst), 2, "{burst:?}");
     // What replicas request waits for the quantile: 400m of two, and 15 % more.
     assert!((230..=240).contains(&cpu(&burst)), "{burst:?}");
-    let lasts = world.of(2, 3, 200.0, 400.0, 80.0);
+    let lasts = fixture.of(2, 3, 200.0, 400.0, 80.0);
     assert!((460..=475).contains(&cpu(&lasts)), "{lasts:?}");
 }
 
 /// The replicas of a short burst go as soon as it is over for as long as they have to stay.
 #[test]
 fn a_short_burst_leaves_with_patience() {
-    let mut world = World::new();
-    world.rounds(100, 100.0, 400.0, 80.0);
-    assert_eq!(replicas(&world.of(1, 1, 200.0, 800.0, 80.0)), 2);
-    world.of(2, 7, 200.0, 400.0, 80.0);
+    let mut fixture = Fixture::new();
+    fixture.rounds(100, 100.0, 400.0, 80.0);
+    assert_eq!(replicas(&fixture.of(1, 1, 200.0, 800.0, 80.0)), 2);
+    fixture.of(2, 7, 200.0, 400.0, 80.0);
     let patience = Params::default().scaling.band.patience;
     let rounds = u32::try_from(patience.as_secs() / PERIOD.as_secs()).unwrap();
-    assert_eq!(replicas(&world.of(2, rounds, 100.0, 200.0, 80.0)), 2);
-    assert_eq!(replicas(&world.of(2, 2, 100.0, 200.0, 80.0)), 1);
+    assert_eq!(replicas(&fixture.of(2, rounds, 100.0, 200.0, 80.0)), 2);
+    assert_eq!(replicas(&fixture.of(2, 2, 100.0, 200.0, 80.0)), 1);
 }
 
 /// λ is known before CPU is measured again.
 #[test]
 fn requests_say_it_before_cpu_does() {
-    let mut world = World::new();
-    world.rounds(102, 100.0, 400.0, 80.0);
-    assert_eq!(replicas(&world.rounds(1, 170.0, 400.0, 80.0)), 1);
-    assert_eq!(replicas(&world.rounds(1, 190.0, 400.0, 80.0)), 2);
+    let mut fixture = Fixture::new();
+    fixture.rounds(102, 100.0, 400.0, 80.0);
+    assert_eq!(replicas(&fixture.rounds(1, 170.0, 400.0, 80.0)), 1);
+    assert_eq!(replicas(&fixture.rounds(1, 190.0, 400.0, 80.0)), 2);
 }
 
 /// What is used is all that there is: λ says how much more is needed, up to twice as much.
 #[test]
 fn what_is_busy_all_the_time_needs_more_than_it_uses() {
-    let mut world = World::new();
-    world.of(4, 100, 400.0, 400.0, 80.0);
+    let mut fixture = Fixture::new();
+    fixture.of(4, 100, 400.0, 400.0, 80.0);
     // 4000m would be six replicas; 6400m are ten, and at most twice as many come at once.
-    let burst = world.of(4, 1, 1600.0, 1000.0, 80.0);
+    let burst = fixture.of(4, 1, 1600.0, 1000.0, 80.0);
     assert_eq!(replicas(&burst), 8, "{burst:?}");
 }
 
 /// CPU that λ does not explain is none of requests; it counts when it lasts.
 #[test]
 fn a_burst_of_cpu_alone_is_not() {
-    let mut world = World::new();
-    world.rounds(100, 100.0, 400.0, 80.0);
-    assert_eq!(replicas(&world.rounds(1, 100.0, 900.0, 80.0)), 1);
-    assert_eq!(replicas(&world.rounds(2, 100.0, 850.0, 80.0)), 1);
-    assert_eq!(replicas(&world.rounds(1, 100.0, 850.0, 80.0)), 2);
+    let mut fixture = Fixture::new();
+    fixture.rounds(100, 100.0, 400.0, 80.0);
+    assert_eq!(replicas(&fixture.rounds(1, 100.0, 900.0, 80.0)), 1);
+    assert_eq!(replicas(&fixture.rounds(2, 100.0, 850.0, 80.0)), 1);
+    assert_eq!(replicas(&fixture.rounds(1, 100.0, 850.0, 80.0)), 2);
 }
 
 /// An idle service uses CPU for itself; a few requests more are no reason for replicas.
 #[test]
 fn what_is_idle_does_not_grow_by_its_few_requests() {
-    let mut world = World::new();
-    world.rounds(100, 0.1, 300.0, 80.0);
+    let mut fixture = Fixture::new();
+    fixture.rounds(100, 0.1, 300.0, 80.0);
     for round in 0..40 {
         // Each request needs 2m, but an idle service's 3000m for one a second are what was seen.
-        let advice = world.rounds(1, 20.0, 340.0 + f64::from(round % 2), 80.0);
+        let advice = fixture.rounds(1, 20.0, 340.0 + f64::from(round % 2), 80.0);
         assert_eq!(replicas(&advice), 1, "{advice:?}");
     }
 }
@@ -136,8 +136,8 @@ fn what_is_idle_does_not_grow_by_its_few_requests() {
 #[test]
 fn memory_is_requested_by_how_it_varies() {
     let memory = |series: &dyn Fn(u32) -> f64| {
-        let mut world = World::new();
-        let advice = (0..480).map(|round| world.rounds(1, 10.0, 50.0, series(round)));
+        let mut fixture = Fixture::new();
+        let advice = (0..480).map(|round| fixture.rounds(1, 10.0, 50.0, series(round)));
         let last = advice.last().unwrap().memory_mib.unwrap();
         (last.value, last.reason)
     };
@@ -158,13 +158,13 @@ fn memory_is_never_below_its_peak() {
     let base = seed(31);
     for case in 0..50 {
         let mut rng = Rng::seed(base.wrapping_add(case));
-        let (mut world, mut used, mut peak) = (World::new(), 50.0 + 100.0 * rng.unit(), 0.0f64);
+        let (mut fixture, mut used, mut peak) = (Fixture::new(), 50.0 + 100.0 * rng.unit(), 0.0f64);
         let (drift, noise) = (0.004 * (rng.unit() - 0.3), 0.2 * rng.unit());
         for round in 0..480 {
             used *= 1.0 + drift;
             let seen = used * (1.0 + noise * (rng.unit() - 0.5));
             peak = peak.max(seen);
-            let advice = world.rounds(1, 10.0, 50.0, seen);
+            let advice = fixture.rounds(1, 10.0, 50.0, seen);
             let advised = advice.memory_mib.unwrap();
             assert!(
                 advised.value as f64 >= peak,
@@ -178,11 +178,11 @@ fn memory_is_never_below_its_peak() {
 #[test]
 fn noise_of_requests_between_two_measurements_is_none() {
     let mut rng = Rng::seed(seed(32));
-    let mut world = World::new();
-    world.rounds(102, 100.0, 640.0, 80.0);
+    let mut fixture = Fixture::new();
+    fixture.rounds(102, 100.0, 640.0, 80.0);
     for _ in 0..400 {
         let rps = 100.0 * (0.9 + 0.2 * rng.unit());
-        let advice = world.rounds(1, rps, 640.0, 80.0);
+        let advice = fixture.rounds(1, rps, 640.0, 80.0);
         assert_eq!(replicas(&advice), 1, "{advice:?}");
     }
 }

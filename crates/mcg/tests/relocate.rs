@@ -33,7 +33,7 @@ fn params() -> Params {
 }
 
 /// A cluster in which moves are done within a round.
-struct World {
+struct Fixture {
     graph: Graph,
     nodes: Nodes,
     present: Placement,
@@ -49,7 +49,7 @@ struct World {
     moved: Vec<Move>,
 }
 
-impl World {
+impl Fixture {
     fn new(graph: Graph, nodes: Nodes, present: Placement, params: Params, rng: Rng) -> Self {
         Self {
             bars: Bars::new(graph.services().len(), nodes.all().len()),
@@ -136,7 +136,7 @@ impl World {
     }
 }
 
-fn random(rng: &mut Rng, services: usize, params: Params) -> World {
+fn random(rng: &mut Rng, services: usize, params: Params) -> Fixture {
     let graph = support::graph(rng, services);
     let nodes = support::nodes(rng, &graph, 4, 0.6);
     let options = Options {
@@ -147,30 +147,30 @@ fn random(rng: &mut Rng, services: usize, params: Params) -> World {
         panic!("six tenths of the nodes are used");
     };
     let rng = Rng::seed(u64::from(rng.next_u32()));
-    World::new(graph, nodes, plan.placement, params, rng)
+    Fixture::new(graph, nodes, plan.placement, params, rng)
 }
 
 /// As [`random`], with traffic for which another placement would be better.
-fn shifted(rng: &mut Rng, services: usize, params: Params) -> World {
-    let mut world = random(rng, services, params);
-    let rates: Vec<f64> = world.graph.edges().iter().map(|edge| edge.rps).collect();
+fn shifted(rng: &mut Rng, services: usize, params: Params) -> Fixture {
+    let mut fixture = random(rng, services, params);
+    let rates: Vec<f64> = fixture.graph.edges().iter().map(|edge| edge.rps).collect();
     let mut graph = Graph::default();
-    for service in world.graph.services() {
+    for service in fixture.graph.services() {
         graph.add_service(service.clone()).unwrap();
     }
-    for (index, edge) in world.graph.edges().iter().enumerate() {
-        let name = |service: usize| &world.graph.services()[service].name;
+    for (index, edge) in fixture.graph.edges().iter().enumerate() {
+        let name = |service: usize| &fixture.graph.services()[service].name;
         let rps = rates[rates.len() - 1 - index];
         graph
             .add_calls(name(edge.from), name(edge.to), rps, edge.latency_ms, 0.0)
             .unwrap();
     }
-    world.graph = graph;
-    world
+    fixture.graph = graph;
+    fixture
 }
 
 /// A caller on one node and who it calls on another, with room for both.
-fn pair() -> World {
+fn pair() -> Fixture {
     let service = |name: &str| Service {
         name: name.to_owned(),
         replicas: NonZeroU32::new(3).unwrap(),
@@ -194,7 +194,7 @@ fn pair() -> World {
     let mut present = Placement::empty(2, 2);
     present.set(0, 0, 3);
     present.set(1, 1, 3);
-    World::new(graph, nodes, present, params(), Rng::seed(1))
+    Fixture::new(graph, nodes, present, params(), Rng::seed(1))
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn noise_moves_nothing() {
     let base = seed(1);
     for case in 0..3 {
         let mut rng = Rng::seed(base.wrapping_add(case));
-        let mut world = random(&mut rng, 12 + 8 * case as usize, params());
-        world.noise = 0.2;
+        let mut fixture = random(&mut rng, 12 + 8 * case as usize, params());
+        fixture.noise = 0.2;
         for minute in 0..60 {
-            let round = world.round();
+            let round = fixture.round();
             assert!(
                 round.moves.is_empty(),
                 "case {case}, minute {minute}: {round:?}"
@@ -220,12 +220,12 @@ fn a_shift_is_followed_once() {
     let base = seed(2);
     for case in 0..4 {
         let mut rng = Rng::seed(base.wrapping_add(case));
-        let mut world = shifted(&mut rng, 16, params());
-        world.noise = 0.2;
-        let before = world.present.cut(&world.graph);
+        let mut fixture = shifted(&mut rng, 16, params());
+        fixture.noise = 0.2;
+        let before = fixture.present.cut(&fixture.graph);
         let mut last = 0;
         for minute in 0..240 {
-            let round = world.round();
+            let round = fixture.round();
             assert!(round.moves.len() <= 2, "case {case}: {round:?}");
             assert!(
                 round.undone.is_empty(),
@@ -235,17 +235,21 @@ fn a_shift_is_followed_once() {
                 last = minute;
             }
         }
-        let after = world.present.cut(&world.graph);
+        let after = fixture.present.cut(&fixture.graph);
         println!(
             "case {case}: {before:.0} to {after:.0}, {} moves, the last after {last} min",
-            world.moved.len()
+            fixture.moved.len()
         );
         assert!(after <= before);
         // No replica goes back where one of its service has come from.
         let mut left: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for one in &world.moved {
+        for one in &fixture.moved {
             let left = left.entry(&one.service).or_default();
-            assert!(!left.contains(&&*one.to), "case {case}: {:?}", world.moved);
+            assert!(
+                !left.contains(&&*one.to),
+                "case {case}: {:?}",
+                fixture.moved
+            );
             left.push(&one.from);
         }
     }
@@ -253,10 +257,10 @@ fn a_shift_is_followed_once() {
 
 #[test]
 fn nothing_moves_where_it_is_only_said() {
-    let mut world = pair();
-    world.apply = false;
+    let mut fixture = pair();
+    fixture.apply = false;
     for round in 0..30 {
-        let found = world.round();
+        let found = fixture.round();
         assert!(found.moves.is_empty());
         assert_eq!(
             found.reason == Reason::Advised,
@@ -264,7 +268,7 @@ fn nothing_moves_where_it_is_only_said() {
             "{round}: {found:?}"
         );
     }
-    assert!(world.relocation.records().is_empty());
+    assert!(fixture.relocation.records().is_empty());
 }
 
 /// What is held stays, whatever the others do.
@@ -274,44 +278,47 @@ fn nothing_moves_that_may_not() {
     let mut moved = 0;
     for case in 0..4 {
         let mut rng = Rng::seed(base.wrapping_add(case));
-        let mut world = shifted(&mut rng, 16, params());
+        let mut fixture = shifted(&mut rng, 16, params());
         for service in 0..5 {
-            world.bars.hold(service);
+            fixture.bars.hold(service);
         }
         for service in 5..10 {
-            world.bars.bar(service, 0);
+            fixture.bars.bar(service, 0);
         }
         for _ in 0..60 {
-            world.round();
+            fixture.round();
         }
-        let held = world.graph.services()[..5].iter().map(|one| &*one.name);
+        let held = fixture.graph.services()[..5].iter().map(|one| &*one.name);
         let held: Vec<&str> = held.collect();
         assert!(
-            world.moved.iter().all(|one| !held.contains(&&*one.service)),
+            fixture
+                .moved
+                .iter()
+                .all(|one| !held.contains(&&*one.service)),
             "{:?}",
-            world.moved
+            fixture.moved
         );
-        moved += world.moved.len();
+        moved += fixture.moved.len();
     }
     assert!(moved > 0, "others do move");
 }
 
 #[test]
 fn a_pair_comes_together_and_is_kept() {
-    let mut world = pair();
-    let first = world.round();
+    let mut fixture = pair();
+    let first = fixture.round();
     assert_eq!(first.reason, Reason::Waiting { seen: 1, needed: 3 });
     assert_eq!(first.plan.unwrap().moves, 3);
-    world.round();
-    let third = world.round();
+    fixture.round();
+    let third = fixture.round();
     assert_eq!((third.moves.len(), third.reason), (2, Reason::Moving));
-    assert_eq!(world.round().moves.len(), 1);
-    assert_eq!(world.round().reason, Reason::Judging);
+    assert_eq!(fixture.round().moves.len(), 1);
+    assert_eq!(fixture.round().reason, Reason::Judging);
     for _ in 0..10 {
-        world.round();
+        fixture.round();
     }
-    assert_eq!(world.present.cut(&world.graph), 0.0);
-    let records = world.relocation.records();
+    assert_eq!(fixture.present.cut(&fixture.graph), 0.0);
+    let records = fixture.relocation.records();
     let moved = records.values().next().unwrap();
     assert_eq!((records.len(), moved.stage), (1, Stage::Kept));
     let (before, after) = (moved.before.unwrap(), moved.after.unwrap());
@@ -322,17 +329,17 @@ fn a_pair_comes_together_and_is_kept() {
 /// Where everything takes three times as long, nothing helps that calls stay on their node.
 #[test]
 fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
-    let mut world = pair();
-    world.slow = Some((0, 3.0));
+    let mut fixture = pair();
+    fixture.slow = Some((0, 3.0));
     // Only who is called may move, and the slow node is the better one by the plan.
-    world.bars.hold(0);
+    fixture.bars.hold(0);
     let mut undone = Vec::new();
     for minute in 0..600 {
-        let round = world.round();
+        let round = fixture.round();
         assert!(round.moves.len() <= 2);
         undone.extend(round.undone.iter().map(|(name, _)| (minute, name.clone())));
     }
-    assert_eq!(world.present.service(1), [0, 3]);
+    assert_eq!(fixture.present.service(1), [0, 3]);
     let times: Vec<i32> = undone.iter().map(|(minute, _)| *minute).collect();
     println!("taken back after {times:?} minutes");
     assert!((2..=6).contains(&times.len()), "{undone:?}");
@@ -341,26 +348,33 @@ fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
         pauses.windows(2).all(|pair| pair[1] > pair[0]),
         "{pauses:?}"
     );
-    assert_eq!(world.relocation.records()["cart"].stage, Stage::RolledBack);
+    assert_eq!(
+        fixture.relocation.records()["cart"].stage,
+        Stage::RolledBack
+    );
 }
 
 /// Another one that has only what was written down goes on, whenever the first one dies.
 #[test]
 fn a_crash_loses_nothing() {
     for crash in 1..14 {
-        let mut world = pair();
+        let mut fixture = pair();
         for round in 0..40 {
             if round == crash {
-                let relocation = &world.relocation;
+                let relocation = &fixture.relocation;
                 let (records, since) = (relocation.records().clone(), relocation.judged_since());
-                world.relocation = Relocation::restored(params(), records, since);
+                fixture.relocation = Relocation::restored(params(), records, since);
             }
-            world.round();
+            fixture.round();
         }
-        assert_eq!(world.present.cut(&world.graph), 0.0, "after {crash} rounds");
-        assert_eq!(world.moved.len(), 3, "after {crash} rounds");
+        assert_eq!(
+            fixture.present.cut(&fixture.graph),
+            0.0,
+            "after {crash} rounds"
+        );
+        assert_eq!(fixture.moved.len(), 3, "after {crash} rounds");
         assert!(
-            world.relocation.under_way().is_empty(),
+            fixture.relocation.under_way().is_empty(),
             "after {crash} rounds"
         );
     }
@@ -369,44 +383,44 @@ fn a_crash_loses_nothing() {
 /// A move that did not come to its end is not tried again at once.
 #[test]
 fn what_failed_rests() {
-    let mut world = pair();
-    world.bars.hold(0);
+    let mut fixture = pair();
+    fixture.bars.hold(0);
     for _ in 0..2 {
-        world.round();
+        fixture.round();
     }
-    let present = world.present.clone();
-    assert_eq!(world.round().moves.len(), 2);
+    let present = fixture.present.clone();
+    assert_eq!(fixture.round().moves.len(), 2);
     // Both pods went elsewhere, and their predecessors stayed.
-    world.present = present;
-    world.relocation.failed("cart", world.now);
-    world.moved.clear();
+    fixture.present = present;
+    fixture.relocation.failed("cart", fixture.now);
+    fixture.moved.clear();
     for _ in 0..15 {
-        world.round();
+        fixture.round();
     }
-    assert!(world.moved.is_empty(), "{:?}", world.moved);
-    assert_eq!(world.relocation.records()["cart"].failures, 1);
+    assert!(fixture.moved.is_empty(), "{:?}", fixture.moved);
+    assert_eq!(fixture.relocation.records()["cart"].failures, 1);
     for _ in 0..20 {
-        world.round();
+        fixture.round();
     }
-    assert_eq!(world.present.cut(&world.graph), 0.0, "and then it is");
+    assert_eq!(fixture.present.cut(&fixture.graph), 0.0, "and then it is");
 }
 
 /// Nodes that are not to be used are left, whatever that wins; and nothing is judged by what it wins.
 #[test]
 fn the_nodes_that_are_wanted_are_used() {
-    let mut world = pair();
+    let mut fixture = pair();
     let mut params = params();
     params.options.selection.nodes = maglor_mcg::Use::Top(1);
     params.guard = Guard {
         latency: 0.01,
         ..Guard::default()
     };
-    world.slow = Some((0, 9.0));
-    world.relocation = Relocation::new(params);
+    fixture.slow = Some((0, 9.0));
+    fixture.relocation = Relocation::new(params);
     for _ in 0..20 {
-        let round = world.round();
+        let round = fixture.round();
         assert!(round.undone.is_empty(), "{round:?}");
     }
-    assert_eq!(world.present.service(0), [3, 0]);
-    assert_eq!(world.present.service(1), [3, 0]);
+    assert_eq!(fixture.present.service(0), [3, 0]);
+    assert_eq!(fixture.present.service(1), [3, 0]);
 }

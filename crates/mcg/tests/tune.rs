@@ -1,5 +1,5 @@
-//! Advice let loose on a modelled cluster: what is urgent waits for nothing, the rest for its turn; what made it worse,
-//! or never came to be, goes back and rests; nothing of others is touched. `SEED` replays a run.
+//! Advice let loose on a modelled cluster: what is urgent waits for nothing, the rest for its turn; what made it
+//! worse, or never came to be, goes back and rests; nothing of others is touched. `SEED` replays a run.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -122,7 +122,7 @@ impl Service {
     }
 }
 
-struct World {
+struct Fixture {
     services: BTreeMap<String, Service>,
     calls: Vec<(String, String)>,
     apply: bool,
@@ -133,7 +133,7 @@ fn params() -> Params {
     Params::default()
 }
 
-impl World {
+impl Fixture {
     fn new(services: impl IntoIterator<Item = (String, Service)>) -> Self {
         Self {
             services: services.into_iter().collect(),
@@ -214,24 +214,24 @@ fn wait(round: &Round, name: &str) -> Option<Wait> {
 fn what_takes_readiness_away_goes_back() {
     let mut service = Service::new("web", advice("web", 1, 100, 100));
     service.1.present.replicas = 3;
-    let mut world = World::new([service]);
-    let begun = (0..).find(|round| !world.round(*round).begun.is_empty());
+    let mut fixture = Fixture::new([service]);
+    let begun = (0..).find(|round| !fixture.round(*round).begun.is_empty());
     let begun = begun.unwrap();
     // It is there, and judged; then the one that is left cannot keep up.
     let judged = (begun + 1..begun + 10).find(|round| {
-        world.round(*round);
-        let record = &world.tuning.records()[&("web".to_owned(), Part::Replicas)];
+        fixture.round(*round);
+        let record = &fixture.tuning.records()[&("web".to_owned(), Part::Replicas)];
         record.stage == Stage::Judged
     });
-    let web = world.services.get_mut("web").unwrap();
+    let web = fixture.services.get_mut("web").unwrap();
     web.health.failures = 2000.0;
     web.left = None;
     let limit = params().ready + params().trial.settle * params().trial.looks;
     let rounds = limit.as_secs() / PERIOD.as_secs() + 3;
     let judged = judged.unwrap();
     let undone = (judged + 1..judged + rounds).flat_map(|round| {
-        let round = world.round(round);
-        let web = world.services.get_mut("web").unwrap();
+        let round = fixture.round(round);
+        let web = fixture.services.get_mut("web").unwrap();
         if web.present.replicas == 1 {
             web.left = None;
         }
@@ -239,17 +239,17 @@ fn what_takes_readiness_away_goes_back() {
     });
     let undone: Vec<_> = undone.map(|one| (one.service, one.part)).collect();
     assert_eq!(undone, [("web".to_owned(), Part::Replicas)]);
-    assert_eq!(world.services["web"].present.replicas, 3);
+    assert_eq!(fixture.services["web"].present.replicas, 3);
 }
 
 #[test]
 fn more_replicas_wait_for_nothing() {
-    let mut world = World::new([
+    let mut fixture = Fixture::new([
         Service::new("busy", advice("busy", 3, 100, 100)),
         Service::new("calm", advice("calm", 1, 300, 100)),
     ]);
-    world.calls.push(("calm".into(), "busy".into()));
-    let round = world.round(0);
+    fixture.calls.push(("calm".into(), "busy".into()));
+    let round = fixture.round(0);
     let change = Change::Replicas { from: 1, to: 3 };
     assert_eq!(round.begun.len(), 1);
     assert_eq!(
@@ -258,10 +258,10 @@ fn more_replicas_wait_for_nothing() {
     );
     assert_eq!(wait(&round, "calm"), Some(Wait::Observing));
     // Still more are needed: at once when those are there, and not before.
-    world.services.get_mut("busy").unwrap().advice = advice("busy", 6, 100, 100);
-    assert_eq!(wait(&world.round(1), "busy"), Some(Wait::OnTheWay));
+    fixture.services.get_mut("busy").unwrap().advice = advice("busy", 6, 100, 100);
+    assert_eq!(wait(&fixture.round(1), "busy"), Some(Wait::OnTheWay));
     assert_eq!(
-        world.round(2).begun[0].change,
+        fixture.round(2).begun[0].change,
         Change::Replicas { from: 3, to: 6 }
     );
 }
@@ -273,18 +273,18 @@ fn a_change_does_not_wait_for_a_replica_that_fails() {
     let (name, mut service) = Service::new("web", advice("web", 4, 100, 100));
     service.present.replicas = 3;
     service.broken = 1;
-    let mut world = World::new([(name, service)]);
+    let mut fixture = Fixture::new([(name, service)]);
     let ready = params().ready.as_secs() / PERIOD.as_secs();
     for round in 0..ready {
-        assert_eq!(wait(&world.round(round), "web"), Some(Wait::OnTheWay));
+        assert_eq!(wait(&fixture.round(round), "web"), Some(Wait::OnTheWay));
     }
     let change = Change::Replicas { from: 3, to: 4 };
-    assert_eq!(world.round(ready).begun[0].change, change);
+    assert_eq!(fixture.round(ready).begun[0].change, change);
     let limit = params().ready + params().trial.length + params().trial.settle * 8;
     let rounds = limit.as_secs() / PERIOD.as_secs();
-    let undone = (ready + 1..ready + rounds).flat_map(|round| world.round(round).undone);
+    let undone = (ready + 1..ready + rounds).flat_map(|round| fixture.round(round).undone);
     assert_eq!(undone.collect::<Vec<_>>(), []);
-    let record = &world.tuning.records()[&("web".to_owned(), Part::Replicas)];
+    let record = &fixture.tuning.records()[&("web".to_owned(), Part::Replicas)];
     assert_eq!((record.stage, record.unavailable), (Stage::Kept, 1));
 }
 
@@ -295,21 +295,21 @@ fn a_change_is_blamed_for_one_more_replica_that_fails() {
     service.present.replicas = 3;
     service.broken = 1;
     service.takes = None;
-    let mut world = World::new([(name, service)]);
-    let begun = (0..).find(|round| !world.round(*round).begun.is_empty());
+    let mut fixture = Fixture::new([(name, service)]);
+    let begun = (0..).find(|round| !fixture.round(*round).begun.is_empty());
     let limit = params().ready.as_secs() / PERIOD.as_secs() + 2;
     let begun = begun.unwrap();
-    let undone = (begun + 1..=begun + limit).flat_map(|round| world.round(round).undone);
+    let undone = (begun + 1..=begun + limit).flat_map(|round| fixture.round(round).undone);
     let undone: Vec<_> = undone.map(|one| (one.service, one.part)).collect();
     assert_eq!(undone, [("web".to_owned(), Part::Replicas)]);
 }
 
 #[test]
 fn nothing_is_done_where_it_is_only_asked() {
-    let mut world = World::new([Service::new("web", advice("web", 3, 300, 300))]);
-    world.apply = false;
+    let mut fixture = Fixture::new([Service::new("web", advice("web", 3, 300, 300))]);
+    fixture.apply = false;
     for round in 0..100 {
-        let came = world.round(round);
+        let came = fixture.round(round);
         assert_eq!((came.begun.len(), came.undone.len()), (0, 0));
         assert_eq!(came.waiting["web"], (Part::Replicas, Wait::Advised));
     }
@@ -325,27 +325,27 @@ fn what_is_others_is_left_alone() {
         traffic: true,
     };
     (web.held, web.traffic) = (all, false);
-    let mut world = World::new([(name, web)]);
+    let mut fixture = Fixture::new([(name, web)]);
     for round in 0..100 {
-        assert_eq!(world.round(round), Round::default());
+        assert_eq!(fixture.round(round), Round::default());
     }
     // An autoscaler has the replicas, and goes by CPU: memory is still ours.
-    world.services.get_mut("web").unwrap().held.memory = false;
+    fixture.services.get_mut("web").unwrap().held.memory = false;
     let change = Change::Requests {
         cpu_millis: 100,
         memory_mib: 300,
     };
-    assert_eq!(world.round(100).begun[0].change, change);
+    assert_eq!(fixture.round(100).begun[0].change, change);
 }
 
 #[test]
 fn a_little_is_no_reason_to_replace_replicas() {
-    let mut world = World::new([Service::new("web", advice("web", 1, 110, 90))]);
+    let mut fixture = Fixture::new([Service::new("web", advice("web", 1, 110, 90))]);
     for round in 0..100 {
-        assert_eq!(world.round(round), Round::default());
+        assert_eq!(fixture.round(round), Round::default());
     }
-    world.services.get_mut("web").unwrap().advice = advice("web", 1, 111, 90);
-    assert_eq!(world.round(100).begun.len(), 1);
+    fixture.services.get_mut("web").unwrap().advice = advice("web", 1, 111, 90);
+    assert_eq!(fixture.round(100).begun.len(), 1);
 }
 
 #[test]
@@ -357,16 +357,16 @@ fn there_are_no_more_than_nodes_have_room_for() {
     };
     // Together they have room for three, each for one.
     web.rooms = vec![room(150), room(150)];
-    let mut world = World::new([(name, web)]);
+    let mut fixture = Fixture::new([(name, web)]);
     assert_eq!(
-        world.round(0).begun[0].change,
+        fixture.round(0).begun[0].change,
         Change::Replicas { from: 1, to: 3 }
     );
-    world.services.get_mut("web").unwrap().rooms = vec![room(99), room(50)];
-    assert_eq!(wait(&world.round(10), "web"), Some(Wait::NoRoom));
+    fixture.services.get_mut("web").unwrap().rooms = vec![room(99), room(50)];
+    assert_eq!(wait(&fixture.round(10), "web"), Some(Wait::NoRoom));
     // A rollout has one more for a while.
-    world.services.get_mut("web").unwrap().advice = advice("web", 3, 200, 100);
-    let waits = (11..200).map(|round| wait(&world.round(round), "web"));
+    fixture.services.get_mut("web").unwrap().advice = advice("web", 3, 200, 100);
+    let waits = (11..200).map(|round| wait(&fixture.round(round), "web"));
     assert!(waits.into_iter().all(|why| why == Some(Wait::NoRoom)));
 }
 
@@ -374,16 +374,16 @@ fn there_are_no_more_than_nodes_have_room_for() {
 fn what_is_worse_goes_back_and_rests_longer_each_time() {
     let (name, mut web) = Service::new("web", advice("web", 1, 30, 100));
     web.takes = Some(1);
-    let mut world = World::new([(name, web)]);
+    let mut fixture = Fixture::new([(name, web)]);
     let (mut begun, mut undone) = (Vec::new(), Vec::new());
     for round in 0..2000 {
-        let came = world.round(round);
+        let came = fixture.round(round);
         begun.extend(came.begun.iter().map(|_| round));
         for one in &came.undone {
             assert!(one.reason.contains("response times"), "{}", one.reason);
             undone.push(round);
         }
-        let web = world.services.get_mut("web").unwrap();
+        let web = fixture.services.get_mut("web").unwrap();
         web.health.latency_ms = if web.present.cpu_millis == 30 {
             80.0
         } else {
@@ -399,24 +399,24 @@ fn what_is_worse_goes_back_and_rests_longer_each_time() {
         .collect();
     // Half an hour, an hour, two hours.
     assert_eq!(rests[..3], [60, 120, 240], "{begun:?} {undone:?}");
-    let record = &world.tuning.records()[&("web".to_owned(), Part::Requests)];
+    let record = &fixture.tuning.records()[&("web".to_owned(), Part::Requests)];
     assert!(record.trial.failed() >= 4);
-    assert_eq!(world.services["web"].present.cpu_millis, 100);
+    assert_eq!(fixture.services["web"].present.cpu_millis, 100);
 }
 
 #[test]
 fn what_is_never_ready_goes_back() {
     let (name, mut web) = Service::new("web", advice("web", 4, 100, 100));
     web.takes = None;
-    let mut world = World::new([(name, web)]);
-    assert_eq!(world.round(0).begun.len(), 1);
+    let mut fixture = Fixture::new([(name, web)]);
+    assert_eq!(fixture.round(0).begun.len(), 1);
     let undone: Vec<_> = (1..20)
-        .flat_map(|round| world.round(round).undone)
+        .flat_map(|round| fixture.round(round).undone)
         .collect();
     assert_eq!(undone.len(), 1);
     assert_eq!(undone[0].reason, "not all replicas were ready after 180 s");
-    assert_eq!(world.services["web"].present.replicas, 1);
-    assert_eq!(wait(&world.round(20), "web"), Some(Wait::Resting));
+    assert_eq!(fixture.services["web"].present.replicas, 1);
+    assert_eq!(wait(&fixture.round(20), "web"), Some(Wait::Resting));
 }
 
 /// What could not be written is said again until it is.
@@ -424,31 +424,31 @@ fn what_is_never_ready_goes_back() {
 fn what_could_not_be_taken_back_is_taken_back_later() {
     let (name, mut web) = Service::new("web", advice("web", 4, 100, 100));
     web.takes = None;
-    let mut world = World::new([(name, web)]);
+    let mut fixture = Fixture::new([(name, web)]);
     let mut said = 0;
     for round in 0..20 {
-        let undone = world.round(round).undone.len();
+        let undone = fixture.round(round).undone.len();
         said += undone;
         if undone > 0 && said < 3 {
-            world.tuning.owed("web", Part::Replicas);
+            fixture.tuning.pending("web", Part::Replicas);
         }
     }
     assert_eq!(said, 3);
-    let record = &world.tuning.records()[&("web".to_owned(), Part::Replicas)];
+    let record = &fixture.tuning.records()[&("web".to_owned(), Part::Replicas)];
     assert_eq!((record.stage, record.trial.failed()), (Stage::TakenBack, 1));
 }
 
 #[test]
 fn one_that_is_judged_has_neighbours_that_wait() {
-    let mut world =
-        World::new(["a", "b", "c"].map(|name| Service::new(name, advice(name, 1, 100, 100))));
-    for service in world.services.values_mut() {
+    let mut fixture =
+        Fixture::new(["a", "b", "c"].map(|name| Service::new(name, advice(name, 1, 100, 100))));
+    for service in fixture.services.values_mut() {
         service.traffic = false;
     }
-    world.calls.push(("a".into(), "b".into()));
+    fixture.calls.push(("a".into(), "b".into()));
     let mut begun = Vec::new();
     for round in 0..200 {
-        let came = world.round(round);
+        let came = fixture.round(round);
         begun.extend(came.begun.iter().map(|one| (one.service.clone(), round)));
     }
     let rounds: BTreeMap<_, _> = begun.iter().cloned().collect();
@@ -466,30 +466,30 @@ fn one_that_is_judged_has_neighbours_that_wait() {
 fn another_goes_on_with_what_was_written_down() {
     let (name, mut web) = Service::new("web", advice("web", 1, 30, 100));
     web.takes = Some(1);
-    let mut world = World::new([(name, web)]);
+    let mut fixture = Fixture::new([(name, web)]);
     let mut undone = 0;
     for round in 0..60 {
-        let came = world.round(round);
+        let came = fixture.round(round);
         undone += came.undone.len();
-        let web = world.services.get_mut("web").unwrap();
+        let web = fixture.services.get_mut("web").unwrap();
         web.health.latency_ms = if web.present.cpu_millis == 30 {
             80.0
         } else {
             20.0
         };
         if round > 21 {
-            let records = world.tuning.records().iter();
+            let records = fixture.tuning.records().iter();
             let records = records.map(|(of, record)| (of.clone(), record.clone()));
-            world.tuning = Tuning::restored(params(), records.collect());
+            fixture.tuning = Tuning::restored(params(), records.collect());
         }
     }
     assert_eq!(undone, 1);
-    let record = &world.tuning.records()[&("web".to_owned(), Part::Requests)];
+    let record = &fixture.tuning.records()[&("web".to_owned(), Part::Requests)];
     assert_eq!((record.stage, record.trial.failed()), (Stage::TakenBack, 1));
 }
 
-/// Random applications: never more than B changes a round, replicas of one service at a time are replaced, nothing but
-/// more replicas comes soon after a change or before a service is known, and in the end all is as advised.
+/// Random applications: never more than B changes a round, replicas of one service at a time are replaced, nothing
+/// but more replicas comes soon after a change or before a service is known, and in the end all is as advised.
 #[test]
 fn all_comes_to_what_is_advised_step_by_step() {
     let (first, runs) = (seed(1), 40);
@@ -510,14 +510,14 @@ fn all_comes_to_what_is_advised_step_by_step() {
             service.takes = Some(between(&mut rng, 1, 5));
             (name, service)
         });
-        let mut world = World::new(services.collect::<Vec<_>>());
+        let mut fixture = Fixture::new(services.collect::<Vec<_>>());
         for _ in 0..count {
             let (from, to) = (rng.below(count), rng.below(count));
-            world.calls.push((format!("s{from}"), format!("s{to}")));
+            fixture.calls.push((format!("s{from}"), format!("s{to}")));
         }
         let mut last: BTreeMap<String, u64> = BTreeMap::new();
         for round in 0..2000 {
-            let came = world.round(round);
+            let came = fixture.round(round);
             assert!(came.begun.len() <= 2 && came.undone.is_empty());
             for one in &came.begun {
                 let urgent = matches!(one.change, Change::Replicas { from, to } if to > from);
@@ -526,7 +526,7 @@ fn all_comes_to_what_is_advised_step_by_step() {
                 let rested = before.is_none_or(|before| round - before >= 20);
                 assert!(urgent || rested, "seed {}: {one:?}", first + run);
             }
-            let records = world.tuning.records().iter();
+            let records = fixture.tuning.records().iter();
             let replaced: BTreeSet<_> = records
                 .filter(|((_, part), record)| {
                     *part == Part::Requests && record.stage == Stage::Changing
@@ -535,7 +535,7 @@ fn all_comes_to_what_is_advised_step_by_step() {
                 .collect();
             assert!(replaced.len() <= 1, "seed {}: {replaced:?}", first + run);
         }
-        for (name, service) in &world.services {
+        for (name, service) in &fixture.services {
             let wanted = &service.advice;
             let near =
                 |value: u64, wanted: u64| value.abs_diff(wanted) as f64 <= 0.1 * value as f64;

@@ -128,12 +128,12 @@ impl UpstreamBuilder {
         let address = listener
             .local_addr()
             .expect("a bound socket has an address");
-        let (phase, told) = watch::channel(Phase::Running);
+        let (phase, reported) = watch::channel(Phase::Running);
         let shared = Arc::clone(&self.shared);
         let tls = self.tls;
         let thread = thread::Builder::new()
             .name(format!("upstream {}", shared.name()))
-            .spawn(move || server::run(listener, tls, &shared, told))
+            .spawn(move || server::run(listener, tls, &shared, reported))
             .expect("a thread");
         Upstream {
             address,

@@ -11,10 +11,10 @@ const PREFIX: usize = 5;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
     /// The message is compressed, which nobody offered.
-    #[error("a message is compressed, which was not agreed on")]
+    #[error("compressed message without negotiated compression")]
     Compressed,
     /// The message is longer than allowed.
-    #[error("a message of {length} bytes; at most {limit} are taken")]
+    #[error("a message of {length} bytes exceeds the limit of {limit}")]
     TooLong {
         /// Its length in bytes.
         length: usize,

@@ -33,10 +33,10 @@ pub struct Kept {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SnapshotError {
     /// They end too early, or were changed.
-    #[error("the checksum does not fit")]
+    #[error("checksum mismatch")]
     Checksum,
     /// They are of another form, or of no form at all.
-    #[error("they were not written by this version")]
+    #[error("written by another version")]
     Form,
 }
 

@@ -34,7 +34,7 @@ impl Sweep {
     }
 
     /// What became of the load that was tried.
-    pub(super) fn tried(&mut self, load: u32, is_sustained: bool) {
+    pub(super) fn attempted(&mut self, load: u32, is_sustained: bool) {
         match is_sustained {
             true => self.sustained = load,
             false => self.refused = Some(load),
@@ -54,20 +54,20 @@ mod tests {
     /// Loads that are tried where this is the highest, and what is found.
     fn sweep(limit: u32) -> (Vec<u32>, u32) {
         let mut sweep = Sweep::new(200, 25, 625);
-        let mut tried = Vec::new();
+        let mut attempted = Vec::new();
         while let Some(load) = sweep.next() {
-            tried.push(load);
-            sweep.tried(load, load <= limit);
+            attempted.push(load);
+            sweep.attempted(load, load <= limit);
         }
-        (tried, sweep.highest())
+        (attempted, sweep.highest())
     }
 
     #[test]
     fn the_highest_is_found_in_few_runs() {
         for limit in 0..=700 {
-            let (tried, found) = sweep(limit);
-            assert_eq!(found, (limit / 25 * 25).min(625), "{limit}: {tried:?}");
-            assert!(tried.len() <= 7, "{limit}: {tried:?}");
+            let (attempted, found) = sweep(limit);
+            assert_eq!(found, (limit / 25 * 25).min(625), "{limit}: {attempted:?}");
+            assert!(attempted.len() <= 7, "{limit}: {attempted:?}");
         }
         assert_eq!(sweep(530).0, [200, 400, 600, 500, 550, 525]);
         assert_eq!(sweep(1000).0, [200, 400, 600, 625]);

@@ -245,9 +245,9 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
         bundle: Some(both.to_pem()),
         ..first.signer.clone()
     };
-    let told = clock.follow(&first, &beside).unwrap();
+    let reported = clock.follow(&first, &beside).unwrap();
     assert_eq!(
-        (told.phase(), bundle(&told).certificates().len()),
+        (reported.phase(), bundle(&reported).certificates().len()),
         (Phase::Steady, 2)
     );
     // Whether all have heard of it is asked, not assumed.
@@ -255,7 +255,7 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
         bundle: Some(both.to_pem()),
         ..next
     };
-    let announcing = clock.follow(&told, &signs).unwrap();
+    let announcing = clock.follow(&reported, &signs).unwrap();
     assert_eq!(announcing.phase(), Phase::Announcing);
     clock.passes(ANNOUNCED);
     let then = clock.step(&announcing).unwrap();

@@ -23,9 +23,9 @@ const DOMAIN: &str = "gateway.maglor.dev";
 
 /// The resources of a Gateway; none where there is no such Gateway, or it is not ours.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
-    let mut given = BTreeMap::new();
+    let mut published = BTreeMap::new();
     let Some(gateway) = index.gateway(key) else {
-        return given;
+        return published;
     };
     let served = served(index, key, gateway);
     let attached = attached(index, key);
@@ -36,15 +36,15 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         let of_port: Vec<&GatewayListener> = of_port.collect();
         let table = table(index, &name, (&listeners, &of_port), &attached);
         let id = ResourceId::new(ResourceKind::Routes, &name);
-        given.insert(id, Resource::Routes(Box::new(table)));
+        published.insert(id, Resource::Routes(Box::new(table)));
         let listener = Listener::Http {
             routes: name.clone(),
             bytes: None,
         };
         let id = ResourceId::new(ResourceKind::Listener, &name);
-        given.insert(id, Resource::Listener(listener));
+        published.insert(id, Resource::Listener(listener));
     }
-    given
+    published
 }
 
 /// The ports of a Gateway, for its own proxies.

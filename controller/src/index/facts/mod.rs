@@ -271,7 +271,7 @@ pub struct Object {
 
 /// What is kept of a resource, by kind.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the type of its name")]
+#[expect(missing_docs, reason = "downcast by kind")]
 pub enum Facts {
     AuthorizationPolicy(AuthorizationPolicy),
     Gateway(Gateway),
@@ -296,7 +296,7 @@ pub enum ReadError {
     #[error("metadata.name is missing")]
     Nameless,
     /// The kind is not one that the index knows.
-    #[error("apiVersion `{api_version}`, kind `{kind}` is nothing that is read here")]
+    #[error("apiVersion `{api_version}`, kind `{kind}` is not supported")]
     UnknownKind {
         /// `apiVersion`.
         api_version: String,

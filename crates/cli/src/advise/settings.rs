@@ -48,7 +48,7 @@ impl Row for Setting {
 pub(super) enum CurrentError {
     #[error("{0}")]
     Yaml(#[from] yaml::ReadError),
-    #[error("no TrafficPolicy is in it")]
+    #[error("no TrafficPolicy in the file")]
     Nothing,
 }
 

@@ -16,7 +16,7 @@ pub(super) fn run(files: &[PathBuf]) -> ExitCode {
             true => match read_text(file) {
                 Ok(text) => maglor_config::parse(&text, "-"),
                 Err(error) => {
-                    eprintln!("-: error: standard input cannot be read: {error}");
+                    eprintln!("-: error: cannot read standard input: {error}");
                     code = ExitCode::from(2);
                     continue;
                 }

@@ -95,10 +95,10 @@ all else: no namespace can be deleted while a part of the API does not answer.";
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// Print what can be set, with its defaults and what it means, and nothing else.
+    /// Print all values with their defaults and meaning, instead of manifests.
     #[arg(long)]
     values_only: bool,
-    /// Leave out the definitions of the mesh's resources.
+    /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     skip_definitions: bool,
 }
@@ -108,21 +108,21 @@ pub(crate) struct Options {
 pub(crate) struct UninstallOptions {
     #[command(flatten)]
     common: Common,
-    /// Also the definitions of the mesh's resources, and with them all policies.
+    /// Include the CustomResourceDefinitions; deleting them deletes all policies.
     #[arg(long)]
     definitions: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The namespace of the mesh.
+    /// Namespace of the mesh.
     #[arg(short, long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// A value: replicas=3, sidecar.logLevel=debug; several with commas between them. `\,` and `\.` are no separators. May be
-    /// repeated; the last one counts.
+    /// Set a value, such as replicas=3 or sidecar.logLevel=debug. Separate several with commas; escape with `\,` and
+    /// `\.`. May be repeated; the last one wins.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Values from a file, before those of --set. May be repeated.
+    /// Read values from a file; --set takes precedence. May be repeated.
     #[arg(short = 'f', long = "values", value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -131,7 +131,7 @@ struct Common {
 enum InstallError {
     #[error("{0}")]
     Definitions(#[from] maglor_controller::crd::DefinitionError),
-    #[error("--namespace: `{0}` is no name of a namespace")]
+    #[error("--namespace: invalid name `{0}`")]
     Namespace(String),
     #[error("{file}: {source}")]
     Read { file: String, source: io::Error },
@@ -147,7 +147,7 @@ enum InstallError {
     Sidecar(#[from] maglor_inject::SettingsError),
 }
 
-/// Prints what makes a cluster have the mesh.
+/// Prints the installation manifests.
 pub(crate) fn run(options: &Options) -> ExitCode {
     if options.values_only {
         output::print(VALUES);
@@ -156,7 +156,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     print("install", install(options))
 }
 
-/// Prints what makes a cluster have it no more, in the order in which it is deleted.
+/// Prints the manifests to delete, in order.
 pub(crate) fn uninstall(options: &UninstallOptions) -> ExitCode {
     print("uninstall", removal(options))
 }
@@ -236,7 +236,7 @@ fn definitions() -> Result<Vec<Value>, InstallError> {
     Ok(documents)
 }
 
-/// The values of the chart, those of the options over its own.
+/// The values of the chart, overridden by those of the options.
 fn values(common: &Common) -> Result<Value, InstallError> {
     let mut chosen = Chosen::default();
     for file in &common.files {
@@ -405,11 +405,11 @@ mod tests {
             ),
             (
                 "sidecar.cpuLimit=lots",
-                "sidecar.cpuLimit: \"lots\" is no valid value: CPU",
+                "sidecar.cpuLimit: \"lots\" is not a valid value: CPU",
             ),
             (
                 "sidecar.cpuLimit=5m",
-                "cpuRequest: `10m` is more than the limit, `5m`",
+                "cpuRequest: `10m` exceeds the limit, `5m`",
             ),
             ("replicas", "must be KEY=VALUE"),
         ] {
@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    /// The sidecar's defaults stand in two places: for the controller, and where they are explained.
+    /// The sidecar's defaults are written in two places: the code and the chart's documented values.
     #[test]
     fn the_chart_has_the_defaults_of_settings() {
         let chosen = values::parse("values.yaml", VALUES).unwrap();

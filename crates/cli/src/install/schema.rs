@@ -208,7 +208,7 @@ fn check_pattern(
     let meaning = schema["description"].as_str().unwrap_or_default();
     let meaning = meaning.replace('\n', " ");
     let meaning = meaning.strip_suffix('.').unwrap_or(&meaning);
-    fault(path, format!("{value} is no valid value: {meaning}"))
+    fault(path, format!("{value} is not a valid value: {meaning}"))
 }
 
 /// As Helm removes a value that is set to null, a missing one is mostly that.

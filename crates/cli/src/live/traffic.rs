@@ -55,7 +55,7 @@ pub(super) struct Workload {
 /// What happened between two looks.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    /// What workloads were asked.
+    /// Inbound requests of workloads.
     pub(super) inbound: BTreeMap<Workload, Flow>,
     /// What they asked others, by cluster.
     pub(super) outbound: BTreeMap<(Workload, String), Flow>,
@@ -178,7 +178,7 @@ impl Traffic {
             listener.is_some_and(|listener| !shape.outbound.contains(listener))
         };
         for sample in whole.iter().filter(|sample| is_inbound(sample)) {
-            inbound.standing(sample);
+            inbound.outstanding_of(sample);
         }
         let called = |sample: &Sample<'_>| {
             let cluster = sample.label("cluster")?;
@@ -214,7 +214,7 @@ impl Traffic {
 
 impl Flow {
     /// What is true of all time.
-    fn standing(&mut self, sample: &Sample<'_>) {
+    fn outstanding_of(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "maglor_downstream_connections_total" => self.connections += sample.value,
             "maglor_mesh_handshakes_total" => self.mutual += sample.value,

@@ -29,7 +29,7 @@ pub(crate) fn requests_go_on(installed: &mut Installed, users: Ipv4Addr) {
         let kubectl = installed.kubectl();
         let writer = holder(kubectl);
         kill(kubectl, &["pod", &writer]);
-        until("another replica writes", || {
+        until("another replica is the leader", || {
             let now = holder(kubectl);
             !now.is_empty() && now != writer
         });

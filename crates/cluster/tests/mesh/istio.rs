@@ -117,11 +117,11 @@ pub(crate) fn istio_is_understood(kubectl: &Kubectl) {
         rule["status"]["conditions"][0]["reason"] == "Accepted"
     });
     until("proxies are told what it says", || {
-        let cluster = given(kubectl, "cluster");
+        let cluster = stored(kubectl, "cluster");
         cluster.contains("round-robin") && cluster.contains("max_pending_requests")
     });
     until("proxies are told where requests go", || {
-        let routes = given(kubectl, "routes");
+        let routes = stored(kubectl, "routes");
         ["70", "30", "per_try_timeout", "refused-stream"]
             .iter()
             .all(|part| routes.contains(part))
@@ -135,7 +135,7 @@ pub(crate) fn istio_is_understood(kubectl: &Kubectl) {
         kubectl.run(&["delete", &definition]).unwrap();
     }
     until("nothing of it is left", || {
-        let (cluster, routes) = (given(kubectl, "cluster"), given(kubectl, "routes"));
+        let (cluster, routes) = (stored(kubectl, "cluster"), stored(kubectl, "routes"));
         !cluster.contains("max_pending_requests") && !routes.contains("per_try_timeout")
     });
 }
@@ -147,7 +147,7 @@ fn condition(kubectl: &Kubectl) -> String {
 }
 
 /// What proxies are told of the Service, by a replica of the controller.
-fn given(kubectl: &Kubectl, kind: &str) -> String {
+fn stored(kubectl: &Kubectl, kind: &str) -> String {
     let pods: Value = kubectl
         .json(&[
             "get",

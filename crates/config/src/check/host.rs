@@ -82,7 +82,7 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
             let port = match tail.strip_prefix(':') {
                 Some(port) => Some(port),
                 None if tail.is_empty() => None,
-                None => return Err("after `]` comes nothing or `:PORT`".into()),
+                None => return Err("after `]` only `:PORT` may follow".into()),
             };
             (format!("[{address}]"), port)
         }

@@ -192,7 +192,7 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
         .iter()
         .all(|(threshold, enforced)| *threshold == 0 || *enforced == Percent::NONE)
     {
-        at.warning("all detectors are off: nobody would be ejected")
+        at.warning("all detectors are disabled: no endpoint would be ejected")
             .when_readable()
             .help("write `outlier_ejection: {enabled: false}` if that is meant");
     }

@@ -83,7 +83,7 @@ impl<'a> Scope<'a> {
     pub(super) fn needs_identity(&self, at: &At<'_>) {
         self.used_identity.set(true);
         if !self.identity && self.known.identity {
-            at.error("mesh TLS needs an identity, and this proxy has none").help(
+            at.error("mesh TLS needs an `identity`").help(
                 "add `identity: {certificate: FILE, private_key: FILE, trust_bundle: FILE}` at the top, or `{token_file: FILE, trust_bundle: FILE}`",
             );
         }
@@ -93,7 +93,7 @@ impl<'a> Scope<'a> {
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);
         if !self.control_plane {
-            at.error("this needs a control plane, and the proxy has none")
+            at.error("this needs a `control_plane`")
                 .help("add `control_plane: {cluster: NAME, node: {id: NAME}}` at the top");
         }
     }
@@ -116,11 +116,11 @@ impl<'a> Scope<'a> {
             at.field("identity")
                 .warning("no listener and no cluster uses the identity")
                 .on_key()
-                .help("write `tls: mesh` where members of the mesh meet");
+                .help("write `tls: mesh` where workloads of the mesh connect");
         }
         if self.control_plane && !self.used_control_plane.get() {
             at.field("control_plane")
-                .warning("no listener asks the control plane")
+                .warning("no listener uses the control plane")
                 .on_key()
                 .help("write `discovery: {}` where hosts are to be asked for");
         }

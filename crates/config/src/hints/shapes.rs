@@ -75,7 +75,8 @@ fn without_scheme(text: &str) -> (&str, Option<u16>) {
     (rest, port)
 }
 
-/// The address of a listener that was meant: `8080`, `:8080`, `*:80`, `localhost:80`, `80 ssl`, `http://0.0.0.0:80`, `tcp/:80`.
+/// The address of a listener that was meant: `8080`, `:8080`, `*:80`, `localhost:80`, `80 ssl`, `http://0.0.0.0:80`,
+/// `tcp/:80`.
 pub(crate) fn listen(text: &str) -> Option<String> {
     let first = text.split([' ', ';', ',']).find(|word| !word.is_empty())?;
     let first = first.strip_prefix("tcp/").unwrap_or(first);
@@ -272,10 +273,10 @@ pub(crate) fn template(text: &str) -> Option<String> {
     };
     let variable = text.split('$').skip(1).any(is_name);
     if marks {
-        return Some("templates are not filled in: render the file first".into());
+        return Some("templates are not expanded: render the file first".into());
     }
     variable.then(|| {
-        "variables of the environment are not filled in: render the file first, for example by `envsubst`"
+        "environment variables are not expanded: render the file first, for example with `envsubst`"
             .into()
     })
 }

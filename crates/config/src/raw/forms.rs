@@ -24,7 +24,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
             type Value = OneOrMany;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
+                f.write_str("a string or a list of strings")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
@@ -88,7 +88,7 @@ pub(super) fn words_or_numbers<'de, D: Deserializer<'de>>(
         type Value = Vec<String>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a text, a number or a list of them")
+            f.write_str("a string, a number or a list of them")
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {

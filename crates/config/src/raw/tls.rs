@@ -37,7 +37,7 @@ impl JsonSchema for TlsVersion {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "The oldest TLS version that is spoken.",
+            "description": "The minimum TLS version.",
             "enum": ["1.2", "1.3", 1.2, 1.3],
         })
     }
@@ -86,7 +86,7 @@ const MESH: &str = "mesh";
 
 fn not_mesh(text: &str) -> NotationError {
     NotationError::new(format!(
-        "`{}` is no kind of TLS; write `tls: mesh`, or a mapping",
+        "`{}` is not a kind of TLS; write `tls: mesh`, or a mapping",
         crate::yaml::short(text)
     ))
 }
@@ -114,7 +114,7 @@ impl Shorthand for DownstreamTls {
 impl DownstreamTls {
     /// Fields that are set and mean nothing beside `mesh`.
     pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
-        given(&[
+        present(&[
             ("certificate", self.certificate.is_some()),
             ("private_key", self.private_key.is_some()),
             ("certificates", !self.certificates.is_empty()),
@@ -150,7 +150,7 @@ impl Shorthand for UpstreamTls {
 impl UpstreamTls {
     /// Fields that are set and mean nothing beside `mesh`.
     pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
-        given(&[
+        present(&[
             ("server_name", self.server_name.is_some()),
             ("ca", self.ca.is_some()),
             ("certificate", self.certificate.is_some()),
@@ -161,9 +161,9 @@ impl UpstreamTls {
     }
 }
 
-fn given(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
-    let given = fields.iter().filter(|(_, given)| *given);
-    given.map(|(name, _)| *name).collect()
+fn present(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let present = fields.iter().filter(|(_, present)| *present);
+    present.map(|(name, _)| *name).collect()
 }
 
 /// TLS termination; the text `mesh` is short for `{mesh: strict}`. Relative file names are relative

@@ -99,7 +99,7 @@ impl Plan {
              The proxy is in front of them: {policy} at {listener}, metrics at \
              http://{admin}/metrics.\n\
              Load: {rate:.0} requests/s at random moments, half of what the servers can do. \
-             Ctrl-C ends it.\n\n",
+             Press Ctrl-C to stop.\n\n",
             count = self.servers,
             ports = ports.join(", "),
             fast = SERVICE_TIME.as_millis(),

@@ -27,9 +27,9 @@ pub(super) struct Flows {
 /// One edge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    tries: f64,
+    attempts: f64,
     /// Tries that the called one answered with 5xx, or not at all.
-    pub(super) failed_tries: f64,
+    pub(super) failed_attempts: f64,
     pub(super) retries: f64,
     pub(super) ejections: f64,
     /// Replicas that are out now, as the caller with the most of them sees it.
@@ -112,9 +112,9 @@ impl Flow {
         let value = sample.value;
         match sample.name {
             "maglor_upstream_requests_total" => {
-                self.tries += value;
+                self.attempts += value;
                 if matches!(sample.label("status"), Some("5xx" | "none")) {
-                    self.failed_tries += value;
+                    self.failed_attempts += value;
                 }
             }
             "maglor_upstream_retries_total" => self.retries += value,
@@ -128,8 +128,8 @@ impl Flow {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.tries += other.tries;
-        self.failed_tries += other.failed_tries;
+        self.attempts += other.attempts;
+        self.failed_attempts += other.failed_attempts;
         self.retries += other.retries;
         self.ejections += other.ejections;
         self.ejected = self.ejected.max(other.ejected);
@@ -148,7 +148,7 @@ impl Flow {
 
     /// Requests, each counted once however often it was tried.
     pub(super) fn requests(&self) -> f64 {
-        (self.tries - self.retries).max(0.0)
+        (self.attempts - self.retries).max(0.0)
     }
 
     /// A percentile of the latency of tries.
@@ -193,7 +193,7 @@ mod tests {
              process_cpu_seconds_total 0.5\n",
         );
         let reviews = flow(&flows, "productpage → reviews");
-        assert_eq!((reviews.requests(), reviews.failed_tries), (90.0, 10.0));
+        assert_eq!((reviews.requests(), reviews.failed_attempts), (90.0, 10.0));
         assert_eq!(flow(&flows, "reviews → ratings").requests(), 0.0);
         assert_eq!(flow(&flows, "ingress → productpage").handshakes, 4.0);
         assert_eq!((flows.cpu, flows.refused["plaintext"]), (0.5, 1.0));

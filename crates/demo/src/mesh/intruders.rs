@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Error;
-use super::configuration::stranger;
+use super::configuration::intruder;
 use super::fleet::{Fleet, free};
 use super::flow::Flows;
 use super::plan::{DETAILS, RATINGS, Replica, SERVICES};
@@ -70,28 +70,28 @@ pub(super) async fn intrude(fleet: &mut Fleet, flows: &mut Flows) -> Result<Vec<
     let name = SERVICES[RATINGS].name;
     let plain = Client::new(ratings.inbound, name).get("/").await;
     let mut attempts = vec![Attempt::new(
-        "a stranger in plain text, to ratings-1",
+        "plain-text client without identity, to ratings-1",
         PLAINTEXT,
         plain.map(drop),
     )];
 
     let [admin, listener] = free(Ipv4Addr::LOCALHOST).map_err(Error::system("choose ports"))?;
     let (folder, program) = fleet.room("stranger")?;
-    let configuration = stranger(admin, listener, ratings.inbound);
+    let configuration = intruder(admin, listener, ratings.inbound);
     maglor_config::parse(&configuration, "stranger")?;
     let mut proxy = Sidecar::start(&program, "stranger".into(), &folder, &configuration)?;
     proxy.ready().await?;
     let anonymous = Client::new(listener, name).get("/").await;
     drop(proxy);
     attempts.push(Attempt::new(
-        "a stranger by TLS without a certificate, to ratings-1",
+        "TLS client without certificate, to ratings-1",
         NO_CERTIFICATE,
         anonymous.map(drop),
     ));
 
     let member = Client::new(details.outbound, name).get("/").await;
     attempts.push(Attempt::new(
-        "details-1, a member without permission, to ratings",
+        "unauthorized workload details-1, to ratings",
         DENIED,
         member.map(drop),
     ));

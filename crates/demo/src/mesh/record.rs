@@ -140,7 +140,7 @@ mod tests {
         };
         assert_eq!((healthy.pages.count(), healthy.pages.success()), (1, 100.0));
         assert_eq!((fault.pages.count(), fault.pages.failures), (3, 2));
-        assert_eq!(fault.reasons, ["no answer within 15s"]);
+        assert_eq!(fault.reasons, ["timeout after 15s"]);
         assert_eq!(record.take_recent().0.count(), 4);
         assert_eq!(record.take_recent().0.count(), 0);
         assert_eq!(Pages::default().success(), 100.0);

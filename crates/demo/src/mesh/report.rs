@@ -44,7 +44,7 @@ struct EdgeReport {
     requests: f64,
     requests_per_second: f64,
     /// Tries that failed; most of them were tried again.
-    failed_tries: f64,
+    failed_attempts: f64,
     retries: f64,
     ejections: f64,
     p50_ms: Option<f64>,
@@ -97,7 +97,7 @@ impl EdgeReport {
             edge,
             requests: flow.requests(),
             requests_per_second: flow.requests() / seconds,
-            failed_tries: flow.failed_tries,
+            failed_attempts: flow.failed_attempts,
             retries: flow.retries,
             ejections: flow.ejections,
             p50_ms: in_millis(flow.percentile(50.0)),
@@ -158,17 +158,17 @@ impl Report {
         if healthy.failures > 0 {
             let (failures, reasons) = (healthy.failures, healthy.reasons.join("; "));
             return Some(format!(
-                "{failures} requests failed while all was well: {reasons}"
+                "{failures} requests failed while all replicas were healthy: {reasons}"
             ));
         }
         let let_in = |attempt: &&Attempt| !(attempt.refused && attempt.counted);
         if let Some(attempt) = self.intruders.iter().find(let_in) {
-            return Some(format!("not refused and counted: {}", attempt.who));
+            return Some(format!("not rejected and counted: {}", attempt.who));
         }
         let mut edges = self.stages.iter().flat_map(|stage| &stage.edges);
         let unproved = |edge: &&EdgeReport| edge.mutual_tls_percent.is_some_and(|all| all < 100.0);
         let edge = edges.find(unproved)?;
-        Some(format!("requests without a proved caller: {}", edge.edge))
+        Some(format!("requests without caller identity: {}", edge.edge))
     }
 
     pub(super) fn json(&self) -> String {
@@ -235,9 +235,9 @@ impl StageReport {
             shown(self.p99_ms),
         );
         for edge in &self.edges {
-            let tries = edge.requests + edge.retries;
-            let success = match tries > 0.0 {
-                true => format!("{:>7.2} %", (1.0 - edge.failed_tries / tries) * 100.0),
+            let attempts = edge.requests + edge.retries;
+            let success = match attempts > 0.0 {
+                true => format!("{:>7.2} %", (1.0 - edge.failed_attempts / attempts) * 100.0),
                 false => format!("{:>9}", "-"),
             };
             let mutual = edge.mutual_tls_percent;
@@ -267,8 +267,7 @@ impl Proxies {
         let _ = writeln!(
             text,
             "\n{} proxies: RSS {:.1} MB on average, {:.1} MB at most; CPU {} a request and proxy, {} a page.\n\
-             Success on an edge is that of tries; what failed was tried again. \
-             Latencies of edges are interpolated from histograms.",
+             Success of an edge is that of attempts; failed attempts were retried. Latencies of edges are interpolated from histograms.",
             self.count,
             self.mean_rss_mb,
             self.largest_rss_mb,
@@ -322,7 +321,7 @@ mod tests {
         let wrong = report(2).verdict().unwrap();
         assert_eq!(
             wrong,
-            "2 requests failed while all was well: no answer within 15s"
+            "2 requests failed while all was well: timeout after 15s"
         );
     }
 
@@ -338,11 +337,11 @@ mod tests {
         });
         assert_eq!(
             report.verdict().unwrap(),
-            "not refused and counted: a stranger"
+            "not rejected and counted: plain-text"
         );
         let text = report.text();
         assert!(
-            text.contains("LET IN: an answer (plaintext: NOT counted)"),
+            text.contains("ACCEPTED: response received (plaintext: NOT counted)"),
             "{text}"
         );
     }
@@ -352,7 +351,7 @@ mod tests {
         let mut report = report(0);
         report.stages[0].edges[3].mutual_tls_percent = Some(99.9);
         let wrong = report.verdict().unwrap();
-        assert_eq!(wrong, "requests without a proved caller: reviews → ratings");
+        assert_eq!(wrong, "requests without caller identity: reviews → ratings");
     }
 
     #[test]

@@ -17,13 +17,13 @@ pub(super) struct Calls<'a> {
     /// Calls into each service: the caller's index, and the edge.
     pub(super) into: Vec<Vec<(usize, &'a EdgeTrack)>>,
     /// Where there are further tries: how many, and the time for each try.
-    pub(super) tries: Vec<Option<Tries>>,
+    pub(super) retry_plans: Vec<Option<RetryPlan>>,
     pub(super) timeouts: Vec<Limit>,
 }
 
 /// Further tries.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Tries {
+pub(super) struct RetryPlan {
     pub(super) attempts: u32,
     pub(super) each: Duration,
 }
@@ -64,15 +64,15 @@ impl<'a> Calls<'a> {
             }
         }
         let mut calls = Self {
-            tries: vec![None; services.len()],
+            retry_plans: vec![None; services.len()],
             timeouts: Vec::new(),
             services,
             into,
         };
         let reach = calls.reach();
-        calls.choose_tries(&reach, params);
+        calls.choose_retries(&reach, params);
         calls.timeouts = calls.limits(&reach, params);
-        calls.fit_tries();
+        calls.fit_retries();
         calls
     }
 
@@ -104,7 +104,7 @@ impl<'a> Calls<'a> {
 
     /// Further tries are for who fails by itself, those that fail most first; and nowhere on a way of
     /// calls twice, so that tries never multiply: below a service with further tries there are none.
-    fn choose_tries(&mut self, reach: &[Vec<bool>], params: &Params) {
+    fn choose_retries(&mut self, reach: &[Vec<bool>], params: &Params) {
         let threshold = params.thresholds.error_rate;
         let mut order: Vec<usize> = (0..self.services.len())
             .filter(|at| self.is_timed(*at))
@@ -114,16 +114,16 @@ impl<'a> Calls<'a> {
             .collect();
         order.sort_by(|a, b| self.failures(*b).total_cmp(&self.failures(*a)));
         for at in order {
-            let apart = |(other, tries): (usize, &Option<Tries>)| {
-                tries.is_none() || !(reach[at][other] || reach[other][at])
+            let apart = |(other, retry_plans): (usize, &Option<RetryPlan>)| {
+                retry_plans.is_none() || !(reach[at][other] || reach[other][at])
             };
-            if !self.tries.iter().enumerate().all(apart) {
+            if !self.retry_plans.iter().enumerate().all(apart) {
                 continue;
             }
             let attempts = attempts(self.failures(at), params);
             let each = time(self.tail(at) * params.traffic.timeout_margin);
             let each = each.max(params.traffic.least_timeout);
-            self.tries[at] = (attempts > 0).then_some(Tries { attempts, each });
+            self.retry_plans[at] = (attempts > 0).then_some(RetryPlan { attempts, each });
         }
     }
 
@@ -190,22 +190,23 @@ impl<'a> Calls<'a> {
     /// The time that further tries of a service, or of one that it calls, may take beyond the first; there
     /// are none on the same way twice.
     fn more(&self, at: usize, reach: &[Vec<bool>]) -> Duration {
-        let tries = self.tries.iter().enumerate();
-        let on_the_way = tries.filter(|(other, _)| *other == at || reach[at][*other]);
-        let more =
-            on_the_way.filter_map(|(_, tries)| tries.map(|tries| tries.each * tries.attempts));
+        let retry_plans = self.retry_plans.iter().enumerate();
+        let on_the_way = retry_plans.filter(|(other, _)| *other == at || reach[at][*other]);
+        let more = on_the_way.filter_map(|(_, retry_plans)| {
+            retry_plans.map(|retry_plans| retry_plans.each * retry_plans.attempts)
+        });
         more.max().unwrap_or_default()
     }
 
     /// Tries that the time does not suffice for are left out.
-    fn fit_tries(&mut self) {
-        for (tries, limit) in self.tries.iter_mut().zip(&self.timeouts) {
-            let Some(wanted) = tries else { continue };
+    fn fit_retries(&mut self) {
+        for (retry_plans, limit) in self.retry_plans.iter_mut().zip(&self.timeouts) {
+            let Some(wanted) = retry_plans else { continue };
             let each = wanted.each.as_secs_f64().max(1e-3);
             // As many as there is time for, first try included.
             let fit = (limit.time.as_secs_f64() / each + 1e-9).floor() as u32;
             let attempts = wanted.attempts.min(fit.saturating_sub(1));
-            *tries = (attempts > 0).then_some(Tries {
+            *retry_plans = (attempts > 0).then_some(RetryPlan {
                 attempts,
                 ..*wanted
             });
@@ -216,8 +217,8 @@ impl<'a> Calls<'a> {
 /// So many further tries that at most a tenth of the threshold still fails: fᵏ⁺¹ ≤ P/10.
 fn attempts(failures: f64, params: &Params) -> u32 {
     let target = params.thresholds.error_rate.max(1e-6) / 10.0;
-    let tries = (target.ln() / failures.ln() - 1e-9).ceil();
-    (tries as u32)
+    let retry_plans = (target.ln() / failures.ln() - 1e-9).ceil();
+    (retry_plans as u32)
         .saturating_sub(1)
         .clamp(1, params.traffic.most_attempts.max(1))
         .min(params.traffic.most_attempts)

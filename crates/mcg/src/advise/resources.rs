@@ -77,7 +77,7 @@ pub(super) fn memory_request(
     Some(Advised::new(
         value,
         format!(
-            "a replica has used {} MiB at most, and {} half of the time; {} more is {} MiB{bound}",
+            "a replica has used at most {} MiB, and {} in the median; with a margin of {} this is {} MiB{bound}",
             number(peak),
             number(usual),
             percent(margin),
@@ -101,9 +101,9 @@ pub(super) fn memory_limit(track: &ServiceTrack, params: &Params) -> Option<Advi
 
 fn bound(value: u64, wanted: f64, most: u64) -> &'static str {
     if value == most && wanted > most as f64 {
-        ", more than a replica may have"
+        ", above the maximum of a replica"
     } else if value as f64 > wanted + STEP as f64 {
-        ", less than the least"
+        ", below the minimum"
     } else {
         ""
     }

@@ -98,7 +98,7 @@ impl ServiceTrack {
         let fits = self.take(running, wanted, room, params);
         if wanted <= params.scaling.least {
             let least = params.scaling.least;
-            return Advised::new(fits, format!("there are to be {least} replica(s) at least"));
+            return Advised::new(fits, format!("the minimum is {least} replica(s)"));
         }
         let short = match fits < wanted {
             true => format!("; {wanted} are needed, the nodes have room for {fits}"),

@@ -1,13 +1,14 @@
 //! Percent splits between versions of a service, from λ, r and failures of each, a step at a time.
 //!
-//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to `v1` and 30 % to `v2`;
-//! the paper does not say how the numbers come about. Here:
+//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to `v1` and 30 % to
+//! `v2`; the paper does not say how the numbers come about. Here:
 //!
-//! 1. A version that is worse than the best one gives up weight: it fails more often than the threshold, and surely more
-//!    often than the best, or its response times are longer by half. It gives up twice a step; all of it where more than
-//!    half of its calls fail.
-//! 2. Where none is worse, weights go to the share that each version has of all replicas, by a step at most; none grows
-//!    that is slower than the best by a fifth. What is between the two is left alone, so nothing goes to and fro.
+//! 1. A version that is worse than the best one gives up weight: it fails more often than the threshold, and surely
+//!    more often than the best, or its response times are longer by half. It gives up twice a step; all of it where
+//!    more than half of its calls fail.
+//! 2. Where none is worse, weights go to the share that each version has of all replicas, by a step at most; none
+//!    grows that is slower than the best by a fifth. What is between the two is left alone, so nothing goes to and
+//!    fro.
 //! 3. A version that was worse does not come as near to that weight again for half an hour, and twice as long each
 //!    further time.
 //! 4. Who gets nothing gets nothing further: only people begin with a version, or come back to one.
@@ -23,7 +24,7 @@ use super::observed::SplitUse;
 use super::params::{Params, Splits};
 use super::words::{number, percent};
 
-const NOTHING: &str = "it gets nothing, and stays so";
+const NOTHING: &str = "it gets no requests, unchanged";
 /// All weights of a split together.
 const WHOLE: u32 = 100;
 /// Standard deviations that a share of failures may be off by chance.
@@ -265,7 +266,7 @@ fn worse(calls: &Calls, best_failures: f64, best_latency: f64, params: &Params) 
     }
     if latency > best_latency * (1.0 + params.splits.slower) {
         return Worse::Slow(format!(
-            "its calls take {} ms, the best one's {} ms",
+            "its latency is {} ms, that of the best version {} ms",
             number(latency),
             number(best_latency),
         ));
@@ -356,8 +357,8 @@ fn forth(
             (0, 0) if one.calls.count < p.calls => {
                 format!("{} calls are too few to judge it", number(one.calls.count))
             }
-            (0, 0) if !known => "it is no worse than the others".to_owned(),
-            (0, 0) => format!("it is no worse than the others; it has {}", share()),
+            (0, 0) if !known => "not worse than the others".to_owned(),
+            (0, 0) => format!("not worse than the others; it has {}", share()),
             (0, lost) => format!("it has {}: {lost} less", share()),
             (gained, _) => format!(
                 "{} of {} calls fail, in {} ms; it has {}: {gained} more",
@@ -372,23 +373,23 @@ fn forth(
     each.collect()
 }
 
-/// A whole number in proportion to parts: what is left after rounding down goes to the largest remainders, the first of
-/// equal ones. Nothing where all parts are nothing.
+/// A whole number in proportion to parts: what is left after rounding down goes to the largest remainders, the first
+/// of equal ones. Nothing where all parts are nothing.
 fn apportion(whole: u32, parts: &[u32]) -> Vec<u32> {
     let sum: u64 = parts.iter().map(|part| u64::from(*part)).sum();
     if sum == 0 {
         return vec![0; parts.len()];
     }
     let exact = |part: &u32| u64::from(*part) * u64::from(whole);
-    let mut given: Vec<u64> = parts.iter().map(|part| exact(part) / sum).collect();
-    let left = u64::from(whole) - given.iter().sum::<u64>();
+    let mut input: Vec<u64> = parts.iter().map(|part| exact(part) / sum).collect();
+    let left = u64::from(whole) - input.iter().sum::<u64>();
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(exact(&parts[*at]) % sum), *at));
     for at in order.into_iter().take(usize::try_from(left).unwrap_or(0)) {
-        given[at] += 1;
+        input[at] += 1;
     }
-    let given = given.into_iter();
-    given
+    let input = input.into_iter();
+    input
         .map(|one| u32::try_from(one).unwrap_or(whole))
         .collect()
 }

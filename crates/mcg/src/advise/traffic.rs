@@ -156,7 +156,7 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
         }
         Some(Bound::Caller(caller)) => {
             format!(
-                "the call of {} that needs it has no more time itself",
+                "bounded by the timeout of the call of {} that depends on it",
                 name(caller)
             )
         }
@@ -164,7 +164,7 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
             let own = Duration::from_secs_f64(tail * p.timeout_margin / 1e3).max(p.least_timeout);
             // Rounding a time up adds a tenth at most.
             let more = match limit.time > own + own / 10 {
-                true => ", and further tries on the way take time, too",
+                true => ", including time for further attempts on the path",
                 false => "",
             };
             format!(
@@ -180,23 +180,22 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
 }
 
 fn retry(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<RetryAdvice>> {
-    let tries = calls.tries.get(at).copied().flatten()?;
+    let retry_plans = calls.retry_plans.get(at).copied().flatten()?;
     let failures = calls.failures(at);
     let most = params.traffic.most_budget_percent;
     // Half as much again as all failures together, in steps of five.
     let budget = ((failures * 150.0 / 5.0).ceil() * 5.0).clamp(5.0, most.max(5.0));
     let value = RetryAdvice {
-        attempts: tries.attempts,
-        per_try_timeout: tries.each,
+        attempts: retry_plans.attempts,
+        per_try_timeout: retry_plans.each,
         budget_percent: budget.min(most),
     };
-    let left = failures.powi(i32::try_from(tries.attempts).unwrap_or(20) + 1);
+    let left = failures.powi(i32::try_from(retry_plans.attempts).unwrap_or(20) + 1);
     let reason = format!(
-        "{} of its calls fail by themselves, above {}; {} further tries leave {}, and nobody on the way \
-         tries again, too",
+        "{} of its calls fail on their own, above {}; {} further attempts leave {}, and no other service on the path retries",
         percent(failures),
         percent(params.thresholds.error_rate),
-        tries.attempts,
+        retry_plans.attempts,
         percent(left),
     );
     Some(Advised::new(value, reason))
@@ -223,7 +222,7 @@ fn breaker(
         ejection_time: 3 * INTERVAL,
     };
     let reason = format!(
-        "{} of its calls fail by themselves, above {}; {row} in a row are no chance, nor is twice that \
+        "{} of its calls fail on their own, above {}; {row} in a row are no chance, nor is twice that \
          share of half of {} calls in {}",
         percent(failures),
         percent(params.thresholds.error_rate),

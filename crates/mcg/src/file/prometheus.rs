@@ -20,13 +20,13 @@ pub struct Sample {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum AnswerError {
     /// It is not of the shape that the API has.
-    #[error("not an answer of Prometheus: {0}")]
+    #[error("not a Prometheus response: {0}")]
     Shape(#[from] FileError),
     /// Something else than a list of series with one value each.
     #[error("the result is a {0}, not a vector")]
     Kind(String),
     /// Prometheus has refused the query.
-    #[error("Prometheus refuses the query: {0}")]
+    #[error("Prometheus rejected the query: {0}")]
     Refused(String),
 }
 
@@ -112,11 +112,11 @@ mod tests {
             r#"{"status":"error","errorType":"bad_data","error":"parse error at char 3"}"#;
         assert_eq!(
             said(refused),
-            "Prometheus refuses the query: bad_data: parse error at char 3"
+            "Prometheus rejected the query: bad_data: parse error at char 3"
         );
         let matrix = r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
         assert_eq!(said(matrix), "the result is a matrix, not a vector");
-        assert!(said("<html>").starts_with("not an answer of Prometheus: "));
+        assert!(said("<html>").starts_with("not a Prometheus response: "));
         for value in ["[1]", "[1, \"x\"]", "[1, {}]", "3"] {
             let text = format!(
                 r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{}},"value":{value}}}]}}}}"#

@@ -118,12 +118,12 @@ impl<'a> Reader<'a> {
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, FileError> {
         let line = self.line;
         if depth > MAX_DEPTH {
-            return Err(self.fault("this is nested too deep"));
+            return Err(self.fault("nested too deeply"));
         }
         let value = match event {
             Event::Scalar(text, style, _, tag) => {
                 if tag.is_some() {
-                    return Err(self.fault("tags mean nothing here"));
+                    return Err(self.fault("tags are not supported"));
                 }
                 let plain = style == ScalarStyle::Plain;
                 Value::Scalar {
@@ -156,10 +156,10 @@ impl<'a> Reader<'a> {
             let key: Box<str> = match self.next()? {
                 None | Some(Event::MappingEnd) => return Ok(entries),
                 Some(Event::Scalar(text, ..)) => text.into(),
-                Some(_) => return Err(self.fault("a key has to be a name")),
+                Some(_) => return Err(self.fault("keys must be strings")),
             };
             if !seen.insert(key.clone()) {
-                return Err(self.fault(&format!("`{key}` is there twice")));
+                return Err(self.fault(&format!("`{key}` is defined twice")));
             }
             let Some(event) = self.next()? else {
                 return Err(self.fault("a value is missing"));

@@ -82,7 +82,7 @@ impl Judgement {
         match self {
             Self::Failures => "more calls fail than before",
             Self::Latency => "responses take longer than before",
-            Self::Remote => "no less leaves its node than would without the moves",
+            Self::Remote => "traffic across nodes has not decreased",
         }
     }
 }

@@ -69,25 +69,25 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Advised => f.write_str("a plan is worth it; `mode: Apply` would carry it out"),
+            Self::Advised => f.write_str("a plan is worth it; set `mode: Apply` to carry it out"),
             Self::Infeasible(why) => f.write_str(why),
-            Self::Judging => f.write_str("what was moved is compared with before"),
+            Self::Judging => f.write_str("evaluating the last moves"),
             Self::Moving => f.write_str("pods are moved"),
             Self::NoCalls => f.write_str("no calls between these services are known"),
             Self::NoRoom => {
-                f.write_str("the nodes have no room for new pods beside those that they replace")
+                f.write_str("the nodes have no room for new pods beside the ones they replace")
             }
             Self::NotWorth { won, needed } => write!(
                 f,
-                "a plan would win {:.0} % of what leaves its node, {:.0} % is needed",
+                "a plan would save {:.0} % of the traffic across nodes, less than the required {:.0} %",
                 won * 100.0,
                 needed * 100.0
             ),
             Self::Settled => f.write_str("no better placement was found"),
-            Self::Undoing => f.write_str("what was worse off than before goes back"),
+            Self::Undoing => f.write_str("reverting moves that made services worse"),
             Self::Waiting { seen, needed } => write!(
                 f,
-                "a plan is worth it; for {seen} of {needed} rounds on end so far"
+                "a plan is worth it, in {seen} of {needed} required consecutive rounds"
             ),
         }
     }

@@ -10,7 +10,7 @@ use super::tables::{recovered, shortest_queue};
 const GROUP: f64 = 40.0;
 
 /// A ledger tells servers apart by speed if one is faster by a factor of 1.3: h/1 from about here.
-const TOLD_APART: f64 = 0.13;
+const DISTINGUISHABLE: f64 = 0.13;
 
 /// Fits of [`Servers::local`] to unequal servers.
 const WAY: f64 = 1.0;
@@ -63,7 +63,7 @@ impl Servers {
         towards_random.min(equal * (1.0 + UNEQUAL * h * h) + crowd + critical)
     }
 
-    /// `bounce(tries=3)`: the shortest of three queues, and the round trips of the tries before.
+    /// `bounce(attempts=3)`: the shortest of three queues, and the round trips of the tries before.
     pub(super) fn bounce(&self, round_trip: f64) -> f64 {
         let Self {
             rho, variation: h, ..
@@ -84,7 +84,7 @@ impl Servers {
         } = *self;
         let parts = (self.count / GROUP).round().max(1.0);
         let group = self.count / parts;
-        let service = if h < TOLD_APART {
+        let service = if h < DISTINGUISHABLE {
             1.0 / (1.0 - h * h)
         } else {
             let overflow = erlang_b(group / 2.0, rho * group / (1.0 + h));
@@ -161,8 +161,8 @@ mod tests {
         assert!((one.local(5.0) - 4.0).abs() < 1e-9 && (one.ledger(0.0) - 4.0).abs() < 0.02);
     }
 
-    /// Few servers, as small services have them. One balancer: `maglor model --balancers 1 --servers N`; bounce with two
-    /// or three servers looks at all queues, as `lor(choices=all)`.
+    /// Few servers, as small services have them. One balancer: `maglor model --balancers 1 --servers N`; bounce with
+    /// two or three servers looks at all queues, as `lor(choices=all)`.
     #[test]
     fn two_servers_are_not_forty() {
         let servers = |count: f64, rho: f64| Servers {

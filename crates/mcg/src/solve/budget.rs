@@ -27,14 +27,14 @@ impl Budget {
     }
 
     /// A part of what is left as a budget of its own; what of it is not used comes back by
-    /// [`Budget::give_back`].
+    /// [`Budget::release`].
     pub(crate) fn take(&mut self, steps: u64) -> Self {
         let steps = steps.min(self.left);
         self.left -= steps;
         Self { left: steps }
     }
 
-    pub(crate) fn give_back(&mut self, part: &Self) {
+    pub(crate) fn release(&mut self, part: &Self) {
         self.left += part.left;
     }
 }

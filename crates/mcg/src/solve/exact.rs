@@ -168,8 +168,9 @@ impl Search<'_> {
     ) {
         let room = self.problem.room(service, &self.left[node]).min(rest);
         // Of two empty nodes that are alike, the first gets no less.
-        let twin = self.twins[node].filter(|&twin| self.fresh[twin] && self.fresh[node]);
-        let room = twin.map_or(room, |twin| room.min(row[twin]));
+        let symmetric =
+            self.twins[node].filter(|&symmetric| self.fresh[symmetric] && self.fresh[node]);
+        let room = symmetric.map_or(room, |symmetric| room.min(row[symmetric]));
         if node + 1 == self.problem.nodes {
             if room == rest {
                 row[node] = rest;

@@ -53,8 +53,8 @@ pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: 
     let mut rng = Rng::seed(seed);
     let mut budget = Budget::new(steps(problem, effort));
     let mut best = start.unwrap_or_else(|| pack::greedy(problem, &mut rng));
-    let tries = (budget.left() / TRY).clamp(1, 4);
-    for left in (1..=tries).rev() {
+    let attempts = (budget.left() / TRY).clamp(1, 4);
+    for left in (1..=attempts).rev() {
         let mut part = budget.take(budget.left() / left);
         let found = evolve(problem, best.clone(), &mut rng, &mut part);
         keep(&mut best, found);
@@ -258,7 +258,7 @@ impl Plan {
         }
         let mut part = budget.take(self.steps / 3);
         let annealed = anneal(problem, state, heat, rng, &mut part);
-        budget.give_back(&part);
+        budget.release(&part);
         annealed
     }
 }

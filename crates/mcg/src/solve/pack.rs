@@ -62,8 +62,8 @@ pub(crate) fn fits(problem: &Problem, rng: &mut Rng) -> bool {
     if hopeless {
         return false;
     }
-    let tries = (0..4).any(|_| greedy(problem, rng).is_feasible());
-    tries
+    let attempts = (0..4).any(|_| greedy(problem, rng).is_feasible());
+    attempts
         || matches!(
             pack(problem, &mut Budget::new(20_000_000)),
             Packing::Found(_)
@@ -242,17 +242,17 @@ impl Packer<'_> {
         if self.problem.replicas[service] == 1 {
             nodes.sort_by(|&a, &b| self.slack(a).total_cmp(&self.slack(b)));
         }
-        let mut tried: Vec<Demand> = Vec::new();
+        let mut attempted: Vec<Demand> = Vec::new();
         for node in nodes {
             if !self.budget.spend(4) {
                 return false;
             }
             let fresh = self.counts[service * self.problem.nodes + node] == 0;
             let single = self.problem.replicas[service] == 1;
-            if fresh && single && tried.contains(&self.left[node]) {
+            if fresh && single && attempted.contains(&self.left[node]) {
                 continue;
             }
-            tried.push(self.left[node]);
+            attempted.push(self.left[node]);
             self.put(service, node, true);
             if self.place(at, unit + 1, node) {
                 return true;

@@ -226,7 +226,7 @@ impl<'a> Refiner<'a> {
         let step = problem.step[s];
         let base = 0.5 * problem.weight[s] * step;
         for unit in problem.units_of(s) {
-            self.touch(state.node_of(unit), base);
+            self.change(state.node_of(unit), base);
         }
         let neighbours = problem.neighbours(s);
         self.looked += neighbours.len() + 4;
@@ -236,7 +236,7 @@ impl<'a> Refiner<'a> {
             let single = units.len() == 1;
             for unit in units {
                 let node = state.node_of(unit);
-                self.touch(node, base);
+                self.change(node, base);
                 let (p, q) = (state.share(s, node), state.share(v, node));
                 // Each unit brings its part, so that a node counts once.
                 let part = if single {
@@ -250,7 +250,7 @@ impl<'a> Refiner<'a> {
         }
     }
 
-    fn touch(&mut self, node: usize, base: f64) {
+    fn change(&mut self, node: usize, base: f64) {
         if !self.seen[node] {
             self.seen[node] = true;
             self.near.push(node);

@@ -1,8 +1,9 @@
-//! Which of what is advised is set now, and what is taken back: what lets [`advise`](crate::advise) loose on a cluster.
+//! Which of what is advised is set now, and what is taken back: what lets [`advise`](crate::advise) loose on a
+//! cluster.
 //!
-//! Round by round a [`Tuning`] compares what is set of each service with what is advised. Of what differs a few changes
-//! are begun, the most urgent first. A change is compared with before once all replicas are as they are to be; what is
-//! worse, or never came to be, is taken back and left alone for longer each time.
+//! Round by round a [`Tuning`] compares what is set of each service with what is advised. Of what differs a few
+//! changes are begun, the most urgent first. A change is compared with before once all replicas are as they are to
+//! be; what is worse, or never came to be, is taken back and left alone for longer each time.
 //!
 //! ```text
 //! steady ──worth it──► changing ──all replicas are so──► judged ──► kept ──cool-down──► steady
@@ -179,16 +180,14 @@ pub enum Wait {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Advised => "it is only advised",
-            Self::Budget => "enough was changed in this round",
-            Self::CoolDown => "it was changed lately",
-            Self::Neighbour => {
-                "a change of a service that it calls, or that calls it, is being judged"
-            }
+            Self::Advised => "recommended only",
+            Self::Budget => "enough changes in this round",
+            Self::CoolDown => "changed recently",
+            Self::Neighbour => "a change of a calling or called service is under evaluation",
             Self::NoRoom => "no node has room for another replica of that size",
-            Self::Observing => "it is not observed for long enough",
-            Self::OnTheWay => "another change of it is on the way",
-            Self::Resting => "the same was taken back lately",
+            Self::Observing => "not observed long enough",
+            Self::OnTheWay => "another change is in progress",
+            Self::Resting => "the same change was rolled back recently",
             Self::Rollout => "the replicas of another service are being replaced",
         })
     }
@@ -274,9 +273,9 @@ impl Tuning {
     }
 
     /// What was to be taken back could not be: the next round says so again.
-    pub fn owed(&mut self, service: &str, part: Part) {
+    pub fn pending(&mut self, service: &str, part: Part) {
         if let Some(record) = self.records.get_mut(&(service.to_owned(), part)) {
-            record.owed = true;
+            record.pending = true;
         }
     }
 
@@ -341,7 +340,7 @@ impl Tuning {
                     }
                 }
             }
-            Stage::TakenBack if std::mem::take(&mut record.owed) => {
+            Stage::TakenBack if std::mem::take(&mut record.pending) => {
                 let (service, reason) = (seen.name.to_owned(), record.reason.clone());
                 undone.push(Undone {
                     service,

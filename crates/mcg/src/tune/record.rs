@@ -40,7 +40,7 @@ pub struct Record {
     /// When it was compared the last time.
     pub(super) looked: Option<Time>,
     /// It was to be taken back, and could not be yet.
-    pub(super) owed: bool,
+    pub(super) pending: bool,
     /// Since when not all replicas are as they are to be, if they are not.
     unready: Option<Time>,
 }
@@ -58,13 +58,13 @@ impl Record {
             trial,
             unavailable: 0,
             looked: None,
-            owed: false,
+            pending: false,
             unready: None,
         }
     }
 
-    /// Takes over whether all replicas are as they should be, those apart that were not before either; returns whether
-    /// the service can be judged: they are, or have not been for so long that it is the change's effect.
+    /// Takes over whether all replicas are as they should be, those apart that were not before either; returns
+    /// whether the service can be judged: they are, or have not been for so long that it is the change's effect.
     pub(super) fn can_be_looked_at(&mut self, complete: bool, now: Time, ready: Duration) -> bool {
         if complete {
             self.unready = None;

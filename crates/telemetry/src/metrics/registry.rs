@@ -119,7 +119,7 @@ impl Registry {
         let (component, version) = (component.to_owned(), version.to_owned());
         self.sampled_gauge(
             "build_info",
-            "Always 1; the labels say what is running.",
+            "Constant 1, with build information as labels.",
             &["component", "version", "arch"],
             move |out| out.push(&[&component, &version, std::env::consts::ARCH], 1.0),
         );

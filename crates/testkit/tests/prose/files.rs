@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const EXTENSIONS: [&str; 11] = [
-    "conf", "expected", "given", "go", "html", "md", "proto", "rs", "sh", "yaml", "yml",
+const EXTENSIONS: [&str; 10] = [
+    "conf", "expected", "go", "html", "md", "proto", "rs", "sh", "yaml", "yml",
 ];
 
 /// Products of builds, generated and foreign code, kept results, and this check itself.

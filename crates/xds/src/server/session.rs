@@ -158,7 +158,7 @@ impl Session {
         names.iter().for_each(|name| subscriptions.subscribe(name));
         for name in &request.resource_names_unsubscribe {
             if subscriptions.unsubscribe(name) && subscriptions.all {
-                subscriptions.tell_again(name);
+                subscriptions.report_again(name);
             }
         }
         for (name, version) in &request.initial_resource_versions {

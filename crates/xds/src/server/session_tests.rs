@@ -271,7 +271,7 @@ fn a_name_may_stand_for_another_resource_and_for_a_third_later() {
     let first = ask(&mut session, &mut cache, &subscribe(Kind::Routes, &["a"]));
     assert_eq!(body(&first), ("a".to_owned(), b"1".to_vec()));
     special.store(true, std::sync::atomic::Ordering::Relaxed);
-    cache.touch(Kind::Routes, "a", NOW);
+    cache.mark_changed(Kind::Routes, "a", NOW);
     let second = session.poll_delta(&mut cache, NOW);
     assert_eq!(body(&second), ("a".to_owned(), b"2".to_vec()));
     put(&mut cache, Kind::Routes, "a@ns", "3");

@@ -75,7 +75,7 @@ impl Subscriptions {
 
     /// A client that wants all, and has just let go of a name, does not know whether that is one of them: it is sent
     /// again, or said to be gone (xDS, "Unsubscribing From Resources").
-    pub(super) fn tell_again(&mut self, name: &str) {
+    pub(super) fn report_again(&mut self, name: &str) {
         let name: Arc<str> = name.into();
         self.has.insert(Arc::clone(&name), Some(UNSAID.into()));
         self.look.insert(name);

@@ -33,7 +33,7 @@ fn only_certificates_that_a_server_can_show_are_taken() {
         assert!(why.contains(expected), "{why}");
     }
     let why = Secret::read(&json!({})).certificate.unwrap_err();
-    assert_eq!(why, "`tls.crt` holds no certificate");
+    assert_eq!(why, "`tls.crt` contains no certificate");
 }
 
 #[test]

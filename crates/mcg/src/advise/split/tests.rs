@@ -146,8 +146,8 @@ fn who_gets_nothing_or_all_stays_so() {
     assert_eq!(weights(&track.decided.clone().unwrap()), [70, 30]);
 }
 
-/// Whatever is observed: weights are 100 in all, who has nothing gets nothing, no one loses more than two steps unless it
-/// is broken, or gains where it is worse; the order in which versions are given does not matter.
+/// Whatever is observed: weights are 100 in all, who has nothing gets nothing, no one loses more than two steps
+/// unless it is broken, or gains where it is worse; the order in which versions are given does not matter.
 #[test]
 fn steps_are_bounded_whatever_is_observed() {
     let params = Params::default();
@@ -178,10 +178,10 @@ fn steps_are_bounded_whatever_is_observed() {
             continue;
         };
         assert_eq!(weights(&advice).iter().sum::<u32>(), 100, "seed {seed}");
-        for (one, given) in advice.versions.iter().zip(&versions) {
+        for (one, input) in advice.versions.iter().zip(&versions) {
             let (from, to) = (one.present, one.weight.value);
             assert!(from > 0 || to == 0, "seed {seed}: {advice:?}");
-            let broken = given.failures > 0.4 * given.rps;
+            let broken = input.failures > 0.4 * input.rps;
             assert!(
                 broken || from.saturating_sub(to) <= 20,
                 "seed {seed}: {advice:?}"

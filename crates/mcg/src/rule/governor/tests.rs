@@ -159,14 +159,14 @@ fn what_does_not_help_is_taken_back_and_not_tried_again_soon() {
     service.hidden = 2.0;
     let busy = situation(20, 40, 0.75);
     let changes = service.goes_on(&busy, HOUR);
-    let tried = [
+    let attempted = [
         (Choice::ProxyService, Reason::Gain),
         (Choice::Local, Reason::NoHelp),
     ];
-    assert_eq!(words(&changes), tried);
+    assert_eq!(words(&changes), attempted);
     assert_eq!(service.goes_on(&busy, 4 * HOUR), []);
     service.hidden = 1.0;
-    assert_eq!(words(&service.goes_on(&busy, 3 * HOUR)), tried[..1]);
+    assert_eq!(words(&service.goes_on(&busy, 3 * HOUR)), attempted[..1]);
 }
 
 /// What is slower because there are fewer servers is not slower because of what was done.

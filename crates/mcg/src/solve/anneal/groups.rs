@@ -42,7 +42,7 @@ impl Walk<'_> {
         self.proposal.moves.clear();
         self.proposal.moves.push((unit as u32, b as u32));
         self.proposal.moves.push((other, a as u32));
-        self.exchange(rng)
+        self.carry_out(rng)
     }
 
     /// Proposes to move a service with what belongs to it from the one node to the other, and as a
@@ -58,7 +58,7 @@ impl Walk<'_> {
                 looked += self.choose(t, (b, a), rng);
             }
         }
-        looked + self.exchange(rng)
+        looked + self.carry_out(rng)
     }
 
     /// Chooses a group around a service; returns what it cost to look at.
@@ -96,7 +96,7 @@ impl Walk<'_> {
 
     /// Carries the moves out, because they depend on each other, and takes them back if they are not
     /// accepted; returns what it cost to look at.
-    fn exchange(&mut self, rng: &mut Rng) -> usize {
+    fn carry_out(&mut self, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let mut proposal = std::mem::take(&mut self.proposal);
         let before = self.state.overload();

@@ -70,7 +70,7 @@ pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
         let grpc = abort.text("grpcStatus");
         let grpc_status = grpc.and_then(grpc_code);
         if grpc.is_some() && grpc_status.is_none() {
-            abort.refuse("grpcStatus", "it is no status of gRPC");
+            abort.refuse("grpcStatus", "not a gRPC status");
         }
         let read = raw::FaultAbort {
             percent: Some(share(&abort)),
@@ -97,7 +97,7 @@ fn share(block: &Block<'_>) -> f64 {
         value
     });
     share.or(deprecated).unwrap_or_else(|| {
-        block.ignore("percentage", "it is missing, so it happens to no request");
+        block.ignore("percentage", "missing, so it applies to no request");
         0.0
     })
 }

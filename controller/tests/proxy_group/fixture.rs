@@ -1,5 +1,5 @@
-//! A model of a cluster with three Services: what an API server, the controllers of Deployments and of EndpointSlices,
-//! discovery, and people do.
+//! A model of a cluster with three Services: what an API server, the controllers of Deployments and of
+//! EndpointSlices, discovery, and people do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub(crate) enum Move {
     /// Endpoints become known.
     Endpoints,
     /// Proxies are told which ports they have.
-    Tell,
+    Report,
     /// So many seconds pass.
     Pass(i64),
     /// All proxies fail.
@@ -72,7 +72,7 @@ struct Service {
 }
 
 /// See the module's documentation.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     services: Vec<Service>,
     /// What was made, by kind and name.
     store: BTreeMap<(String, String), Value>,
@@ -116,7 +116,7 @@ fn bare(value: &Value) -> Value {
     value
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let service = |name: &&'static str| Service {
             name,
@@ -126,7 +126,7 @@ impl World {
             behind: BTreeSet::new(),
             excused: false,
         };
-        let mut world = Self {
+        let mut fixture = Self {
             services: NAMES.iter().map(service).collect(),
             store: BTreeMap::new(),
             claims: Vec::new(),
@@ -138,10 +138,10 @@ impl World {
         let managed = json!([{"manager": "kubectl"}]);
         for at in 0..NAMES.len() {
             let managed = managed.clone();
-            world.change(at, |service| service["metadata"]["managedFields"] = managed);
+            fixture.change(at, |service| service["metadata"]["managedFields"] = managed);
         }
-        world.make(&Move::Endpoints);
-        world
+        fixture.make(&Move::Endpoints);
+        fixture
     }
 
     pub(crate) fn make(&mut self, one: &Move) {
@@ -162,7 +162,7 @@ impl World {
             Move::Crash => self.wanted = None,
             Move::Deploy => self.deploy(),
             Move::Endpoints => self.know_endpoints(),
-            Move::Tell => self.tell(),
+            Move::Report => self.report(),
             Move::Pass(seconds) => self.now += seconds,
             Move::ProxiesFail => self.fail(),
             Move::ApplyAgain(at) => self.apply_manifest(*at, true),
@@ -201,7 +201,7 @@ impl World {
                 self.services[*at].excused |= self.store.remove(&target).is_some();
                 // Everybody sees it before the operator writes what it wanted before.
                 self.wanted = None;
-                self.tell();
+                self.report();
                 self.know_endpoints();
             }
         }
@@ -231,7 +231,7 @@ impl World {
         let proxies = || self.pods.iter().filter(|pod| pod.labels[label] == *whose);
         let group = matches!(front, Front::Group(_)).then(|| Group {
             listening: proxies()
-                .map(|pod| (pod.address.clone(), pod.told.keys().copied().collect()))
+                .map(|pod| (pod.address.clone(), pod.reported.keys().copied().collect()))
                 .collect(),
             ..Group::of(
                 service.name,
@@ -295,8 +295,8 @@ impl World {
         self.settle_in([0, 1, 2], usize::MAX)
     }
 
-    /// The same, but that the operator starts anew after so many steps of all, `before` of which were taken already, and
-    /// looks at Services in another order from then on; how many steps it were.
+    /// The same, but that the operator starts anew after so many steps of all, `before` of which were taken already,
+    /// and looks at Services in another order from then on; how many steps it were.
     pub(crate) fn settle_with_crash(&mut self, crash: usize, before: usize) -> usize {
         match crash.checked_sub(before) {
             Some(left) => self.settle_in([0, 1, 2], left).len(),
@@ -311,7 +311,7 @@ impl World {
             quiet += 1;
             for at in order {
                 if let Some(step) = due(&self.observe(at)) {
-                    steps.push(format!("{}: {}", NAMES[at], steps::told(&step)));
+                    steps.push(format!("{}: {}", NAMES[at], steps::reported(&step)));
                     self.take(&step);
                     quiet = 0;
                 }
@@ -320,7 +320,7 @@ impl World {
                 }
                 self.check(&Move::Operate(at));
             }
-            for one in [Move::Deploy, Move::Endpoints, Move::Tell, Move::Pass(5)] {
+            for one in [Move::Deploy, Move::Endpoints, Move::Report, Move::Pass(5)] {
                 self.make(&one);
                 self.check(&one);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use maglor_mcg::relocate::{Guard, Measured, Params};
 use maglor_mcg::{
-    Bars, Graph, GraphError, Node as McgNode, Nodes, NodesError, Objective, Options, Placement,
+    Bars, Graph, GraphError, Node as GraphNode, Nodes, NodesError, Objective, Options, Placement,
     Routing, Selection, Service, Use,
 };
 
@@ -18,7 +18,7 @@ use crate::index::topology::Topology;
 
 /// What is given.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
+pub struct Sources<'a> {
     /// Who calls whom, as far as all replicas have heard.
     pub snapshot: &'a Snapshot,
     /// Which pods are which services.
@@ -35,7 +35,7 @@ pub struct Given<'a> {
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Inputs {
     /// Services and their calls.
     pub graph: Graph,
     /// What nodes have for them; at least what runs there.
@@ -65,7 +65,7 @@ pub struct Selected {
 
 /// Why there is nothing to look at.
 #[derive(Debug, thiserror::Error)]
-pub enum SceneError {
+pub enum InputError {
     /// Two services, or an edge, that cannot be.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
@@ -131,11 +131,11 @@ struct Running<'a> {
 ///
 /// # Errors
 /// There is no node, or more than can have delays.
-pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
-    let running = running(given);
+pub fn inputs(sources: &Sources<'_>) -> Result<Inputs, InputError> {
+    let running = running(sources);
     let mut graph = Graph::default();
     for (name, one) in &running {
-        let vertex = given.topology.vertices.get(*name);
+        let vertex = sources.topology.vertices.get(*name);
         let requests = vertex.map(|vertex| vertex.requests).unwrap_or_default();
         let alone = one.pods.iter().any(|pod| keeps_apart(pod));
         graph.add_service(Service {
@@ -147,25 +147,25 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
             pinned: false,
         })?;
     }
-    for edge in &given.snapshot.edges {
+    for edge in &sources.snapshot.edges {
         if graph.service(&edge.from).is_some() && graph.service(&edge.to).is_some() {
             let (rps, bytes) = (edge.rps, edge.bytes_per_second);
             graph.add_calls(&edge.from, &edge.to, rps, edge.latency_ms, bytes)?;
         }
     }
-    let (nodes, present) = placed(given, &graph, &running)?;
-    let named = given.spec.delays.iter();
+    let (nodes, present) = placed(sources, &graph, &running)?;
+    let named = sources.spec.delays.iter();
     let named = named.flat_map(|delay| [&delay.from, &delay.to]);
     let gone = named.filter(|name| nodes.node(name).is_none());
     let gone = gone.cloned().collect();
-    let bars = bars(given, &graph, &nodes, &running);
-    let measured = measured(given, &graph, &present);
+    let bars = bars(sources, &graph, &nodes, &running);
+    let measured = measured(sources, &graph, &present);
     let selected = running.into_values().enumerate();
     let selected = selected.filter_map(|(index, one)| Some((index, one.selected?)));
-    Ok(Scene {
+    Ok(Inputs {
         selected: selected.collect(),
         routing: Routing::of_most(&graph, |name| {
-            let vertex = given.topology.vertices.get(name);
+            let vertex = sources.topology.vertices.get(name);
             vertex.is_some_and(|vertex| vertex.local_first)
         }),
         graph,
@@ -178,20 +178,20 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
 }
 
 /// The services that run somewhere, by name: where, and which of them are the policy's.
-fn running<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Running<'a>> {
-    let known = |node: &str| given.topology.nodes.contains_key(node);
+fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
+    let known = |node: &str| sources.topology.nodes.contains_key(node);
     let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     let made_by = |pod: &'a Pod| Some((&*pod.key.namespace, pod.deployment()?.1));
     let of_deployment: BTreeMap<(&str, &str), &str> = {
-        let known = given
+        let known = sources
             .pods
             .iter()
-            .filter_map(|pod| Some((made_by(pod)?, &**given.topology.pods.get(&pod.key)?)));
+            .filter_map(|pod| Some((made_by(pod)?, &**sources.topology.pods.get(&pod.key)?)));
         known.collect()
     };
-    for pod in given.pods {
+    for pod in sources.pods {
         let there = pod.node.as_deref().is_some_and(known) && !pod.ends && !pod.is_moving();
-        let vertex = given.topology.pods.get(&pod.key).map(|vertex| &**vertex);
+        let vertex = sources.topology.pods.get(&pod.key).map(|vertex| &**vertex);
         // A pod that has just come may not be known as a Service's yet.
         let like = || of_deployment.get(&made_by(pod)?).copied();
         if let Some(vertex) = vertex.or_else(like).filter(|_| there) {
@@ -199,17 +199,17 @@ fn running<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Running<'a>> {
         }
     }
     let mut running = BTreeMap::new();
-    let meshed = given.topology.vertices.iter();
+    let meshed = sources.topology.vertices.iter();
     for (name, vertex) in meshed.filter(|(_, vertex)| vertex.meshed) {
         let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
-        let selected = given.spec.namespaces.iter().any(|one| one == namespace);
+        let selected = sources.spec.namespaces.iter().any(|one| one == namespace);
         let mut one = Running::default();
         if selected {
             one.pods = pods.remove(&**name).unwrap_or_default();
             for node in one.pods.iter().filter_map(|pod| pod.node.as_deref()) {
                 *one.spread.entry(node).or_default() += 1;
             }
-            one.selected = select(given, name, &one.pods);
+            one.selected = select(sources, name, &one.pods);
         } else {
             let nodes = vertex.nodes.iter().filter(|(node, _)| known(node));
             one.spread = nodes.map(|(node, count)| (&**node, *count)).collect();
@@ -222,20 +222,19 @@ fn running<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Running<'a>> {
 }
 
 /// Whether a service is the policy's, and what keeps it where it is.
-fn select(given: &Given<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> {
-    let selector = given.spec.selector.as_ref();
+fn select(sources: &Sources<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> {
+    let selector = sources.spec.selector.as_ref();
     let selected = |pod: &&&Pod| selector.is_none_or(|one| one.selects(&pod.labels));
     if pods.is_empty() || !pods.iter().all(|pod| selected(&pod)) {
         return None;
     }
     let deployments = pods.iter().filter_map(|pod| pod.deployment());
-    let taken = given.taken.get(name);
-    let taken = taken.map(|policy| format!("the older PlacementPolicy {policy} has it"));
-    let mut services = given.snapshot.services.iter();
+    let taken = sources.taken.get(name);
+    let taken = taken.map(|policy| format!("the older PlacementPolicy {policy} selects it"));
+    let mut services = sources.snapshot.services.iter();
     let doubted = services.any(|one| one.name == name && one.contradicted);
-    let doubted = doubted.then(|| {
-        "callers say that they call it more often than its own sidecars confirm".to_owned()
-    });
+    let doubted =
+        doubted.then(|| "callers report more calls than its own sidecars confirm".to_owned());
     let fixed = taken.or(doubted).or_else(|| {
         pods.iter()
             .filter_map(|pod| fixed(pod))
@@ -257,11 +256,11 @@ fn keeps_apart(pod: &Pod) -> bool {
 
 /// The nodes, and where services run. What runs on a node fits there, whatever the most that a replica requests says.
 fn placed(
-    given: &Given<'_>,
+    sources: &Sources<'_>,
     graph: &Graph,
     running: &BTreeMap<&str, Running<'_>>,
-) -> Result<(Nodes, Placement), SceneError> {
-    let rooms: Vec<_> = given.topology.nodes.iter().collect();
+) -> Result<(Nodes, Placement), InputError> {
+    let rooms: Vec<_> = sources.topology.nodes.iter().collect();
     let mut present = Placement::empty(graph.services().len(), rooms.len());
     for (service, one) in running.values().enumerate() {
         for (node, (name, _)) in rooms.iter().enumerate() {
@@ -273,22 +272,25 @@ fn placed(
         }
     }
     let loads = present.loads(graph);
-    let nodes = rooms.iter().zip(loads).map(|((name, room), load)| McgNode {
-        name: (*name).clone(),
-        cpu_millis: room.left.cpu_millis.unwrap_or(0).max(load[0]),
-        memory_mib: room.left.memory_mib.unwrap_or(0).max(load[1]),
-        pods: room.pods.map(|pods| pods.max(load[2])),
-    });
+    let nodes = rooms
+        .iter()
+        .zip(loads)
+        .map(|((name, room), load)| GraphNode {
+            name: (*name).clone(),
+            cpu_millis: room.left.cpu_millis.unwrap_or(0).max(load[0]),
+            memory_mib: room.left.memory_mib.unwrap_or(0).max(load[1]),
+            pods: room.pods.map(|pods| pods.max(load[2])),
+        });
     let mut nodes = Nodes::new(nodes.collect())?;
-    for delay in given.snapshot.all_delays() {
-        let known = |node: &str| given.topology.nodes.contains_key(node);
+    for delay in sources.snapshot.all_delays() {
+        let known = |node: &str| sources.topology.nodes.contains_key(node);
         // The snapshot may be of a moment before or after.
         if known(&delay.from) && known(&delay.to) {
             nodes.set_delay(&delay.from, &delay.to, delay.ms)?;
         }
     }
     // What people say counts more. Nodes come and go, and with one that has gone all else goes on.
-    for delay in &given.spec.delays {
+    for delay in &sources.spec.delays {
         if nodes.node(&delay.from).is_some() && nodes.node(&delay.to).is_some() {
             nodes.set_delay(&delay.from, &delay.to, delay.milliseconds)?;
         }
@@ -299,7 +301,7 @@ fn placed(
 /// Services that are not the policy's, or cannot move, are held; the others are kept from nodes that would not take
 /// one of their pods.
 fn bars(
-    given: &Given<'_>,
+    sources: &Sources<'_>,
     graph: &Graph,
     nodes: &Nodes,
     running: &BTreeMap<&str, Running<'_>>,
@@ -319,7 +321,7 @@ fn bars(
             }
         }
         for (index, node) in nodes.all().iter().enumerate() {
-            let node = given.nodes.iter().find(|known| known.name == node.name);
+            let node = sources.nodes.iter().find(|known| known.name == node.name);
             let takes = node.is_some_and(|node| kinds.iter().all(|pod| may_run(pod, node)));
             if !takes {
                 bars.bar(service, index);
@@ -330,9 +332,9 @@ fn bars(
 }
 
 /// How the calls of each service fare, those that it makes and those that it takes.
-fn measured(given: &Given<'_>, graph: &Graph, present: &Placement) -> Vec<Measured> {
+fn measured(sources: &Sources<'_>, graph: &Graph, present: &Placement) -> Vec<Measured> {
     let mut measured = vec![Measured::default(); graph.services().len()];
-    for edge in &given.snapshot.edges {
+    for edge in &sources.snapshot.edges {
         let ends = [graph.service(&edge.from), graph.service(&edge.to)];
         let failures = if edge.rps > 0.0 {
             edge.failures / edge.rps

@@ -23,7 +23,7 @@ use crate::placement::pod::{Node, Pod};
 
 /// What is given.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
+pub struct Sources<'a> {
     /// The namespace.
     pub namespace: &'a str,
     /// Who calls whom, as far as all replicas have heard.
@@ -84,8 +84,8 @@ impl Subject {
         self.own(advice).put(self.injected, advice);
     }
 
-    /// What its containers are to request where each pod requests so much CPU, in thousandths of a core, and memory, in
-    /// MiB; only those for which it is something else than now.
+    /// What its containers are to request where each pod requests so much CPU, in thousandths of a core, and memory,
+    /// in MiB; only those for which it is something else than now.
     #[must_use]
     pub fn shares(&self, advice: &Advice, whole: (u64, u64)) -> Vec<Share> {
         share(self.containers(), self.injected, whole, &self.own(advice))
@@ -100,7 +100,7 @@ impl Subject {
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
-pub struct Scene {
+pub struct Inputs {
     /// The policy's services, by name.
     pub subjects: BTreeMap<String, Subject>,
     /// All services and calls, as what advises wants them.
@@ -166,41 +166,41 @@ fn seconds_of(seconds: u32) -> Duration {
 
 /// Puts together what is given.
 #[must_use]
-pub fn scene(given: &Given<'_>) -> Scene {
+pub fn inputs(sources: &Sources<'_>) -> Inputs {
     let deployments: BTreeMap<String, Workload> = {
-        let read = given.deployments.iter().filter_map(Workload::read);
+        let read = sources.deployments.iter().filter_map(Workload::read);
         read.map(|one| (one.key.name.clone(), one)).collect()
     };
-    let left = left(given);
+    let left = left(sources);
     let mut subjects = BTreeMap::new();
-    for (name, pods) in services(given) {
-        if let Some(subject) = subject(given, name, &pods, &deployments, &left) {
+    for (name, pods) in services(sources) {
+        if let Some(subject) = subject(sources, name, &pods, &deployments, &left) {
             subjects.insert(name.to_owned(), subject);
         }
     }
-    let calls = given.snapshot.edges.iter();
+    let calls = sources.snapshot.edges.iter();
     let calls = calls
         .map(|edge| (edge.from.clone(), edge.to.clone()))
         .collect();
-    Scene {
-        observed: observed(given, &subjects, &left),
+    Inputs {
+        observed: observed(sources, &subjects, &left),
         subjects,
         calls,
     }
 }
 
 /// The services of the namespace that have sidecars, and their pods.
-fn services<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Vec<&'a Pod>> {
+fn services<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Vec<&'a Pod>> {
     let mut services: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    for pod in given
+    for pod in sources
         .pods
         .iter()
         .filter(|pod| !pod.ends && !pod.is_moving())
     {
-        let Some(name) = given.topology.pods.get(&pod.key) else {
+        let Some(name) = sources.topology.pods.get(&pod.key) else {
             continue;
         };
-        let vertex = given.topology.vertices.get(name);
+        let vertex = sources.topology.vertices.get(name);
         if vertex.is_some_and(|vertex| vertex.meshed) {
             services.entry(name).or_default().push(pod);
         }
@@ -209,13 +209,13 @@ fn services<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Vec<&'a Pod>> {
 }
 
 fn subject(
-    given: &Given<'_>,
+    sources: &Sources<'_>,
     name: &str,
     pods: &[&Pod],
     deployments: &BTreeMap<String, Workload>,
     left: &BTreeMap<&str, Room>,
 ) -> Option<Subject> {
-    let selector = given.spec.selector.as_ref();
+    let selector = sources.spec.selector.as_ref();
     if !pods
         .iter()
         .all(|pod| selector.is_none_or(|one| one.selects(&pod.labels)))
@@ -232,15 +232,15 @@ fn subject(
         _ => None,
     };
     let mut hold = match &workload {
-        Some(workload) => hold(workload, given.horizontal, given.vertical),
+        Some(workload) => hold(workload, sources.horizontal, sources.vertical),
         None => {
             let mut hold = Hold::default();
-            hold.workload("its pods are not all of one Deployment".to_owned());
+            hold.workload("its pods belong to more than one Deployment".to_owned());
             hold
         }
     };
-    let service = service_of(given, name);
-    leave(given, name, service.as_ref(), &mut hold);
+    let service = service_of(sources, name);
+    leave(sources, name, service.as_ref(), &mut hold);
     let containers = workload
         .as_ref()
         .map_or(&[][..], |one| one.containers.as_slice());
@@ -254,13 +254,13 @@ fn subject(
         memory_mib: sum(|one| one.memory_mib) + injected.1,
     };
     let takes = |node: &&Node| pods.first().is_none_or(|pod| may_run(pod, node));
-    let nodes = given.nodes.iter().filter(takes);
+    let nodes = sources.nodes.iter().filter(takes);
     Some(Subject {
         rooms: nodes
             .filter_map(|node| left.get(&*node.name).copied())
             .collect(),
         cpu_limit_millis: cpu_limit(containers, injected),
-        health: health(given.snapshot, name),
+        health: health(sources.snapshot, name),
         workload,
         injected,
         service,
@@ -278,32 +278,34 @@ fn cpu_limit(own: &[workload::Container], injected: (u64, u64)) -> Option<u64> {
 }
 
 /// The Service by whose name a vertex is called, where that is one.
-fn service_of(given: &Given<'_>, name: &str) -> Option<Key> {
+fn service_of(sources: &Sources<'_>, name: &str) -> Option<Key> {
     let (namespace, service) = name.split_once('/')?;
     let key = Key::new(namespace, service);
-    let vertex = given.topology.services.get(&key)?;
+    let vertex = sources.topology.services.get(&key)?;
     (vertex == name).then_some(key)
 }
 
 /// What the policy does not set, or may not.
-fn leave(given: &Given<'_>, name: &str, service: Option<&Key>, hold: &mut Hold) {
-    if let Some(policy) = given.taken.get(name) {
-        hold.workload(format!("the older TuningPolicy {policy} has it"));
+fn leave(sources: &Sources<'_>, name: &str, service: Option<&Key>, hold: &mut Hold) {
+    if let Some(policy) = sources.taken.get(name) {
+        hold.workload(format!("the older TuningPolicy {policy} selects it"));
         hold.held.traffic = true;
     }
     match service {
-        None => hold.traffic("no Service has its name".to_owned()),
+        None => hold.traffic("there is no Service with its name".to_owned()),
         Some(service) => {
             let own = super::traffic::name(&service.name);
-            if given.policies.taken.contains(&own) {
-                hold.traffic(format!("the TrafficPolicy {own} is somebody else's"));
+            if sources.policies.taken.contains(&own) {
+                hold.traffic(format!(
+                    "the TrafficPolicy {own} was created by another writer"
+                ));
             }
-            if let Some(editor) = given.policies.edited.get(&service.name) {
+            if let Some(editor) = sources.policies.edited.get(&service.name) {
                 hold.traffic(format!("{editor} has changed the TrafficPolicy {own}"));
             }
         }
     }
-    let sets = |part| given.spec.sets(part);
+    let sets = |part| sources.spec.sets(part);
     hold.held.replicas |= !sets(TuningPart::Replicas);
     hold.held.cpu |= !sets(TuningPart::Requests);
     hold.held.memory |= !sets(TuningPart::Requests);
@@ -311,8 +313,8 @@ fn leave(given: &Given<'_>, name: &str, service: Option<&Key>, hold: &mut Hold) 
 }
 
 /// What nodes have left beside all services of the mesh; what others request is taken off already.
-fn left<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Room> {
-    let rooms = given.topology.nodes.iter();
+fn left<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Room> {
+    let rooms = sources.topology.nodes.iter();
     let mut left: BTreeMap<&str, Room> = rooms
         .map(|(name, room)| {
             let room = Room {
@@ -322,7 +324,7 @@ fn left<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Room> {
             (&**name, room)
         })
         .collect();
-    for vertex in given.topology.vertices.values().filter(|one| one.meshed) {
+    for vertex in sources.topology.vertices.values().filter(|one| one.meshed) {
         for (node, count) in &vertex.nodes {
             let Some(room) = left.get_mut(&**node) else {
                 continue;
@@ -338,11 +340,11 @@ fn left<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Room> {
 }
 
 fn observed(
-    given: &Given<'_>,
+    sources: &Sources<'_>,
     subjects: &BTreeMap<String, Subject>,
     left: &BTreeMap<&str, Room>,
 ) -> advise::Snapshot {
-    let services = given.snapshot.services.iter().map(|one| {
+    let services = sources.snapshot.services.iter().map(|one| {
         let subject = subjects.get(&one.name);
         // As many as there are to be: while they are replaced, there are more.
         let wanted = subject
@@ -371,7 +373,7 @@ fn observed(
             autoscaled: subject.is_some_and(|one| one.hold.autoscaled),
         }
     });
-    let edges = given.snapshot.edges.iter().map(|edge| EdgeUse {
+    let edges = sources.snapshot.edges.iter().map(|edge| EdgeUse {
         from: edge.from.clone(),
         to: edge.to.clone(),
         rps: edge.rps,
@@ -387,7 +389,7 @@ fn observed(
     advise::Snapshot {
         services: services.collect(),
         edges: edges.collect(),
-        splits: given.snapshot.splits.iter().map(split).collect(),
+        splits: sources.snapshot.splits.iter().map(split).collect(),
         room: Some(room),
     }
 }
@@ -411,8 +413,8 @@ fn split(split: &Split) -> SplitUse {
 
 /// By how much what a replica uses is less where there are to be `wanted` of them.
 ///
-/// Fewer that are there use no more than they do. More of them do not use more: while pods are replaced, their successors do
-/// their work, and what they used is still told for a while.
+/// Fewer that are there use no more than they do. More of them do not use more: while pods are replaced, their
+/// successors do their work, and what they used is still told for a while.
 fn part(there: u32, wanted: u32) -> f64 {
     (f64::from(there) / f64::from(wanted.max(1))).min(1.0)
 }

@@ -30,7 +30,7 @@ pub(super) fn requests() -> Value {
     json!({"cpu": "100m", "memory": "64Mi"})
 }
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) api: Api,
     pub(super) operator: Operator,
     /// Calls a second.
@@ -60,7 +60,7 @@ fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
     Operator::new(options, now)
 }
 
-impl World {
+impl Fixture {
     pub(super) async fn new(spec: &Value) -> Self {
         Self::with(spec, 0.0).await
     }
@@ -74,7 +74,7 @@ impl World {
             ..Settings::default()
         }));
         let now = epoch::now();
-        let mut world = Self {
+        let mut fixture = Self {
             operator: operator(&api, &graphs, now),
             api,
             rate: 200.0,
@@ -84,7 +84,7 @@ impl World {
             beside,
         };
         {
-            let mut objects = world.api.objects();
+            let mut objects = fixture.api.objects();
             let meta =
                 json!({"name": "tune", "namespace": "shop", "uid": "u-tune", "generation": 1});
             objects.put(POLICY, json!({"metadata": meta, "spec": spec}));
@@ -107,9 +107,9 @@ impl World {
                 json!({"metadata": {"name": "n1"}, "spec": {}, "status": {"conditions": ready}});
             objects.put("/api/v1/nodes/n1", node);
         }
-        world.roll_out();
-        world.now = now + WINDOW;
-        world
+        fixture.roll_out();
+        fixture.now = now + WINDOW;
+        fixture
     }
 
     pub(super) fn object(&self, path: &str) -> Value {

@@ -15,7 +15,10 @@ pub(crate) fn connect(address: SocketAddr) -> Option<TcpStream> {
 }
 
 /// Asks for `/direct` of users; its status.
-pub(crate) fn exchange(stream: &mut Option<TcpStream>, address: SocketAddr) -> Result<u16, String> {
+pub(crate) fn round_trip(
+    stream: &mut Option<TcpStream>,
+    address: SocketAddr,
+) -> Result<u16, String> {
     if stream.is_none() {
         *stream = Some(connect(address).ok_or("no connection")?);
     }

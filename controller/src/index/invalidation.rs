@@ -20,18 +20,18 @@ impl Index {
         self.remove_route(&id);
         self.links.add_route(&id, &route);
         self.routes.insert(id.clone(), route);
-        self.touch_route(&id);
+        self.invalidate_route(&id);
     }
 
     pub(super) fn remove_route(&mut self, id: &RouteId) {
-        self.touch_route(id);
+        self.invalidate_route(id);
         if let Some(route) = self.routes.remove(id) {
             self.links.remove_route(id, &route);
         }
     }
 
     /// The Services that a route is attached to, and what else is attached there.
-    fn touch_route(&mut self, id: &RouteId) {
+    fn invalidate_route(&mut self, id: &RouteId) {
         let Some(route) = self.routes.get(id) else {
             return;
         };
@@ -42,7 +42,7 @@ impl Index {
         self.dirty.services.extend(services);
         let gateways = route.gateways.iter().map(|parent| parent.key.clone());
         for gateway in gateways.collect::<Vec<_>>() {
-            self.touch_gateway(&gateway);
+            self.invalidate_gateway(&gateway);
         }
         let Some(route) = self.routes.get(id) else {
             return;
@@ -63,7 +63,7 @@ impl Index {
             false => put(&mut self.workloads, key, workload),
         };
         if differs {
-            self.touch_workload(key);
+            self.invalidate_workload(key);
             let now = self.addresses_of_pod(key);
             self.note_addresses(key, &before, &now);
         }
@@ -76,7 +76,7 @@ impl Index {
         self.remove_slice(key);
         self.links.add_slice(key, &slice);
         self.note_slice(key, &slice, true);
-        self.touch_slice(key, &slice);
+        self.invalidate_slice(key, &slice);
         self.slices.insert(key.clone(), slice);
     }
 
@@ -84,67 +84,67 @@ impl Index {
         if let Some(slice) = self.slices.remove(key) {
             self.links.remove_slice(key, &slice);
             self.note_slice(key, &slice, false);
-            self.touch_slice(key, &slice);
+            self.invalidate_slice(key, &slice);
         }
     }
 
-    fn touch_slice(&mut self, key: &Key, slice: &Slice) {
+    fn invalidate_slice(&mut self, key: &Key, slice: &Slice) {
         self.dirty.workloads.extend(pods(key, slice));
         if let Some(service) = &slice.service {
-            self.touch_members(service);
+            self.invalidate_members(service);
         }
     }
 
     /// Other endpoints may serve behind a Service.
-    pub(super) fn touch_members(&mut self, service: &Key) {
+    pub(super) fn invalidate_members(&mut self, service: &Key) {
         self.dirty.services.insert(service.clone());
-        self.touch_gateway_of(service);
-        self.touch_proxied(service);
+        self.invalidate_gateway_of(service);
+        self.invalidate_proxied(service);
     }
 
     /// A Service, who sends to it, who is behind it, and who speaks about it.
-    pub(super) fn touch_service(&mut self, key: &Key) {
+    pub(super) fn invalidate_service(&mut self, key: &Key) {
         self.dirty.services.insert(key.clone());
         self.dirty.workloads.extend(endpoints::pods(self, key));
-        self.touch_proxied(key);
+        self.invalidate_proxied(key);
         for id in self.links.routes_of_parent(key) {
             self.dirty.statuses.insert(status_id(id));
         }
         for id in self.links.routes_of_backend(key) {
             self.dirty.statuses.insert(status_id(id));
         }
-        self.touch_senders(key);
+        self.invalidate_senders(key);
         // A name that led outside may lead to this Service, or the other way round.
         for external in self.externals.get(key).cloned().into_iter().flatten() {
-            self.touch_external(&external);
+            self.invalidate_external(&external);
         }
-        self.touch_policies(&key.namespace);
-        self.touch_gateway_of(key);
+        self.invalidate_policies(&key.namespace);
+        self.invalidate_gateway_of(key);
     }
 
     /// What routes to a Service of type ExternalName come to.
-    fn touch_external(&mut self, key: &Key) {
+    fn invalidate_external(&mut self, key: &Key) {
         for id in self.links.routes_of_backend(key) {
             self.dirty.statuses.insert(status_id(id));
         }
-        self.touch_senders(key);
+        self.invalidate_senders(key);
     }
 
     /// What grants permit.
-    pub(super) fn touch_grants(&mut self) {
-        self.touch_gateways();
-        self.touch_externals();
+    pub(super) fn invalidate_grants(&mut self) {
+        self.invalidate_gateways();
+        self.invalidate_externals();
     }
 
-    pub(super) fn touch_externals(&mut self) {
+    pub(super) fn invalidate_externals(&mut self) {
         let externals: Vec<Key> = self.externals.values().flatten().cloned().collect();
         for key in externals {
-            self.touch_external(&key);
+            self.invalidate_external(&key);
         }
     }
 
     /// Who sends to a Service by a route.
-    fn touch_senders(&mut self, service: &Key) {
+    fn invalidate_senders(&mut self, service: &Key) {
         for id in self.links.routes_of_backend(service) {
             if let Some(route) = self.routes.get(id) {
                 let parents = route.parents.iter();
@@ -159,18 +159,18 @@ impl Index {
         }
     }
 
-    pub(super) fn touch_workload(&mut self, key: &Key) {
+    pub(super) fn invalidate_workload(&mut self, key: &Key) {
         self.dirty.workloads.insert(key.clone());
         let names = self.links.slices_of_pod(key);
         let slices = names.filter_map(|name| self.slices.get(name));
         let services: Vec<Key> = slices.filter_map(|slice| slice.service.clone()).collect();
         for service in services {
-            self.touch_proxied(&service);
+            self.invalidate_proxied(&service);
             self.dirty.services.insert(service);
         }
     }
 
-    pub(super) fn touch_workloads(&mut self, namespace: &str) {
+    pub(super) fn invalidate_workloads(&mut self, namespace: &str) {
         let keys: Vec<Key> = self
             .in_namespace(&self.workloads, namespace)
             .map(|(key, _)| key.clone())
@@ -179,8 +179,8 @@ impl Index {
     }
 
     /// The pods of a namespace may take other connections than before, which decides what is sent to the Services.
-    pub(super) fn touch_modes(&mut self, namespace: &str) {
-        self.touch_workloads(namespace);
+    pub(super) fn invalidate_modes(&mut self, namespace: &str) {
+        self.invalidate_workloads(namespace);
         let keys: Vec<Key> = self
             .in_namespace(&self.services, namespace)
             .map(|(key, _)| key.clone())
@@ -188,7 +188,7 @@ impl Index {
         self.dirty.services.extend(keys);
     }
 
-    pub(super) fn touch_node(&mut self, node: &str) {
+    pub(super) fn invalidate_node(&mut self, node: &str) {
         let here = self
             .workloads
             .iter()
@@ -207,20 +207,20 @@ impl Index {
     }
 
     /// A policy of a namespace: which Services it speaks about may have changed with it.
-    pub(super) fn touch_traffic(&mut self, namespace: &str) {
+    pub(super) fn invalidate_traffic(&mut self, namespace: &str) {
         let services: Vec<Key> = self
             .in_namespace(&self.services, namespace)
             .map(|(key, _)| key.clone())
             .collect();
         for key in services {
             self.dirty.workloads.extend(endpoints::pods(self, &key));
-            self.touch_senders(&key);
+            self.invalidate_senders(&key);
             self.dirty.services.insert(key);
         }
-        self.touch_policies(namespace);
+        self.invalidate_policies(namespace);
     }
 
-    fn touch_policies(&mut self, namespace: &str) {
+    fn invalidate_policies(&mut self, namespace: &str) {
         let keys: Vec<Key> = self
             .in_namespace(&self.traffic, namespace)
             .map(|(key, _)| key.clone())
@@ -234,7 +234,7 @@ impl Index {
         self.dirty.statuses.extend(rules);
     }
 
-    pub(super) fn touch_all(&mut self) {
+    pub(super) fn invalidate_all(&mut self) {
         self.dirty.services.extend(self.services.keys().cloned());
         self.dirty.workloads.extend(self.workloads.keys().cloned());
         let gateways = self.gateways.gateways.keys();

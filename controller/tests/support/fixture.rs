@@ -30,7 +30,7 @@ pub(crate) fn domain() -> TrustDomain {
 }
 
 /// A controller with an authority, and files of tokens and resources.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     pub(crate) authority: Authority,
     pub(crate) controller: Controller,
@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub(crate) name: Option<&'static str>,
 }
 
-impl World {
+impl Fixture {
     /// With these resources; certificates live for `ttl`.
     pub(crate) async fn start(resources: &str, ttl: &'static str) -> Self {
         Self::start_with(resources, ttl, Vec::new()).await

@@ -15,7 +15,7 @@ mod steps;
 mod wide;
 
 use due::due;
-use steps::told;
+use steps::reported;
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -60,8 +60,8 @@ pub(crate) enum Move {
     Advise(Choice),
     /// Endpoints get sidecars, or lose them.
     Sidecars(bool),
-    /// Somebody makes a `ProxyService` for many Services: 0 = of the namespace, which only says what it would do; 1 = of
-    /// the namespace; 2 = of the mesh.
+    /// Somebody makes a `ProxyService` for many Services: 0 = of the namespace, which only says what it would do; 1 =
+    /// of the namespace; 2 = of the mesh.
     Wide(u8),
     /// Somebody deletes it.
     Unwide(u8),
@@ -80,7 +80,7 @@ struct Pod {
 }
 
 /// See the module's documentation.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) target: Option<Value>,
     service: Option<Value>,
     pub(crate) policy: Option<Value>,
@@ -139,7 +139,7 @@ fn bare(value: &Value) -> Value {
     value
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let intended = json!({
             "apiVersion": "v1",
@@ -153,7 +153,7 @@ impl World {
             ready: true,
             proxy: false,
         };
-        let mut world = Self {
+        let mut fixture = Self {
             service: Some(intended.clone()),
             intended,
             target: None,
@@ -174,9 +174,9 @@ impl World {
             excused: false,
         };
         let managed = json!([{"manager": "kubectl"}]);
-        world.change_service(|service| service["metadata"]["managedFields"] = managed);
-        world.make(&Move::Endpoints);
-        world
+        fixture.change_service(|service| service["metadata"]["managedFields"] = managed);
+        fixture.make(&Move::Endpoints);
+        fixture
     }
 
     pub(crate) fn make(&mut self, one: &Move) {
@@ -314,7 +314,7 @@ impl World {
         for _ in 0..1000 {
             quiet += 1;
             if let Some(step) = due(&self.observe()) {
-                steps.push(told(&step));
+                steps.push(reported(&step));
                 self.take(&step);
                 quiet = 0;
             }

@@ -47,7 +47,7 @@ pub(crate) enum Happens {
 }
 
 /// See the module's documentation.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pods: Vec<Value>,
     /// How many pods ReplicaSets are to have, by hash; the newest last.
     sets: Vec<(String, usize)>,
@@ -98,9 +98,9 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new(replicas: usize) -> Self {
-        let mut world = Self {
+        let mut fixture = Self {
             pods: Vec::new(),
             sets: vec![("h0".to_owned(), replicas)],
             wanted: replicas,
@@ -112,13 +112,13 @@ impl World {
             plan: None,
         };
         for _ in 0..replicas {
-            world.create("h0");
+            fixture.create("h0");
         }
-        for pod in &mut world.pods {
+        for pod in &mut fixture.pods {
             pod["spec"]["nodeName"] = json!("n1");
             pod["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
         }
-        world
+        fixture
     }
 
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Value> {

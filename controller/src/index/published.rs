@@ -1,10 +1,10 @@
 //! What is given by whom, and what of that is different.
 //!
-//! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another one, and
-//! so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted by who
-//! gives it, and holds as long as anybody does. An address that the API server has given to a Service outweighs one that
-//! an EndpointSlice names, which may be anybody's: who may write slices in one namespace does not decide what becomes of
-//! requests to the Services of another.
+//! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another
+//! one, and so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted
+//! by who gives it, and holds as long as anybody does. An address that the API server has given to a Service
+//! outweighs one that an EndpointSlice names, which may be anybody's: who may write slices in one namespace does not
+//! decide what becomes of requests to the Services of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -31,16 +31,16 @@ struct Claim {
 
 /// All that is given.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct Published {
     by_owner: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
     /// Who gives what has the name of an address; the last one's holds.
     by_address: BTreeMap<ResourceId, BTreeSet<Claim>>,
     changes: Vec<Change>,
-    /// Addresses that somebody gives otherwise since [`Given::changes`] was asked, with what held before.
+    /// Addresses that somebody gives otherwise since [`Published::changes`] was asked, with what held before.
     before: BTreeMap<ResourceId, Option<Resource>>,
 }
 
-impl Given {
+impl Published {
     pub(super) fn is_empty(&self) -> bool {
         self.by_owner.is_empty()
     }
@@ -52,7 +52,7 @@ impl Given {
     }
 
     /// Takes all that an owner gives now.
-    pub(super) fn give(&mut self, owner: Owner, resources: BTreeMap<ResourceId, Resource>) {
+    pub(super) fn publish(&mut self, owner: Owner, resources: BTreeMap<ResourceId, Resource>) {
         let before = self.by_owner.remove(&owner).unwrap_or_default();
         for id in before.keys().filter(|id| !resources.contains_key(id)) {
             match is_address(id) {
@@ -140,8 +140,8 @@ fn is_address(id: &ResourceId) -> bool {
     id.name.parse::<SocketAddr>().is_ok()
 }
 
-/// Whether a resource is under an address of a Service's own: it leads to what has the Service's name. What is given for
-/// an endpoint has the endpoint's address for a name.
+/// Whether a resource is under an address of a Service's own: it leads to what has the Service's name. What is given
+/// for an endpoint has the endpoint's address for a name.
 fn is_own(id: &ResourceId, resource: &Resource) -> bool {
     match resource {
         Resource::Listener(Listener::Http { routes: to, .. } | Listener::Tcp { cluster: to }) => {

@@ -79,7 +79,7 @@ impl Guarded {
     /// The exit status, if it has ended.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report it.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()

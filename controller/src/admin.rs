@@ -66,7 +66,7 @@ pub(crate) struct Admin {
     pub(crate) graphs: Arc<Graphs>,
     /// All resources are known.
     pub(crate) whole: Arc<AtomicBool>,
-    /// The API server can ask the webhook, or is not told to.
+    /// The API server can call the webhook, or it is disabled.
     pub(crate) webhook: Arc<AtomicBool>,
     /// Whether all threads work.
     pub(crate) alive: Arc<Pulse>,

@@ -134,7 +134,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 }
                 match Object::read(&value) {
                     Ok(object) => {
-                        if let Some(unsupported) = for_nobody(&object.facts) {
+                        if let Some(unsupported) = without_parent(&object.facts) {
                             let reason = "UnsupportedValue";
                             for message in parts(&unsupported.to_string()) {
                                 let problem =
@@ -180,7 +180,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
 }
 
 impl Analysis {
-    /// Labels and annotations of the mesh's that nobody reads, or that say what nobody understands.
+    /// Unknown or invalid labels and annotations of the mesh.
     fn misread(&mut self, place: Place<'_>, value: &Value) {
         let problem = |finding: keys::Finding| {
             let (severity, reason) = match finding.fault {
@@ -259,8 +259,8 @@ fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
     })
 }
 
-/// Why a route says nothing, where it names nobody whose status could say it.
-fn for_nobody(facts: &Facts) -> Option<&Unsupported> {
+/// Why a route has no effect, if it has no parent whose status could report it.
+fn without_parent(facts: &Facts) -> Option<&Unsupported> {
     match facts {
         // A VirtualService always has a status.
         Facts::Route(route)

@@ -1,4 +1,4 @@
-//! How the API server is asked: nobody waits for a connection whose other end has gone.
+//! The HTTP client for the API server: requests do not wait for a connection whose other end is gone.
 //!
 //! A node that is cut off for a while, or an API server that dies without a word, leaves connections on which nothing
 //! comes any more, and nothing says so. Watches are therefore short: the server ends each of them in order after
@@ -75,7 +75,7 @@ pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The minor version of Kubernetes 1 that the API server is; `None` where it is not told. It is asked until it
+/// The minor version of Kubernetes 1 of the API server; `None` if unknown. It is queried until it
 /// answers: what was guessed would hold until the next start, and an older server takes pods with native sidecars,
 /// whose applications then never begin.
 pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
@@ -84,7 +84,7 @@ pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
             Ok(version) => return minor(&version.minor),
             Err(error) => error,
         };
-        // Some clusters tell it to few; that stays so.
+        // Some clusters restrict access to it permanently.
         let kept = is(&error, 401) || is(&error, 403);
         tracing::warn!(%error, asked_again = !kept, "cannot read the API server's version");
         if kept {

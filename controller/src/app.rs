@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use maglor_mcg::rule::Limits;
+use maglor_service_graph::rule::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -83,7 +83,7 @@ pub struct Options {
     /// Where proxies are served; port 0 lets the system choose.
     pub listen: SocketAddr,
     /// How clients prove who they are, and become members of the mesh; `None` = plain text, and anybody
-    /// is believed.
+    /// is trusted.
     pub identity: Option<identity::Settings>,
     /// Options of the communication graph.
     pub graph: graph::Settings,
@@ -124,7 +124,7 @@ pub enum RunError {
     /// A task has ended by a panic, which the log has.
     #[error("task `{0}` has panicked")]
     Panicked(&'static str),
-    /// The system gives no threads.
+    /// The system cannot create threads.
     #[error("cannot start a thread: {0}")]
     Threads(#[source] io::Error),
     /// The ready file cannot be written.
@@ -276,7 +276,7 @@ struct Started {
 }
 
 impl Started {
-    /// Sends clients elsewhere, and gives the Lease back.
+    /// Disconnects clients, and releases the Lease.
     async fn end(self, table: &Table) {
         tracing::info!("shutting down");
         table.close();
@@ -419,7 +419,7 @@ fn start(
     }
 }
 
-/// How often the metric is compared with the term, which ends also where nothing tells it to: in a partition.
+/// How often the metric is compared with the leadership, which also ends without an event, in a partition.
 const LEADS: Duration = Duration::from_secs(1);
 
 /// Keeps the metric of the leader true.
@@ -437,7 +437,7 @@ async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
 mod tests {
     use super::*;
 
-    /// In a partition nothing tells that the term is over.
+    /// In a partition no event reports the end of the leadership.
     #[tokio::test]
     async fn the_metric_of_the_leader_is_true_in_a_partition() {
         let metrics = Arc::new(Metrics::new());

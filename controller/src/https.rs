@@ -1,9 +1,9 @@
 //! HTTPS for the API server's questions: connections, certificates that change, and an end to those that send
 //! nothing.
 //!
-//! The API server presents no certificate to a webhook by default, so it cannot be told from a pod before its request
-//! is read. No pod can keep it out all the same: connections are bounded by source ([`crate::clients`]), so are the
-//! bytes of requests that have not come whole, and a connection that has sent no request gives way first.
+//! The API server presents no certificate to a webhook by default, so it cannot be distinguished from a pod before
+//! its request is read. No pod can keep it out all the same: connections are bounded by source ([`crate::clients`]),
+//! so are the bytes of requests that have not come whole, and a connection that has sent no request is closed first.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// How long a lease holds without being renewed.
 const DURATION: Duration = Duration::from_secs(15);
 /// How long its holder writes without having renewed it: a write that was sent in time has arrived
-/// before somebody else holds the lease.
+/// before another replica holds the lease.
 const WRITES: Duration = Duration::from_secs(10);
 /// How often it is renewed, or looked at.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ enum Decision {
     Wait,
 }
 
-/// The last change of somebody else's lease that was seen.
+/// The last observed change of another replica's lease.
 #[derive(Debug, Default)]
 struct Observed {
     version: Option<String>,
@@ -138,7 +138,7 @@ impl Observed {
     }
 }
 
-/// Holds the lease, or tries to, until `stop` says true; then gives it back.
+/// Holds or acquires the lease until `stop` is true; then releases it.
 pub async fn hold(
     client: Client,
     namespace: &str,
@@ -164,12 +164,12 @@ pub async fn hold(
     }
     let held = term.send_replace(Term::default());
     if held.holds(Instant::now()) {
-        give_back(&api, name, me).await;
+        release_own(&api, name, me).await;
     }
 }
 
-async fn give_back(api: &Api<Lease>, name: &str, me: &str) {
-    if let Err(error) = release(api, name, me).await {
+async fn release_own(api: &Api<Lease>, name: &str, me: &str) {
+    if let Err(error) = release_lease(api, name, me).await {
         tracing::warn!(lease = name, %error, "cannot release the lease");
     }
 }
@@ -249,7 +249,7 @@ fn renewed(lease: Option<Lease>, name: &str, me: &str) -> Lease {
     lease
 }
 
-async fn release(api: &Api<Lease>, name: &str, me: &str) -> Result<(), kube::Error> {
+async fn release_lease(api: &Api<Lease>, name: &str, me: &str) -> Result<(), kube::Error> {
     let Some(mut lease) = api.get_opt(name).await? else {
         return Ok(());
     };

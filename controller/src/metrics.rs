@@ -4,7 +4,7 @@ pub(crate) mod on_call;
 
 use std::time::Duration;
 
-use maglor_mcg::tune::Part;
+use maglor_service_graph::tune::Part;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::clients::{ClientMetrics, PORTS};

@@ -18,10 +18,10 @@ use crate::writes::{Manager, Seen};
 
 /// How often it is looked whether anything is to be done.
 const TICK: Duration = Duration::from_secs(2);
-/// Where nobody wants anything, and nothing is under way.
+/// Without policies, and with nothing in progress.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Somebody who carries policies out, now and then.
+/// An operator that carries out policies periodically.
 pub(crate) trait Operator {
     /// In messages.
     const NAME: &'static str;

@@ -25,8 +25,8 @@ use crate::serve::Table;
 
 /// Handshakes: 20 kB each. A thousand proxies may come back at once, from one address where addresses are translated.
 const ARRIVING: Limits = limits(2048, 1024);
-/// Clients without an identity: at most 100 kB each ([`maglor_ads::Server::serve`]). A node's proxies may start at
-/// once.
+/// Clients without an identity: at most 100 kB each ([`maglor_xds_server::Server::serve`]). A node's proxies may
+/// start at once.
 const ENROLLING: Limits = limits(512, 256);
 /// Members; all nodes behind one address are bounded by 4096.
 const MEMBERS: Limits = limits(1 << 16, 4096);
@@ -187,7 +187,7 @@ impl Served {
             .ok()
     }
 
-    /// Serves a client in plain text, which is believed what it says. Proxies speak HTTP/2; another replica sends
+    /// Serves a client in plain text, which is not authenticated. Proxies speak HTTP/2; another replica sends
     /// GET.
     async fn plain(&self, place: Place, socket: TcpStream, address: SocketAddr) {
         let mut first = [0];

@@ -1,8 +1,8 @@
 //! From the index to proxies: encodes what has changed, and says who may see what.
 //!
 //! A client that has proved an identity sees what its namespace sees, and what its own workload does: its
-//! node id, `NAMESPACE/POD`, is believed where the pod's service account is the proved one. One that has
-//! not (where the server takes plain text: files, tests) is believed the namespace in its node id.
+//! node ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. One that has
+//! not (where the server takes plain text: files, tests) is trusted for the namespace in its node ID.
 
 mod variants;
 
@@ -12,13 +12,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use maglor_ads::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Kind, ServedEndpoint};
+use maglor_xds_server::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -116,7 +116,7 @@ impl Table {
         self.server.longest_unanswered()
     }
 
-    /// Tells clients whom to trust from now on.
+    /// Publishes the roots that clients trust from now on.
     pub fn trust(&self, bundle: &TrustBundle) {
         let resource = encode::bundle(bundle);
         self.server.cache(|cache, now| cache.set(resource, now));
@@ -136,7 +136,7 @@ impl Table {
     }
 
     /// The proxies that groups of Services share, of those that are connected and have put in force what they were
-    /// told last: a proxy confirms it when it listens.
+    /// published last: a proxy acknowledges it when it listens.
     pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {
         // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked
         // at.
@@ -187,9 +187,9 @@ impl Table {
                     let mut consumers = self.consumers.write().unwrap_or_else(PoisonError::into_inner);
                     let differs = consumers.note(&key, consumer, matches!(change, Change::Set(..)));
                     drop(consumers);
-                    // Whoever asked for the name is served another resource under it.
+                    // Subscribers of the name get another resource.
                     if differs {
-                        cache.invalidation(kind, &id.name, now);
+                        cache.mark_changed(kind, &id.name, now);
                     }
                 }
             }
@@ -407,7 +407,7 @@ impl Policy for Access {
         let (consumers, accounts) = (Arc::clone(&self.consumers), Arc::clone(&self.accounts));
         Ok(Arc::new(move |kind, name| {
             match (kind, &client.namespace) {
-                // Variants of others are nobody's to ask for.
+                // Variants of other clients cannot be requested.
                 _ if name.contains('#') => None,
                 (Kind::Inbound, _) => client.is_own(name, &accounts).then(|| name.into()),
                 (Kind::Routes, Some(namespace)) => {

@@ -31,7 +31,7 @@ const MOST_REST: Duration = Duration::from_secs(60);
 /// Statuses of resources that change quickly are written once.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// A status that a resource is to have; `None`: it is somebody else's to say from now on.
+/// The desired status of an object; `None`: another controller writes it from now on.
 pub type Wanted = (Kind, Key, Option<Status>);
 
 /// What is to be written, and what of it is not written yet.
@@ -39,13 +39,13 @@ pub type Wanted = (Kind, Key, Option<Status>);
 struct Queue {
     all: BTreeMap<Id, Status>,
     open: BTreeSet<Id>,
-    /// Refused when last tried; said once.
+    /// Rejected at the last attempt; logged once.
     refused: BTreeSet<Id>,
 }
 
 type Id = (Kind, Key);
 
-/// Writes what comes, until nobody sends any more.
+/// Writes statuses until the sender is dropped.
 pub async fn write(
     client: Client,
     mut wanted: mpsc::UnboundedReceiver<Wanted>,
@@ -69,7 +69,7 @@ pub async fn write(
         }
         let now = *term.borrow_and_update();
         if now.holds(Instant::now()) && term_seen.replace(now.number()) != Some(now.number()) {
-            // Whoever wrote before may not have written everything.
+            // The previous leader may not have written everything.
             queue.open.extend(queue.all.keys().cloned());
         }
         rest = match queue.write(&client, &term).await {
@@ -87,7 +87,7 @@ impl Queue {
                 self.open.insert(id.clone());
                 self.all.insert(id, status);
             }
-            // A new term must not write what was right once over what somebody else says.
+            // A new leader must not overwrite another controller's status with an outdated one.
             None => {
                 self.open.remove(&id);
                 self.all.remove(&id);
@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// Writes all that is open, as long as this replica may; one that is refused keeps nobody waiting. Whether
+    /// Writes all that is open, as long as this replica may; a rejected one does not delay others. Whether
     /// nothing was refused.
     async fn write(&mut self, client: &Client, term: &watch::Receiver<Term>) -> bool {
         let mut again = BTreeSet::new();
@@ -242,7 +242,7 @@ pub(crate) fn patch_of(kind: &str, name: &str, before: &Value, mut status: Value
     })
 }
 
-/// Gives each condition the time since when its status is what it is.
+/// Sets the transition time of each condition.
 fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
     let none = Vec::new();
     let before = before.as_array().unwrap_or(&none);
@@ -276,9 +276,9 @@ mod tests {
         assert_eq!(changed["conditions"][0]["lastTransitionTime"], "t3");
     }
 
-    /// Nobody writes over what another controller says by now.
+    /// The status of another controller is not overwritten.
     #[test]
-    fn what_is_somebody_elses_is_forgotten() {
+    fn foreign_statuses_are_forgotten() {
         let id = || (Kind::Gateway, Key::new("n", "web"));
         let mut queue = Queue::default();
         queue.put((id().0, id().1, Some(Status::Whole(json!({})))));

@@ -349,7 +349,7 @@ async fn send_in_term(
     sent.map_err(|_| FenceError::Slow(lease::REQUEST))
 }
 
-/// With a limit for the API server, too: it gives up what it has begun by then.
+/// With a limit for the API server, too: it aborts the request by then.
 fn limited(uri: &Uri) -> Result<Uri, http::Error> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.trim_end_matches(['?', '&']);

@@ -10,9 +10,9 @@ mod support;
 
 use std::time::{Duration, SystemTime};
 
-use maglor_ads::CertifyRequest;
 use maglor_identity::{Authority, KeyRequest, Live};
 use maglor_xds::{BUNDLE, Kind, decode};
+use maglor_xds_server::CertifyRequest;
 
 use support::fixture::{CART, Fixture, OLD, WEB, domain};
 use support::grpc::Stream;
@@ -49,11 +49,11 @@ async fn a_token_leads_to_a_certificate_of_its_account() {
     assert!(left <= Duration::from_secs(3600), "{left:?}");
     let live = Live::new(identity, fixture.bundle()).unwrap();
     assert!(live.is_trusted(SystemTime::now()));
-    // Whoever poses as the controller gets no token: not even a member of the mesh.
+    // A server that impersonates the controller gets no token: not even a member of the mesh.
     let nameless = Live::nameless(fixture.bundle()).unwrap();
     assert!(
         fixture
-            .connect_to(&nameless, "somebody-else")
+            .connect_to(&nameless, "another-server")
             .await
             .is_err()
     );
@@ -76,7 +76,7 @@ async fn without_a_good_token_or_a_good_request_there_is_no_certificate() {
     *forged.last_mut().unwrap() ^= 1;
     for (token, request, code) in [
         ("", &good, 16),
-        ("token-of-nobody-at-all", &good, 16),
+        ("token-of-no-workload", &good, 16),
         (OLD, &good, 16),
         (CART, &forged, 3),
         (CART, &Vec::new(), 3),
@@ -96,7 +96,7 @@ async fn without_a_good_token_or_a_good_request_there_is_no_certificate() {
         assert!(token.is_empty() || !status.message.contains(token));
     }
     let log = fixture.controller.log();
-    for token in [CART, OLD, "token-of-nobody-at-all"] {
+    for token in [CART, OLD, "token-of-no-workload"] {
         assert!(!log.contains(token), "a token is in the log:\n{log}");
     }
 }
@@ -124,7 +124,7 @@ async fn what_a_request_asks_for_besides_its_key_is_ignored() {
 }
 
 #[tokio::test]
-async fn who_asks_again_and_again_waits_and_nobody_else_does() {
+async fn a_client_that_asks_repeatedly_waits_and_no_other_does() {
     let fixture = Fixture::start(PODS, "1h").await;
     let key = KeyRequest::generate().unwrap().der().unwrap();
     let ask = async |token: &str| {
@@ -178,13 +178,13 @@ async fn members_see_what_is_theirs_and_others_nothing() {
     let mut stream = Stream::open(connection, "shop/cart-0").await;
     stream.want(Kind::Inbound, &["shop/cart-0"]);
     stream
-        .until("it is told that there is nothing", |seen| seen.len() == 1)
+        .until("it gets an empty response", |seen| seen.len() == 1)
         .await;
     assert!(stream.body(Kind::Inbound, "shop/cart-0").is_none());
 }
 
 #[tokio::test]
-async fn whom_to_trust_is_told_as_it_changes_and_who_has_heard_is_known() {
+async fn trusted_roots_are_published_and_acknowledged() {
     let fixture = Fixture::start(PODS, "1h").await;
     let cart = fixture.member(CART).await;
     let mut stream = Stream::open(fixture.connect(&cart).await, "shop/cart-0").await;
@@ -194,7 +194,7 @@ async fn whom_to_trust_is_told_as_it_changes_and_who_has_heard_is_known() {
         Some(decode::bundle(BUNDLE, body).unwrap().certificates().len())
     };
     stream
-        .until("the root is told", |seen| !seen.is_empty())
+        .until("the root is published", |seen| !seen.is_empty())
         .await;
     assert_eq!(roots(&stream), Some(1));
 
@@ -205,7 +205,7 @@ async fn whom_to_trust_is_told_as_it_changes_and_who_has_heard_is_known() {
     stream.hold();
     fixture.rotate(&next, &both, Some(&crossed));
     stream
-        .until("both roots are told", |seen| {
+        .until("both roots are published", |seen| {
             let body = seen.values().next().cloned().flatten();
             body.is_some_and(|body| {
                 decode::bundle(BUNDLE, &body).unwrap().certificates().len() == 2

@@ -14,7 +14,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use maglor_ads::{CertifyRequest, Node};
 use maglor_identity::{Live, x509};
 use maglor_testkit::RawHttp1;
 use maglor_testkit::hostile::table::unescape;
@@ -23,6 +22,7 @@ use maglor_xds::Kind;
 use maglor_xds::frame::frame;
 use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use maglor_xds::proto::google::rpc::Status;
+use maglor_xds_server::{CertifyRequest, Node};
 
 use support::fixture::{CART, Fixture, WEB, case_token};
 use support::grpc::Stream;

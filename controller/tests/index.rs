@@ -1,4 +1,4 @@
-//! What resources lead to: `index/CASE.yaml` holds them, `index/CASE.published` what the index gives.
+//! What resources lead to: `index/CASE.yaml` holds them, `index/CASE.expected` the output of the index.
 //! `UPDATE=1` rewrites the latter: read the difference.
 #![allow(
     clippy::unwrap_used,
@@ -106,7 +106,7 @@ fn a_route_that_is_attached_to_nothing_of_the_mesh_loses_its_status() {
     index.apply(route("{group: '', kind: Service, name: a}"));
     let first = reported(&mut index).remove(0).unwrap();
     assert_eq!(first["parents"].as_array().unwrap().len(), 1);
-    index.apply(route("{name: of-somebody-else}"));
+    index.apply(route("{name: of-another}"));
     let left = reported(&mut index);
     assert_eq!(left, [Some(serde_json::json!({"parents": []}))]);
     index.delete(Kind::HttpRoute, &Key::new("n", "r"));
@@ -171,7 +171,7 @@ metadata: {name: NAME, namespace: n, annotations: {maglor.dev/injected: 'true'}}
 spec: {serviceAccountName: a}
 ";
 
-/// Slices and pods are told by watches of their own, and either may be behind. A pod that is not known is no pod
+/// Slices and pods have watches of their own, and either may be behind. A pod that is not known is no pod
 /// without a sidecar: what goes to the others stays under mutual TLS.
 #[test]
 fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
@@ -305,7 +305,7 @@ fn changes_are_made_before_they_are_broken() {
     assert_eq!(go, ["- Routes", "- Listener", "- Endpoints", "- Cluster"]);
 }
 
-/// What the pods of a Deployment call, its new pods are told to ask for, and nobody else is.
+/// The calls of a Deployment's pods are prefetched by its new pods, and by no others.
 #[test]
 fn what_others_of_its_kind_have_called_a_pod_asks_for_ahead() {
     let pod = |name: &str, owner: &str| {
@@ -344,7 +344,7 @@ spec: {{serviceAccountName: {owner}, containers: []}}
     };
     let reported = |pod: &str| (pod.to_owned(), vec!["10.0.0.1:80".to_owned()]);
     assert_eq!(ahead(&index.changes().resources), [reported("n/web-1")]);
-    // One that is made now is told at once.
+    // A new one gets it immediately.
     for object in support::objects(&pod("web-2", "web")) {
         index.apply(object);
     }

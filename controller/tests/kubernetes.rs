@@ -20,7 +20,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Routes without their real schema: what is tested is that they are read and told.
+/// Routes without their real schema: the test covers that they are read and reported.
 const HTTP_ROUTES: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -202,7 +202,7 @@ fn one_of_two_replicas_writes_what_both_know() {
         assert!(error.contains(expected), "{error}");
     }
     let reported = |kind: &str, name: &str, expected: &str| {
-        until(&format!("{kind} {name} is told `{expected}`"), || {
+        until(&format!("{kind} {name} has `{expected}`"), || {
             accepted(kubectl, kind, name) == expected
         });
     };
@@ -228,10 +228,10 @@ fn one_of_two_replicas_writes_what_both_know() {
         graph.is_ok_and(|graph| graph["status"]["windowSeconds"] == 60)
     });
 
-    // Who ends in order gives the lease back at once.
+    // A graceful shutdown releases the lease immediately.
     let pid = i32::try_from(second.child.id()).unwrap();
     Command::new("kill").arg(pid.to_string()).status().unwrap();
-    until("the lease is nobody's", || {
+    until("the lease has no holder", || {
         let lease = kubectl.json(&["get", "lease", "maglor-controller", "-n", "maglor"]);
         lease.unwrap()["spec"]["holderIdentity"] == ""
     });

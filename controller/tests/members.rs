@@ -44,7 +44,7 @@ async fn proxies_become_members_by_their_tokens() {
                     .is_some_and(Vec::is_empty)
         })
         .await;
-    // Keys stay in memory, or in the folder for the next start, for nobody else.
+    // Keys stay in memory, or in the folder for the next start, readable only by their owner.
     let kept = mesh.fixture.path("cache-web/identity.pem");
     let mode = std::os::unix::fs::PermissionsExt::mode(&kept.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
@@ -64,7 +64,7 @@ async fn without_a_token_a_proxy_waits_and_says_why() {
         let (status, text) = ready(&proxy);
         status == 503 && text.contains("no identity yet") && text.contains("late-token")
     });
-    put(&token, "token-of-nobody-at-all");
+    put(&token, "token-of-no-workload");
     eventually(TIMEOUT, "the wrong token is named", || {
         ready(&proxy).1.contains("the token is not valid")
     });
@@ -99,7 +99,7 @@ async fn connections_wait_for_the_first_certificate() {
     assert_eq!(client.join().unwrap(), 200);
 }
 
-/// Certificates of ten seconds are renewed twice, and the root is replaced meanwhile; nobody notices.
+/// Certificates of ten seconds are renewed twice, and the root is replaced meanwhile, without errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_and_roots_are_replaced_under_load() {
     let Some(mesh) = Mesh::start("10s").await else {
@@ -167,7 +167,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
         let text = std::fs::read_to_string(mesh.fixture.path(file)).unwrap();
         text.matches("BEGIN CERTIFICATE").count()
     };
-    let exchange = || {
+    let replace = || {
         let next = Authority::create(&domain(), SystemTime::now()).unwrap();
         mesh.fixture.rotate(&next, &next.bundle().unwrap(), None);
         next
@@ -175,14 +175,14 @@ async fn a_root_that_others_write_is_replaced_under_load() {
     let phase = |expected: &'static str| {
         move |trust: &serde_json::Value| trust["rotation"]["phase"] == expected
     };
-    let second = exchange();
+    let second = replace();
     controller
         .until("the new root is announced", "/trust", |trust| {
             trust["roots"] == 2 && trust["rotation"]["phase"] == "announcing"
         })
         .await;
     // The next one comes before the first has signed.
-    let third = exchange();
+    let third = replace();
     controller
         .until("the third root signs", "/trust", phase("retiring"))
         .await;
@@ -273,12 +273,12 @@ async fn a_controller_that_is_killed_goes_on_replacing_a_root() {
     let mut stream = support::grpc::Stream::open(fixture.connect(&live).await, "shop/cart-0").await;
     stream.want(maglor_xds::Kind::Bundle, &[maglor_xds::BUNDLE]);
     stream
-        .until("the roots are told", |seen| !seen.is_empty())
+        .until("the roots are published", |seen| !seen.is_empty())
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept() {
+async fn a_proxy_that_starts_without_its_controller_uses_its_cache() {
     let Some(mut mesh) = Mesh::start("1h").await else {
         return;
     };
@@ -287,7 +287,7 @@ async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept()
     eventually(TIMEOUT, "what was learnt is kept", || kept.exists());
     mesh.fixture.kill();
     assert_eq!(mesh.call(), 200, "who runs goes on");
-    // It starts again, and nobody answers.
+    // It starts again, without a server.
     mesh.restart_web();
     mesh.reaches();
     let (status, text) = ready(&mesh.web);

@@ -3,7 +3,7 @@
 //!
 //! While identities live, calls between members do not fail; after the last return everything is back within 30 s,
 //! and no process is restarted for it. Days are jumps of the clock ([`support::clock`]). The API server's outages are
-//! in `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tries every order; without it those that are alone, and each of
+//! in `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tests every order; without it those that are alone, and each of
 //! them returning first and last.
 //!
 //! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
@@ -74,7 +74,7 @@ struct Case {
 }
 
 impl Case {
-    /// `None` where it cannot be tried here; the reason is printed.
+    /// `None` if it cannot be tested here; the reason is printed.
     async fn start(parts: &[Part]) -> Option<Self> {
         let clock = Clock::new();
         let mut node = clock.environment();
@@ -139,7 +139,7 @@ impl Case {
             Controller => {
                 if away.contains(&Tokens) {
                     // A controller does not start without the file.
-                    put(&self.mesh.fixture.path("tokens"), "# nobody\n");
+                    put(&self.mesh.fixture.path("tokens"), "# none\n");
                 }
                 self.mesh.fixture.start_again().await;
             }

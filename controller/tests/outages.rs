@@ -222,7 +222,7 @@ async fn the_clock_of_a_node_is_set_back() {
     println!("{answered} calls, none failed");
 }
 
-/// Ahead of its time nothing can be told from an outage: identities have expired. They are back with the clock.
+/// A clock ahead of time is indistinguishable from an outage: identities have expired. They are back with the clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_a_node_is_set_forward() {
     let Some(all) = Clocked::start().await else {

@@ -1,6 +1,6 @@
 //! Services that share proxies come and go whatever happens meanwhile: users edit them, proxies fail and are started
 //! anew, endpoints and ports are known late, the operator crashes after any step or acts on what is no longer so.
-//! Nobody's requests come to who does not answer for that Service, and in the end everything is as the resources say:
+//! No request reaches a proxy that does not serve that Service, and in the end everything is as specified:
 //! to the byte where nothing is wanted any more.
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_sent_where_nobody_answers_and_all_ends_as_it_is_wanted(moves in moves()) {
+    fn requests_reach_only_ports_that_answer_and_the_end_state_is_as_specified(moves in moves()) {
         let mut fixture = Fixture::new();
         for one in &moves {
             fixture.make(one);
@@ -85,7 +85,7 @@ fn the_first_makes_what_the_last_removes() {
         .iter()
         .filter(|step| step.starts_with("cart"))
         .collect();
-    // Whose they are is all that changes of what is shared, whoever of the two sees it first.
+    // Only the owners of shared objects change, in either order.
     let expected = [
         "cart: hold",
         "cart: apply Service cart-target",
@@ -147,7 +147,7 @@ fn a_crash_after_any_step_changes_nothing() {
         let mut steps = 0;
         for one in moves {
             fixture.make(&one);
-            // Until the crash others than the first one wait; then whoever comes first.
+            // Until the crash others than the first one wait; then the first one.
             steps += fixture.settle_with_crash(crash, steps);
             fixture.check_end();
         }

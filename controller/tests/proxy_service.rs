@@ -1,6 +1,6 @@
 //! Proxies come and go whatever happens meanwhile: users edit the Service, the operator crashes or acts
 //! on what is no longer so, proxies fail, endpoints are known late. As long as the Service's own pods
-//! are well it always has a ready endpoint, a proxy among its endpoints always has somebody to send to,
+//! are well it always has a ready endpoint, a proxy among its endpoints always has an upstream endpoint,
 //! and in the end everything is as the resources say, to the byte where nothing is wanted any more.
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@
 mod fixture;
 
 use maglor_controller::proxy_service::{Next, Refusal, next};
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_without_endpoints_and_all_ends_as_it_is_wanted(moves in moves()) {
+    fn services_always_have_endpoints_and_the_end_state_is_as_specified(moves in moves()) {
         let mut fixture = Fixture::new();
         for one in &moves {
             fixture.make(one);
@@ -113,7 +113,7 @@ fn proxies_come_and_go_as_it_is_advised() {
     let mut fixture = Fixture::new();
     fixture.make(&Move::Claim(0));
     fixture.make(&Move::Auto);
-    assert!(fixture.settle().is_empty(), "nobody has looked yet");
+    assert!(fixture.settle().is_empty(), "not observed yet");
     fixture.make(&Move::Advise(Choice::ProxyService));
     assert_eq!(fixture.settle().last().unwrap(), "switch");
     fixture.make(&Move::Advise(Choice::Local));
@@ -125,7 +125,8 @@ fn proxies_come_and_go_as_it_is_advised() {
     fixture.check_end();
 }
 
-/// One for many Services does what a Service's own would, gives way to that, and undoes it all before it goes.
+/// One for many Services does what a Service's own would, yields to that, and reverts everything before it is
+/// removed.
 #[test]
 fn what_is_for_many_services_is_for_each() {
     let mut fixture = Fixture::new();
@@ -166,7 +167,7 @@ fn sidecars_collaborate_as_it_is_advised() {
     fixture.make(&Move::Claim(0));
     fixture.make(&Move::Auto);
     fixture.make(&Move::Advise(Choice::Ledger));
-    assert!(fixture.settle().is_empty(), "nobody tells true queues");
+    assert!(fixture.settle().is_empty(), "no load reports");
     fixture.make(&Move::Sidecars(true));
     let expected = ["hold", "apply TrafficPolicy web-sidecars"];
     assert_eq!(fixture.settle(), expected);
@@ -193,7 +194,8 @@ fn sidecars_collaborate_as_it_is_advised() {
     fixture.check_end();
 }
 
-/// An autoscaler begins with what there is: nobody who had three proxies is left with one until it has looked.
+/// An autoscaler begins with what there is: a Service with three proxies does not drop to one before the first
+/// observation.
 #[test]
 fn an_autoscaler_begins_with_what_there_is() {
     let mut fixture = Fixture::new();
@@ -216,9 +218,9 @@ fn an_autoscaler_begins_with_what_there_is() {
     fixture.check_end();
 }
 
-/// What was made stays as it was made, whoever changes it.
+/// Created objects are restored after changes by others.
 #[test]
-fn what_somebody_changes_of_ours_is_put_right() {
+fn changes_by_others_are_reverted() {
     let mut fixture = Fixture::new();
     fixture.make(&Move::Claim(0));
     fixture.settle();
@@ -229,7 +231,7 @@ fn what_somebody_changes_of_ours_is_put_right() {
     fixture.check_end();
 }
 
-/// What cannot have proxies is told why, and what was inserted is taken away.
+/// Services that cannot have proxies get the reason, and inserted proxies are removed.
 #[test]
 fn what_cannot_be_is_refused() {
     let port = |field: &str, value: serde_json::Value| {

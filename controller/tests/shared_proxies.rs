@@ -1,4 +1,4 @@
-//! Proxies that Services share, without Kubernetes: the real controller over a folder, a real proxy that is told its
+//! Proxies that Services share, without Kubernetes: the real controller over a folder, a real proxy that gets its
 //! ports, and pods with sidecars before and behind it. Services join and leave without a restart, and no request of
 //! another one fails; who the callers are the pods learn as without proxies.
 #![allow(

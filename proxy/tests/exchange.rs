@@ -1,4 +1,4 @@
-//! Balancing by true queues: outbound proxies, inbound proxies that tell how busy their servers are,
+//! Balancing by true queues: outbound proxies, inbound proxies that report the load of their servers,
 //! and what happens when some do not.
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ impl Server {
         self.inbound.listener("web")
     }
 
-    /// Tells the inbound proxy who the others are, so that they keep a ledger.
+    /// Configures the inbound proxies with each other, so that they keep a ledger.
     fn know(&self, all: &[Self], policy: &str) {
         let endpoints: Vec<_> = all.iter().map(|one| one.address().to_string()).collect();
         let own = self.address();
@@ -55,7 +55,7 @@ impl Server {
         );
     }
 
-    /// Makes the application slow, and gives it requests that no balancer knows of. They end when the
+    /// Makes the application slow, and sends it requests that no balancer knows of. They end when the
     /// load is stopped.
     fn occupy(&self, requests: usize, service: Duration) -> Load {
         let name = self.application.name().to_owned();
@@ -113,12 +113,12 @@ fn a_busy_server_sends_requests_back_before_it_sees_them() {
         assert_eq!(
             response.header("x-maglor-queue"),
             None,
-            "a client is told nothing"
+            "a client gets no report"
         );
     }
     assert_eq!(own(&servers[0]), 0);
     let bounces = count(&outbound, "bounces");
-    // Each request tries the busy one first with probability 1/2: 20, standard deviation 3.2.
+    // Each request picks the busy one first with probability 1/2: 20, standard deviation 3.2.
     assert!((4.0..=36.0).contains(&bounces), "{bounces}");
     assert_eq!(count(&servers[0].inbound, "refused"), bounces);
     let ejected = outbound.metric("maglor_upstream_ejected_endpoints", &[]);
@@ -244,7 +244,7 @@ fn reports_refused(accounts: [&str; 2]) -> f64 {
 }
 
 #[test]
-fn a_ledger_believes_replicas_of_its_own_workload_only() {
+fn a_ledger_trusts_only_replicas_of_its_own_workload() {
     let refused = reports_refused(["reviews", "reviews"]);
     assert!(refused.abs() < 0.5, "{refused}");
     let refused = reports_refused(["reviews", "intruder"]);
@@ -335,7 +335,7 @@ fn a_client_cannot_pose_as_a_balancer() {
 }
 
 #[test]
-fn nonsense_on_a_channel_harms_nobody() {
+fn invalid_frames_on_a_channel_do_no_harm() {
     let servers = servers(1);
     let upgrade = "GET /.well-known/maglor/exchange HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: maglor-exchange/1\r\n\r\n";
     let mut client = RawHttp1::connect(servers[0].address());
@@ -438,7 +438,7 @@ fn reports_in_the_orca_format_are_sent_and_understood() {
     let outbound = Web::to(servers.iter().map(Upstream::address))
         .cluster("policy: 'a-lsq(choices=all)'")
         .start();
-    eventually(TIMEOUT, "both are tried", || {
+    eventually(TIMEOUT, "both are used", || {
         get(&outbound, "/").text() == "busy"
     });
     for _ in 0..10 {
@@ -453,7 +453,7 @@ fn reports_in_the_orca_format_are_sent_and_understood() {
 }
 
 #[test]
-fn inside_the_mesh_only_members_are_believed() {
+fn inside_the_mesh_only_members_are_trusted() {
     let root = Root::new();
     let member = root.member("reviews");
     let web = root.member("web");

@@ -11,7 +11,7 @@ use maglor_testkit::{Answer, RawServer, Upstream};
 use support::{Web, connect, get};
 
 #[test]
-fn a_refusal_that_nobody_asked_for_is_an_answer() {
+fn an_unsolicited_rejection_is_a_response() {
     for policy in ["bounce(tries=3)", "ledger(group=40)", "a-lsq", "probe"] {
         let applications = ["a", "b", "c"].map(|name| {
             Upstream::builder(name)

@@ -1,5 +1,5 @@
-//! Mistakes on the command line of `maglor-proxy`, and in what a configuration names on the machine: what is said, and that
-//! `--check` and the start say the same.
+//! Mistakes on the command line of `maglor-proxy`, and in what a configuration names on the machine: what is said,
+//! and that `--check` and the start say the same.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -281,7 +281,7 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
             &[":5:", "tls.certificate", "no certificate"],
         ),
         case(
-            "key and certificate exchanged",
+            "key and certificate swapped",
             tls("good.key", "good.pem"),
             &[":5:", "no certificate"],
         ),

@@ -189,7 +189,7 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
     let application = Upstream::start("a");
     let root = Root::new();
     let slow = Slow {
-        // The server has sent all some time before the client has read all, and more than a second after it is told
+        // The server has sent all some time before the client has read all, and more than a second after it gets
         // to end.
         piece: Duration::from_millis(25),
         ..Slow::default()
@@ -217,7 +217,7 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
 fn a_client_of_http2_loses_nothing_when_its_connection_is_left() {
     let application = Upstream::start("a");
     let slow = Slow {
-        // The server has sent all some time before the client has read all, and more than a second after it is told
+        // The server has sent all some time before the client has read all, and more than a second after it gets
         // to end.
         piece: Duration::from_millis(25),
         ..Slow::default()

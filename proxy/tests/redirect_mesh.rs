@@ -47,7 +47,7 @@ impl Fixture {
         let application = cart.enter(|| Upstream::builder("cart").address(address(HTTP)).start());
         cart.enter(|| greet(address(GREETER)));
         let control = cart.enter(|| {
-            let server = maglor_ads::Server::new(support::control_plane::everybody());
+            let server = maglor_xds_server::Server::new(support::control_plane::everybody());
             ControlPlane::at(address(15010), server)
         });
         let (root, wrappers) = (Root::new(), TempDir::new().unwrap());
@@ -160,7 +160,7 @@ fn pods_speak_to_services_by_mutual_tls() {
         for host in ["cart", "10.96.0.10", "whatever.example"] {
             assert_eq!(get("10.96.0.10:80", host), 200, "{host}");
         }
-        // A protocol in which the server speaks first waits for nobody.
+        // A protocol in which the server sends first does not wait.
         let began = Instant::now();
         let mut client = RawHttp1::connect("10.96.0.20:25".parse().unwrap());
         client.connection().expect("220 ready\r\n").unwrap();

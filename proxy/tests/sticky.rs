@@ -35,7 +35,7 @@ fn sticky_clients_stay_where_they_were() {
 
 /// In each form, a client without the cookie gets one, and stays with it where it was.
 #[test]
-fn a_sticky_cookie_is_given_to_clients_without_one() {
+fn clients_without_a_sticky_cookie_get_one() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     for (form, attributes) in [
         ("canary", "Path=/"),

@@ -1,4 +1,4 @@
-//! One client connection, which does one exchange at a time.
+//! One client connection, which does one round trip at a time.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ enum Codec {
     },
 }
 
-/// Opens all connections of a run, and proves each with one exchange.
+/// Opens all connections of a run, and tests each with one round trip.
 pub(super) async fn open_all(target: &Target) -> Result<Vec<Connection>> {
     let mut opening = JoinSet::new();
     let mut open = Vec::with_capacity(target.connections);

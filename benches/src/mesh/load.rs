@@ -44,7 +44,7 @@ pub(crate) struct Target {
     pub(crate) host: String,
     /// One after the other.
     pub(crate) paths: Vec<String>,
-    /// How many users there are, each of whom asks one thing at a time; `None`: nobody waits for answers.
+    /// How many users there are, each with one request at a time; `None` for an open loop.
     pub(crate) users: Option<u32>,
 }
 

@@ -111,7 +111,7 @@ struct Way {
     policy: &'static str,
     /// One more proxy before each service.
     central: bool,
-    /// Inbound sidecars tell the true queues.
+    /// Inbound sidecars report their queues.
     collaborates: bool,
     /// The highest load in the paper, where it has this policy.
     paper: Option<u32>,
@@ -203,7 +203,7 @@ fn model(stretch: Stretch, made: impl Fn(&str, Service) -> Service) -> WorkModel
     WorkModel::new(front.chain(behind))
 }
 
-/// The hosts that one request visits for each of the steps, by following all calls.
+/// The hosts that one request calls for each of the steps, by following all calls.
 fn calls(model: &WorkModel) -> Vec<&str> {
     let mut all = Vec::new();
     let mut next: Vec<_> = STEPS.map(|step| format!("{ENTRY}{step}")).into();

@@ -45,7 +45,7 @@ pub(super) struct Case {
     pub(super) rate: f64,
     /// The paths of clients' requests, in turn.
     pub(super) paths: Vec<String>,
-    /// How many users there are, each of whom asks one thing at a time; `None`: nobody waits for answers.
+    /// How many users there are, each with one request at a time; `None` for an open loop.
     pub(super) users: Option<u32>,
     /// Load that is not measured.
     pub(super) warm_up: Duration,
@@ -80,7 +80,7 @@ pub(super) struct Measured {
     pub(super) late: f64,
     /// Work of a visit.
     pub(super) work: f64,
-    /// Visits a request.
+    /// Calls per request.
     pub(super) calls: f64,
     /// The load of the instances.
     pub(super) rho: f64,

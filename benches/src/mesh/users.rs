@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_number_nobody_waits() {
+    async fn without_a_number_no_user_waits() {
         let users = Users::new(None);
         let taken = (users.take().await, users.take().await);
         assert_eq!((taken.0.index, taken.1.index), (0, 0));

@@ -155,7 +155,7 @@ fn described(service: &Service) -> (String, Value) {
     (service.name.to_owned(), described)
 }
 
-/// The Deployments as somebody writes them who leaves the place to the scheduler; nodes have so much CPU.
+/// The Deployments without placement, for the scheduler; the argument is the CPU of nodes.
 pub(super) fn deployments(node_millis: u64) -> Value {
     let items: Vec<_> = SERVICES
         .iter()

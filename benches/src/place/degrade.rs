@@ -60,7 +60,7 @@ pub(super) fn run(stage: &Stage, clients: &Clients, round: u32) -> Result<Degrad
     scale(stage, 1)?;
     seen.push(look(stage, "one node has none any more")?);
     scale(stage, 2)?;
-    // For callers to be told that it is there.
+    // Until callers are configured with it.
     thread::sleep(FORGET);
     seen.push(look(stage, "it is back")?);
     let broken = address(&instances(stage)?)?;

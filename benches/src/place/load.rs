@@ -13,7 +13,7 @@ use super::bookinfo::ENTRY;
 use crate::error::{Doing, Error, Result};
 use crate::mesh::load::{Sample, Target, open};
 
-/// How long a piece of load is that goes on until it is told to stop.
+/// Length of a part of a load that runs until it is stopped.
 const PIECE: Duration = Duration::from_secs(2);
 
 /// Who is asked how often.

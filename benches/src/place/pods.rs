@@ -1,4 +1,4 @@
-//! What an instance of the application is asked and told, from a thread in the cluster's network.
+//! The control interface of an instance of the application, from a thread in the cluster's network.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -186,7 +186,7 @@ fn table(runs: &[Run]) -> String {
         "p99 ms",
         "failed %",
         "failed, whole run",
-        "tries / request",
+        "attempts / request",
     ]);
     for run in runs {
         let (late, whole) = (settled(run), Window::of(&run.samples, FOREVER));

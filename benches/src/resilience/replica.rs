@@ -144,7 +144,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// The tries that reached replicas: when, and which replica.
+/// The attempts that reached replicas: time and replica.
 #[derive(Debug, Default)]
 pub(super) struct Log(RefCell<Vec<(Instant, usize)>>);
 

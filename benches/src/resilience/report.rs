@@ -53,7 +53,7 @@ impl Report {
             writeln!(file, "{head}").doing(format!("write {name}"))?;
             Ok::<_, Error>(file)
         };
-        let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,tries";
+        let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,attempts";
         Ok(Self {
             runs: file(
                 "runs.csv",

@@ -133,7 +133,7 @@ fn table(runs: &[Restarted]) -> String {
         "failed",
         "p50 ms",
         "p99 ms",
-        "tries / request",
+        "attempts / request",
     ]);
     for Restarted { run, .. } in runs {
         let window = Window::of(&run.samples, FOREVER);

@@ -62,7 +62,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Tries that reached replicas for each request of the client.
+    /// Attempts that reached replicas for each request of the client.
     pub(super) fn attempts_a_request(&self) -> f64 {
         self.attempts.len() as f64 / self.samples.len().max(1) as f64
     }

@@ -151,7 +151,7 @@ fn bars(runs: &[Run], times: Times) -> Vec<Bar> {
         let (with, without) = (find(interval, true), find(interval, false));
         let bar = |what: &str| format!("storm, retries every {interval} s: {what}");
         bars.push(Bar::at_most(
-            bar("tries / request with the budget"),
+            bar("attempts / request with the budget"),
             1.25,
             with.map(Run::attempts_a_request),
         ));
@@ -161,7 +161,7 @@ fn bars(runs: &[Run], times: Times) -> Vec<Bar> {
             with.map(|run| recovery(run, times)),
         ));
         bars.push(Bar::at_least(
-            bar("tries / request without budget"),
+            bar("attempts / request without budget"),
             2.0,
             without.map(Run::attempts_a_request),
         ));
@@ -178,8 +178,8 @@ fn table(runs: &[Run], times: Times) -> String {
     let mut table = Table::new([
         "case",
         "proxy",
-        "tries / request",
-        "most tries in a second",
+        "attempts / request",
+        "most attempts in a second",
         "success %",
         "good/s before",
         "good/s, 5 s after",
@@ -241,7 +241,7 @@ fn charts(runs: &[Run]) -> Vec<Chart> {
         };
         charts.push(chart(
             "tries",
-            "Tries that reach the endpoint",
+            "Attempts that reach the endpoint",
             |run, at| count_in(&run.attempts, second(at)) as f64,
         ));
         charts.push(chart(

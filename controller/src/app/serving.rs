@@ -102,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Clients are told to expect ids of the MeshConfig's trust domain, and are given those of the authority.
+    /// Clients expect IDs of the MeshConfig's trust domain, but get those of the authority.
     fn compare_trust_domains(&mut self) {
         let Some(own) = &self.trust_domain else {
             return;
@@ -130,7 +130,7 @@ impl Serving {
         self.publish(changes, begun);
     }
 
-    /// Tells the index from where Services are called, where that is known and has changed by much, and what
+    /// Updates the callers of Services in the index, where they are known and have changed significantly, and what
     /// new pods will call.
     fn follow_callers(&mut self) {
         let begun = Instant::now();

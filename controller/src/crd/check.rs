@@ -140,7 +140,7 @@ fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
     }
 }
 
-/// Where nobody says how long a request may take there is no limit, other than by a proxy's own default: a try of it
+/// Without a configured timeout there is no limit other than a proxy's default: an attempt
 /// may take any time.
 fn unlimited(route: &mut raw::Route) {
     route

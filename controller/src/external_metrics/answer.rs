@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_told_apart() {
+    fn questions_are_distinguished() {
         let values = |whose: Option<(&'static str, &str)>| Question::Values {
             namespace: "shop",
             whose: whose.map(|(of, name)| (of, name.to_owned())),

@@ -1,4 +1,4 @@
-//! Who the API server is when it asks in somebody's name: a certificate of the authority, and with one of the names,
+//! Authenticates the API server's aggregation layer: a certificate of the authority, and with one of the names,
 //! that ConfigMap `extension-apiserver-authentication` of `kube-system` holds (Kubernetes, "Configure the Aggregation
 //! Layer"). Everybody else's handshake fails.
 
@@ -230,15 +230,15 @@ mod tests {
         let named = front(&authority, Some("[\"front-proxy-client\"]")).unwrap();
         assert!(named.client_auth_mandatory());
         assert!(passes(&named, &leaf(&signs, "front-proxy-client")));
-        assert!(!passes(&named, &leaf(&signs, "somebody")), "another name");
+        assert!(!passes(&named, &leaf(&signs, "outsider")), "another name");
         assert!(
             !passes(&named, &leaf(&other, "front-proxy-client")),
             "another authority"
         );
         for any in [None, Some("[]")] {
             let any = front(&authority, any).unwrap();
-            assert!(passes(&any, &leaf(&signs, "somebody")));
-            assert!(!passes(&any, &leaf(&other, "somebody")));
+            assert!(passes(&any, &leaf(&signs, "outsider")));
+            assert!(!passes(&any, &leaf(&other, "outsider")));
         }
     }
 
@@ -249,6 +249,6 @@ mod tests {
         let (authority, _) = issuer("front proxy");
         let names = front(&authority, Some("all")).unwrap_err().to_string();
         assert!(names.contains(NAMES), "{names}");
-        assert!(front("", None).is_err(), "nobody signs");
+        assert!(front("", None).is_err(), "no signer");
     }
 }

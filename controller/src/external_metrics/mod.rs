@@ -1,10 +1,10 @@
 //! Requests a second of Proxy-Services, as the API server's `external.metrics.k8s.io/v1beta1`: what
 //! HorizontalPodAutoscalers of their proxies go by.
 //!
-//! The API server asks here in the name of whoever has asked it, and has seen to it that that one may (RBAC on
-//! `external.metrics.k8s.io`). Nobody else is answered (`front`). What proxies send, they report to the replica that
-//! they are connected to, so each question is one to all replicas; without an answer of each there is none, because
-//! fewer requests than there are would take proxies away.
+//! The API server forwards requests of authorized clients (RBAC on `external.metrics.k8s.io`). Other clients are
+//! rejected (`front`). What proxies send, they report to the replica that they are connected to, so each question is
+//! one to all replicas; without an answer of each there is none, because fewer requests than there are would take
+//! proxies away.
 
 mod answer;
 mod front;

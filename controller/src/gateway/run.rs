@@ -1,5 +1,5 @@
 //! The operator: applies what a Gateway needs, whenever a Gateway, its class or what was made for it changes. Only
-//! whoever holds the Lease writes.
+//! only the leader writes.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -137,7 +137,7 @@ pub async fn run(
     }
 }
 
-/// Tells of each change; a kind that is not installed is looked for again.
+/// Notifies of each change; a kind that is not installed is retried.
 async fn watch_changes(api: Api<DynamicObject>, config: watcher::Config, changed: &Notify) {
     let mut stream = pin!(watcher(api, config));
     while let Some(event) = stream.next().await {
@@ -266,7 +266,7 @@ impl Operator {
             .collect())
     }
 
-    /// The class that is there without anybody having made it; whoever has made one of that name keeps it.
+    /// The default class, created unless a class of that name exists.
     async fn make_class(&self) -> Result<(), kube::Error> {
         let resource = api_resource(Kind::GatewayClass);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -296,7 +296,7 @@ impl Operator {
         }
     }
 
-    /// Applies one resource, unless its name is somebody else's.
+    /// Applies an object, unless another writer owns one of that name.
     async fn apply(
         &self,
         gateway: &Value,

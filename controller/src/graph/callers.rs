@@ -1,11 +1,11 @@
-//! From which nodes Services are called: what local-first routing goes by.
+//! From which nodes Services are called: the input of local-first routing.
 //!
-//! Held still: what proxies are told changes only when more than a tenth of a Service's calls come from
+//! With hysteresis: the published shares change only when more than a tenth of a Service's calls come from
 //! elsewhere than before, or when there are none any more.
 
 use std::collections::BTreeMap;
 
-use maglor_mcg::Part;
+use maglor_service_graph::Part;
 
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
@@ -22,12 +22,12 @@ type Shares = BTreeMap<String, u32>;
 pub(super) struct Callers {
     /// By vertex.
     reported: BTreeMap<String, Shares>,
-    /// Whose Services have been told.
+    /// Services whose shares are published.
     services: BTreeMap<Key, String>,
 }
 
 impl Callers {
-    /// What is to be told, if it differs by much from what was.
+    /// The shares to publish, if they have changed significantly.
     pub(super) fn follow<'a>(
         &mut self,
         topology: &Topology,
@@ -89,7 +89,7 @@ fn distance(one: &Shares, other: &Shares) -> u32 {
 #[cfg(test)]
 mod tests {
     use maglor_balance::Time;
-    use maglor_mcg::{Times, Traffic};
+    use maglor_service_graph::{Times, Traffic};
 
     use super::*;
 
@@ -117,12 +117,12 @@ mod tests {
                 ..Traffic::default()
             },
             times: Times::default(),
-            spread: maglor_mcg::Spread::default(),
+            spread: maglor_service_graph::Spread::default(),
         })
     }
 
     #[test]
-    fn what_is_told_changes_with_much_only() {
+    fn shares_change_only_significantly() {
         let (topology, mut callers) = (topology(), Callers::default());
         let mut follow = |rates: &[(&str, f64)]| {
             let reported = callers.follow(&topology, parts(rates))?;
@@ -153,7 +153,7 @@ mod tests {
             follow(&[("shop/web-0", 1.0)]),
             Some(vec![("n1".to_owned(), 1000)])
         );
-        assert_eq!(follow(&[]), Some(Vec::new()), "nobody calls any more");
+        assert_eq!(follow(&[]), Some(Vec::new()), "no calls any more");
         assert_eq!(follow(&[]), None);
     }
 }

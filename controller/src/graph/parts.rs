@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_balance::Time;
-use maglor_mcg::{self as service_graph, Spread, Times, Traffic};
+use maglor_service_graph::{self as service_graph, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::belief::{Belief, scaled};
@@ -29,7 +29,7 @@ pub struct Part {
     #[serde(flatten)]
     pub edge: Edge,
     /// How its response times are spread: bounds in milliseconds, and how many a second lie between each
-    /// and the one before ([`maglor_mcg::Times`]).
+    /// and the one before ([`maglor_service_graph::Times`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<(Option<f64>, f64)>,
     /// What the means of its intervals say of that: the fields of [`Spread`], in their order.

@@ -1,7 +1,7 @@
-//! What a replica of the controller tells the others: what its own proxies have reported.
+//! Serves the reports of a replica's own proxies to other replicas.
 //!
 //! Only replicas are answered: they prove the controller's own identity on the port where proxies are served. In
-//! plain text, where every client is believed what it says, nothing is proved here either.
+//! plain text, where clients are not authenticated, replicas are not either.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::{Graph, LiveEdge, Routing, Spread, Times, Traffic};
+use maglor_service_graph::{Graph, LiveEdge, Routing, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -362,14 +362,14 @@ impl Builder<'_> {
     }
 }
 
-/// Weights of edges are no greater ([`maglor_mcg::GraphError`]).
+/// Weights of edges are no greater ([`maglor_service_graph::GraphError`]).
 pub(super) const MOST: f64 = 1e15;
 
 impl Edge {
     /// Of averages; how response times are spread is not known.
     #[must_use]
     pub fn new(from: String, to: String, traffic: Traffic) -> Self {
-        // Whoever reports nonsense does it of its own calls: it makes no graph of it that nobody can read.
+        // An invalid report affects only the reporter's own calls, and must not make the graph unreadable.
         let rps = traffic.rps.min(MOST);
         Self {
             from,

@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_admin::network_of;
-use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_identity::{Error, LeafRequest, SpiffeId};
 use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
 use maglor_xds::Timestamp;
+use maglor_xds_server::{CertifyRequest, CertifyResponse, Code, Status};
 use tokio::time::Instant;
 
 use super::authenticate::{Authenticator, Caller, TokenError};
@@ -37,7 +37,7 @@ pub enum CertifyError {
     /// The request is malformed, or not signed by its key.
     #[error("{0}")]
     Request(#[source] Error),
-    /// The token proves nobody.
+    /// The token was rejected.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The source address has shown many tokens just now that prove nothing.
@@ -133,7 +133,7 @@ const REFUSED: (u32, u32) = (5, 100);
 /// Sources that are refused without a review at a time.
 const SOURCES: usize = 4096;
 
-/// Refusals are logged once in so long; strangers cause them.
+/// Rejections are logged at most once in this time, because remote peers can cause them.
 const LOG: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
@@ -180,7 +180,7 @@ impl Certifier {
         }
     }
 
-    /// Tells of refusals at the pods that they concern, as far as their tokens prove which those are.
+    /// Reports rejections as events of the pods concerned, if the token identifies them.
     #[must_use]
     pub fn telling(self, events: Option<Events>) -> Self {
         Self { events, ..self }
@@ -189,7 +189,7 @@ impl Certifier {
     /// Answers a request from an address.
     ///
     /// # Errors
-    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or
+    /// The status for the client: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or
     /// `UNAVAILABLE`.
     pub async fn certify(
         &self,

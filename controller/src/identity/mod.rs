@@ -16,7 +16,7 @@
 //! | [`succession`] | how an authority that others write is replaced, in a folder or a Secret |
 //! | [`trust_bundles`] | whom to trust, for pods that begin |
 //! | [`own`] | the controller's own certificate |
-//! | [`start`] | what all of it is told |
+//! | [`start`] | the settings |
 
 pub mod authenticate;
 pub mod authority;

@@ -21,7 +21,7 @@ use crate::metrics::on_call::Expiries;
 
 /// No handshake takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// When a certificate cannot be made, it is tried again after so long.
+/// Delay before a failed certificate is retried.
 const REST: Duration = Duration::from_secs(10);
 /// What replicas speak with each other on the port: HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";

@@ -1,8 +1,8 @@
-//! What replicas of the controller tell each other of their clients: who trusts the bundle as it is now.
+//! Reports between controller replicas about which clients trust the current bundle.
 //!
 //! Each has a Lease of its own that it renews as long as it lives, and annotations there say which bundle
-//! it serves and which of its clients do not hold it yet. So the replica that writes can tell when a new
-//! root is known everywhere, whoever is connected to whom.
+//! it serves and which of its clients do not hold it yet. So the leader knows when all clients of all replicas trust
+//! a new root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ fn version(bundle: &TrustBundle) -> String {
 }
 
 /// Says every two seconds what this replica's clients trust; `registered` once it was said for the first
-/// time. Never returns, until nobody serves any more.
+/// time. Returns only when serving has ended.
 pub async fn report(
     client: Client,
     namespace: String,

@@ -3,13 +3,13 @@
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |
-//! | `steady` | the root | the root | somebody asks for another one |
+//! | `steady` | the root | the root | a new root is requested |
 //! | `announcing` | the old root | both | every proxy that is connected has said that it trusts both, or the deadline |
 //! | `retiring` | the new root | both | the last leaf of the old root has expired |
 //!
-//! All there is stands in the Secret, and each step is one write under its `resourceVersion`. So whoever
+//! All there is stands in the Secret, and each step is one write under its `resourceVersion`. So a replica that
 //! writes may be killed after any step: the next writer reads where things are and goes on from there.
-//! While the old root retires, leaves come with the new root signed by the old one, so that whoever did
+//! While the old root retires, leaves come with the new root signed by the old one, so that a client that did
 //! not hear of the new one in time still finds the way.
 
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Stored {
     /// A new authority.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system returns no random bytes.
     pub fn create(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let root = Authority::create(trust_domain, now.into())?;
         let mut stored = Self::default();
@@ -165,7 +165,7 @@ impl Stored {
         }
     }
 
-    /// Since when it is there. What nobody can read began at `now`: waiting longer is safe.
+    /// Creation time. An unreadable time counts as `now`: waiting longer is safe.
     #[must_use]
     pub fn since(&self, now: Timestamp) -> Timestamp {
         let since = self.annotations.get(SINCE);

@@ -1,7 +1,7 @@
 //! The authority in a Secret: read by every replica, made and replaced by the one that writes.
 //!
 //! A Secret that is not labelled as the controller's own (cert-manager's, say) is read and never written. Where it is
-//! exchanged for another authority, the old one stays in force until members trust the new one
+//! replaced by another authority, the old one stays in force until members trust the new one
 //! ([`super::succession`]): what is in force meanwhile is in a Secret of the controller's own, `NAME-in-force`, which
 //! all replicas follow.
 
@@ -165,7 +165,7 @@ impl Keeper {
         }
     }
 
-    /// Goes on until nobody wants to know any more.
+    /// Runs until all receivers are dropped.
     pub async fn keep(mut self) {
         let named = |name: &str| api_server::watch().fields(&format!("metadata.name={name}"));
         let mut stream = pin!(watcher(self.api.clone(), named(&self.settings.name)));
@@ -215,7 +215,7 @@ impl Keeper {
     }
 
     /// What the API server has now. What cannot be used leaves the last good one in force, as does a
-    /// Secret that is deleted: nobody is to lose trust because of a slip of the hand.
+    /// Secret that is deleted, so that an accidental deletion does not break trust.
     fn take(&mut self, secret: Option<Secret>) {
         let version =
             |secret: &Option<Secret>| Some(secret.as_ref()?.metadata.resource_version.clone());
@@ -281,7 +281,7 @@ impl Keeper {
     /// Makes the Secret, or puts it back.
     async fn create(&mut self) -> Result<(), KeepError> {
         let stored = match &self.last {
-            // Whoever has made it makes it again.
+            // Its creator creates it again.
             Some(last) if !is_ours(last) => return Ok(()),
             Some(last) => stored(last),
             None => Stored::create(&self.settings.trust_domain, Timestamp::now())?,

@@ -1,5 +1,5 @@
 //! ConfigMap `maglor-trust-bundle` in every namespace: pods begin with it, before the control plane has
-//! told them anything. Kept right by the replica that writes.
+//! received a configuration. Maintained by the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

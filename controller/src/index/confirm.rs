@@ -232,7 +232,7 @@ fn refusing(name: Option<&str>, conditions: Option<raw::RouteMatch>) -> raw::Rou
     }
 }
 
-/// An inbound listener that lets nothing in: what cannot be told to be allowed is denied.
+/// An inbound listener that denies all connections: without knowing that something is allowed, it is denied.
 fn closed(inbound: Inbound) -> Inbound {
     Inbound {
         ports: raw::Pairs::default(),

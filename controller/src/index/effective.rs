@@ -137,9 +137,9 @@ mod tests {
                "metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec})
     }
 
-    /// Whoever is older, and however near: people first, field by field.
+    /// Policies of users take precedence over generated ones field by field, regardless of age and level.
     #[test]
-    fn what_is_generated_holds_where_nobody_says_anything() {
+    fn generated_settings_apply_by_default() {
         let mut index = Index::default();
         let mut apply = |value: &Value| {
             index.apply(Object::read(value).unwrap());

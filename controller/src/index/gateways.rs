@@ -325,7 +325,7 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
     }
 }
 
-/// The first other listener that this one cannot be told from. Neither is served, whichever comes first: the API says
+/// The first other listener that conflicts with this one. Neither is served, whichever comes first: the API says
 /// that none may be picked (`GatewaySpec.listeners`, "Handling indistinct Listeners").
 fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
     let listener = all.get(at).filter(|one| unsupported(one).is_none())?;
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn of_listeners_that_cannot_be_told_apart_none_is_picked() {
+    fn of_listeners_that_cannot_be_distinguished_none_is_picked() {
         let listener = |name: &str, host: Option<&str>, protocol| Listener {
             name: name.to_owned(),
             hostname: host.map(str::to_owned),
@@ -447,7 +447,7 @@ mod tests {
             each.map(|one| one.map(|one| one.reason)).collect()
         };
         let of_hosts = [
-            // What is not served is in nobody's way.
+            // A listener that is not served causes no conflict.
             listener("tcp", None, ListenerProtocol::Other("TCP".to_owned())),
             listener("a", Some("a.com"), ListenerProtocol::Http),
             listener("b", Some("b.com"), ListenerProtocol::Http),

@@ -1,7 +1,7 @@
 //! From the resources of a cluster to the resources of xDS: pure, incremental, in any order.
 //!
 //! Objects come by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on
-//! it, and [`Index::changes`] computes just that again and tells what is different. What is given
+//! it, and [`Index::changes`] recomputes only that and returns the differences. What is published
 //! depends on the objects only, not on the order in which they came; a property test compares with an
 //! index from scratch. The one exception is meant: of a policy of the mesh's own that can no longer be used the last
 //! version stays in force, which its status records for replicas that start.

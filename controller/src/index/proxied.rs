@@ -6,11 +6,11 @@
 //! ```
 //!
 //! What a client is asked for, and what it may do, is what the pods' own sidecars say, as without proxies:
-//! of requests the proxies tell them who the client is, and are believed; bytes they pass as they come, with the
+//! for requests the proxies send them the client's identity, and are trusted; TCP they forward unchanged, with the
 //! mutual TLS of the client in them.
 //!
-//! Proxies that a group of Services shares have a port for each port of each of them, which is told by discovery:
-//! a Service joins and leaves without a restart. They are members by their label and their account.
+//! Proxies that a group of Services shares have a port for each port of each of them, which is configured by
+//! discovery: a Service joins and leaves without a restart. They are members by their label and their account.
 
 use std::collections::BTreeSet;
 
@@ -163,7 +163,7 @@ impl Index {
         }
     }
 
-    /// A Service that is, or was, that of the pods behind proxies: which pods those are goes by labels.
+    /// A Service that is, or was, that of the pods behind proxies: its pods are selected by labels.
     pub(super) fn invalidate_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
         let mut known = versions.into_iter().flatten();
         if known.any(|service| service.front.is_some()) {
@@ -172,7 +172,7 @@ impl Index {
     }
 
     /// What depends on the pods behind a Service with proxies, if this may be the Service of those pods:
-    /// what callers are told of it, and its proxies.
+    /// the configuration for its callers, and its proxies.
     pub(super) fn invalidate_proxied(&mut self, target: &Key) {
         let Some(service) = proxied(target) else {
             return;

@@ -2,7 +2,7 @@
 //!
 //! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another
 //! one, and so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted
-//! by who gives it, and holds as long as anybody does. An address that the API server has given to a Service
+//! by owner, and stays as long as any owner publishes it. An address that the API server has given to a Service
 //! outweighs one that an EndpointSlice names, which may be anybody's: who may write slices in one namespace does not
 //! decide what becomes of requests to the Services of another.
 
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use super::facts::Key;
 use super::{Change, Listener, Resource, ResourceId};
 
-/// Who gives a resource.
+/// The owner of a resource.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Owner {
     Gateway(Key),
@@ -21,22 +21,22 @@ pub(super) enum Owner {
     Workload(Key),
 }
 
-/// Who gives what has the name of an address; the greater one holds.
+/// The claim of an owner to a resource named after an address; the greater one applies.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Claim {
-    /// It is the owner's own address, and not that of an endpoint which somebody has written down.
+    /// It is the owner's own address, and not that of a manually written endpoint.
     is_own: bool,
     owner: Owner,
 }
 
-/// All that is given.
+/// All published resources.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     by_owner: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
-    /// Who gives what has the name of an address; the last one's holds.
+    /// Owners of resources named after an address; the last one applies.
     by_address: BTreeMap<ResourceId, BTreeSet<Claim>>,
     changes: Vec<Change>,
-    /// Addresses that somebody gives otherwise since [`Published::changes`] was asked, with what held before.
+    /// Addresses changed since the last call of [`Published::changes`], with their previous resources.
     before: BTreeMap<ResourceId, Option<Resource>>,
 }
 
@@ -45,13 +45,13 @@ impl Published {
         self.by_owner.is_empty()
     }
 
-    /// Whether an owner gives just this already.
+    /// Whether an owner already publishes exactly this.
     pub(super) fn has(&self, owner: &Owner, id: &ResourceId, resource: &Resource) -> bool {
         let own = self.by_owner.get(owner);
         own.and_then(|own| own.get(id)) == Some(resource)
     }
 
-    /// Takes all that an owner gives now.
+    /// Replaces all resources of an owner.
     pub(super) fn publish(&mut self, owner: Owner, resources: BTreeMap<ResourceId, Resource>) {
         let before = self.by_owner.remove(&owner).unwrap_or_default();
         for id in before.keys().filter(|id| !resources.contains_key(id)) {
@@ -73,7 +73,7 @@ impl Published {
         }
     }
 
-    /// Notes that an owner gives an address otherwise than before from now on, or no more.
+    /// Records a changed or removed resource of an owner's address.
     fn pass(
         &mut self,
         id: &ResourceId,

@@ -1,4 +1,4 @@
-//! What the index gives: named resources in the words of the proxy's configuration.
+//! The output of the index: named resources in the terms of the proxy's configuration.
 
 use maglor_config::raw;
 use maglor_xds::{self as xds, Health, ServedEndpoint};
@@ -103,7 +103,7 @@ impl Endpoint {
 /// What is done with connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listener {
-    /// HTTP goes by a table of routes.
+    /// HTTP uses a route table.
     Http {
         /// Name of the table.
         routes: String,
@@ -156,7 +156,7 @@ pub struct Inbound {
     /// What its proxy is to ask for before anybody calls it: addresses of Services that its kind has called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,
-    /// Whose proxy may ask for it; told to nobody.
+    /// The workload whose proxy may request it; not published.
     #[serde(skip)]
     pub service_account: String,
 }

@@ -1,6 +1,6 @@
-//! What resources are told about themselves: conditions with reason and generation.
+//! Statuses of objects: conditions with reason and generation.
 //!
-//! Times are not known here: whoever writes a status down keeps the time of a condition that has not
+//! There are no times here: the writer of a status keeps the time of a condition that has not
 //! changed, and sets that of one that has.
 
 mod gateway;
@@ -34,7 +34,7 @@ pub enum Status {
     Policy(Vec<Condition>),
     /// Of a route, for each Service and Gateway that it is attached to.
     Route(Vec<ParentStatus>),
-    /// As it stands in the resource, which nobody else writes: that of a Gateway or its class.
+    /// The status in the object, which has no other writer: that of a Gateway or its class.
     Whole(Value),
 }
 
@@ -244,8 +244,8 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition
     };
     if spec.target_refs.is_empty() {
         // Who is the namespace's does not depend on the Service.
-        let nobody = Key::new(&key.namespace, "");
-        return match winner(index, &nobody, 0, Level::Namespace) {
+        let any = Key::new(&key.namespace, "");
+        return match winner(index, &any, 0, Level::Namespace) {
             Some((other, _)) if other != key => no(
                 "Conflicted",
                 format!("the older TrafficPolicy {other} applies to the namespace"),

@@ -11,7 +11,7 @@ pub mod uninject;
 /// Owner of the fields that are applied or patched.
 pub const FIELD_MANAGER: &str = "maglor-lifecycle";
 
-/// Where progress is told, a line each.
+/// The output for progress, one line each.
 pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 /// Why a step was not done.

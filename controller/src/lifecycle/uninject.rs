@@ -251,7 +251,7 @@ enum Progress {
     UnderWay,
 }
 
-/// How far the rollout of a workload is, as `kubectl rollout status` tells it.
+/// How far the rollout of a workload is, as in `kubectl rollout status`.
 fn progress(kind: &str, seen: &Value) -> Progress {
     let (spec, status) = (&seen["spec"], &seen["status"]);
     if spec["updateStrategy"]["type"] == "OnDelete" {

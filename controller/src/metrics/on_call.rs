@@ -185,7 +185,7 @@ impl PushMetrics {
         }
     }
 
-    /// See [`maglor_ads::Policy::answered`].
+    /// See [`maglor_xds_server::Policy::answered`].
     pub(crate) fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
         for delay in delays {
             self.delays.observe_shared(*delay);

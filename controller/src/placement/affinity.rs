@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::PLACED;
 use super::moving::Ticket;
 use super::pod::Pod;
-use maglor_mcg::relocate::Spread;
+use maglor_service_graph::relocate::Spread;
 
 /// Where a pod is asked to run.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -16,7 +16,7 @@ pub enum Fixed {
     Affinity,
     /// `maglor.dev/placement: disabled`.
     Disabled,
-    /// The cluster autoscaler is told not to evict it.
+    /// The cluster autoscaler must not evict it.
     NotToEvict,
     /// It is not of a Deployment.
     Owner,
@@ -39,7 +39,7 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// The annotation by which the cluster autoscaler is told what not to evict.
+/// The annotation of the cluster autoscaler for pods not to evict.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Effects of taints that keep a pod away.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_is_told_why() {
+    fn a_pod_that_stays_gets_the_reason() {
         assert_eq!(fixed(&pod(&json!({}))), None);
         let anti = |key: &str, app: &str| {
             json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use maglor_mcg::relocate::{Guard, Measured, Params};
-use maglor_mcg::{
+use maglor_service_graph::relocate::{Guard, Measured, Params};
+use maglor_service_graph::{
     Bars, Graph, GraphError, Node as GraphNode, Nodes, NodesError, Objective, Options, Placement,
     Routing, Selection, Service, Use,
 };

@@ -1,7 +1,7 @@
 //! Services where few of their calls leave a node: `PlacementPolicy` (docs/placement.md).
 //!
-//! What moves, and what goes back, is [`maglor_mcg::relocate`]'s to decide. Here is what it sees ([`inputs`]), how a
-//! pod is moved ([`moving`]), and where new pods are asked to run ([`affinity`]).
+//! [`maglor_service_graph::relocate`] decides what moves, and what is moved back. Here is what it sees ([`inputs`]),
+//! how a pod is moved ([`moving`]), and where new pods are asked to run ([`affinity`]).
 //!
 //! A pod of a Deployment moves in steps, each of which follows from what stands in the cluster. Its label
 //! `pod-template-hash` is changed: its ReplicaSet lets it go and makes another pod, which the webhook asks to run
@@ -30,5 +30,5 @@ pub const PLACEMENT: &str = maglor_inject::keys::PLACEMENT;
 pub const PLACED: &str = maglor_inject::keys::PLACED;
 /// The label by which a ReplicaSet knows its pods.
 pub const HASH: &str = "pod-template-hash";
-/// What the ReplicaSet controller goes by when it has to remove one of several pods; the lowest first.
+/// The annotation by which the ReplicaSet controller chooses a pod to remove; the lowest first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

@@ -16,7 +16,7 @@ pub const CHEAPEST: &str = "-2147483647";
 /// What a hash that no ReplicaSet has ends with.
 const APART: &str = "-moving";
 
-/// What is written down of a pod that is on its way out: all that whoever goes on has to know.
+/// The record of a pod that is being moved: everything that a new leader needs to continue.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
@@ -68,7 +68,7 @@ pub struct Deployment {
 pub enum Step {
     /// It is its ReplicaSet's again, and nothing has to be written down any more.
     Clear,
-    /// Its successor does its work, or nobody has to: it is evicted.
+    /// Its replacement is ready, or none is needed: it is evicted.
     Evict,
     /// It goes back to its ReplicaSet, which has one too many then.
     GiveBack(&'static str),
@@ -88,7 +88,7 @@ pub fn begin(ticket: &Ticket) -> Value {
     }})
 }
 
-/// The patch that gives it back.
+/// The patch that reverts it.
 #[must_use]
 pub fn revert(ticket: &Ticket) -> Value {
     let ticket = Ticket {
@@ -128,10 +128,10 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
         return Step::Clear;
     }
     // The Deployment does not know of it, and would take a pod for its own that is not: whatever becomes of its
-    // versions, it goes only where nobody is missing without it.
+    // versions, it is removed only if no replica is missing without it.
     let spare = seen.deployment.is_none_or(|one| one.ready >= one.replicas);
     let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
-        // Another version, or none, does without it: it is nobody's any more.
+        // Another version does not need it: it belongs to no move any more.
         return if spare { Step::Evict } else { Step::Wait };
     };
     // Until the ReplicaSet has let it go, what it has is not what it will have; and it takes back whom it selects.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_given_back_where_the_new_one_is_no_good() {
+    fn it_is_reverted_if_the_replacement_fails() {
         let b = pod("b", Some("n2"), true);
         let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
         let mut elsewhere = pod("c", Some("n1"), false);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn begun_and_given_back_it_is_as_it_was() {
+    fn reverting_a_started_move_restores_the_state() {
         let mut pod = pod("a", Some("n1"), true);
         let begun = begin(&ticket());
         assert_eq!(begun["metadata"]["labels"][HASH], "5d4-moving");
@@ -309,7 +309,8 @@ mod tests {
         assert_eq!(pod.ticket(), Some(ticket()));
         let back = revert(&ticket());
         assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4"}));
-        // It is written down until its ReplicaSet has it: else nobody would care for it if that were to go now.
+        // The record is kept until its ReplicaSet has adopted it: otherwise it would be orphaned if the leader ended
+        // now.
         let text = back["metadata"]["annotations"][MOVING]
             .as_str()
             .unwrap()

@@ -1,5 +1,5 @@
 //! The operator: makes a plan now and then, begins moves, and takes the next step of each that is under way. Only
-//! whoever holds the Lease writes.
+//! only the leader writes.
 
 mod moves;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
-use maglor_mcg::relocate::{Move, Relocation, Round, View};
+use maglor_service_graph::relocate::{Move, Relocation, Round, View};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,12 +27,12 @@ use crate::metrics::PlacementMetrics;
 use crate::operate::{self, Operator as _};
 use crate::scope::Scope;
 
-/// How often a plan is made where nobody says otherwise.
+/// Default interval between plans.
 const ROUND_SECONDS: u32 = 60;
 
 /// What the operator has, and may do.
 pub(crate) struct Options {
-    /// It tries no request again: who writes looks again first.
+    /// Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
@@ -266,7 +266,7 @@ impl Operator {
         })))
     }
 
-    /// Looks at a scene, and takes over what comes of it; none if that has not come to an end.
+    /// Evaluates the inputs, and applies the result; none if it was interrupted.
     async fn round(&mut self, policy: &PlacementPolicy, inputs: Inputs) -> Option<Judged> {
         let id = id(policy);
         let (busy, apply) = (
@@ -299,7 +299,7 @@ impl Operator {
         let Some(governed) = self.governed.get_mut(&id(policy)) else {
             return;
         };
-        let advised = round.reason == maglor_mcg::relocate::Reason::Advised;
+        let advised = round.reason == maglor_service_graph::relocate::Reason::Advised;
         let recommends = policy.spec.mode() == PlacementMode::Recommend;
         let was = std::mem::replace(&mut governed.advised, advised);
         let new = advised && !was;
@@ -341,13 +341,13 @@ impl Governed {
     }
 }
 
-/// What is to be said of a round, and the round.
-type Judged = Result<(PlacementPolicyStatus, Round), maglor_mcg::PartitionError>;
+/// The status of a round, and the round.
+type Judged = Result<(PlacementPolicyStatus, Round), maglor_service_graph::PartitionError>;
 
 type Looked = (
     Relocation,
     Inputs,
-    Result<Round, maglor_mcg::PartitionError>,
+    Result<Round, maglor_service_graph::PartitionError>,
 );
 
 /// A round, which may take seconds.

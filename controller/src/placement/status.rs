@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use maglor_balance::Time;
-use maglor_mcg::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
+use maglor_service_graph::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
 
 use super::inputs::Inputs;
 use crate::crd::{
@@ -122,7 +122,7 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
     )
 }
 
-/// What is to be said.
+/// The status.
 #[must_use]
 pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPolicyStatus {
     let Round { reason, plan, .. } = input.round;

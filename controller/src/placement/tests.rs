@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use maglor_mcg::Routing;
-use maglor_mcg::relocate::{Reason, Relocation, Stage, View};
+use maglor_service_graph::Routing;
+use maglor_service_graph::relocate::{Reason, Relocation, Stage, View};
 use serde_json::{Value, json};
 
 use super::inputs::{InputError, Inputs, Sources, inputs, params};
@@ -184,7 +184,7 @@ fn services_of_others_are_seen_and_stay() {
 }
 
 #[test]
-fn who_cannot_move_stays_and_is_told_why() {
+fn a_service_that_cannot_move_stays_and_gets_the_reason() {
     let volume = json!({"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]});
     let shop = Shop::new(&volume);
     assert_eq!(shop.free(), ["shop/web n1", "shop/web n2"]);
@@ -261,7 +261,7 @@ fn delays_between_nodes_that_there_are_not_are_named() {
 }
 
 #[test]
-fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
+fn measured_delays_apply_unless_configured() {
     let delay = |from: &str, to: &str, ms| Delay {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -295,7 +295,7 @@ fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
 /// A leader that takes over in the middle of a move says how many there were, what a move waits for as soon as it
 /// is so, and why services had been left alone before.
 #[test]
-fn moves_count_whoever_ends_them() {
+fn moves_count_however_they_end() {
     let shop = Shop::new(&json!({}));
     let mut relocation = Relocation::new(params(&shop.spec, Duration::from_secs(60)));
     let mut input = shop.round(&mut relocation);

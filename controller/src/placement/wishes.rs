@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client};
-use maglor_mcg::relocate::Spread;
+use maglor_service_graph::relocate::Spread;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
@@ -163,7 +163,7 @@ mod tests {
             Some([("n1".to_owned(), 2)].into())
         );
         assert_eq!(wishes.of(&Key::new("shop", "cart-v1")), None);
-        // A policy that cannot be used wants nothing, whoever says so first.
+        // An invalid policy has no wishes.
         let mut invalid = policy.clone();
         invalid.spec.namespaces.clear();
         assert!(invalid.spec.check().is_err() && wanted(&invalid).is_empty());

@@ -200,7 +200,7 @@ impl Server {
         Ok(seen)
     }
 
-    /// Whether all of a Service's own pods have sidecars, and nobody else says how it is balanced.
+    /// Whether all of a Service's own pods have sidecars, and no other policy sets its balancing.
     async fn collaborative(&self, seen: &Observed) -> Result<bool, kube::Error> {
         let own = seen.selected().unwrap_or_default().own;
         let labels: Vec<_> = own
@@ -212,9 +212,10 @@ impl Server {
             .list(Kind::Pod, namespace, Some(&labels.join(",")))
             .await?;
         let policies = self.list(Kind::TrafficPolicy, namespace, None).await?;
-        let tells = |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
+        let reports =
+            |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
         let said = |policy: &Value| is_about(policy, &seen.name);
-        Ok(!pods.is_empty() && pods.iter().all(tells) && !policies.iter().any(said))
+        Ok(!pods.is_empty() && pods.iter().all(reports) && !policies.iter().any(said))
     }
 
     /// Addresses of the ready endpoints of a Service.
@@ -300,7 +301,7 @@ impl Server {
         applied.await.map(drop)
     }
 
-    /// Without our finalizer, whoever else counts as its owner: a backup that was restored, or a manifest that was
+    /// Without our finalizer, any other owner: a backup that was restored, or a manifest that was
     /// read from a cluster, brings it along.
     pub(super) async fn release(&self, claim: &Key) -> Result<Written, kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
@@ -378,7 +379,7 @@ impl Server {
         }
     }
 
-    /// Tells of a step that changes who gets requests, as an event of the Service.
+    /// Reports a step that changes the target of requests, as an event of the Service.
     pub(super) async fn announce(&self, seen: &Observed, step: &Step, progress: &Progress) {
         let (reason, type_, note) = match (step, progress) {
             (Step::Switch(_), _) => {

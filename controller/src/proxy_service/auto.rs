@@ -1,5 +1,5 @@
 //! Whether proxies in front of a Service pay (`mode: Auto`), or another way of balancing: what its callers' proxies
-//! report, asked of the decision rule with patience ([`maglor_mcg::rule`]).
+//! report, evaluated by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
 //!
 //! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is
 //! there: it takes nothing away before it has seen that it does not pay.
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::Traffic;
-use maglor_mcg::rule::{Budget, Change, Choice, Governor, Limits, Telemetry, View};
+use maglor_service_graph::Traffic;
+use maglor_service_graph::rule::{Budget, Change, Choice, Governor, Limits, Telemetry, View};
 
 use crate::graph::parts::Part;
 use crate::index::facts::Key;
@@ -23,7 +23,7 @@ const ROUND_TRIP: Duration = Duration::from_micros(500);
 const PENALTY: Duration = Duration::from_millis(1);
 /// What may take the place of `lor` in the sidecars.
 const ALL: [Choice; 3] = [Choice::Bounce, Choice::Ledger, Choice::ProxyService];
-/// A view is told for so many pauses between two looks, so that noise in it writes no status: a minute by default.
+/// Number of rounds for which a view is kept in the status, so that noise causes no writes: a minute by default.
 const SHOWN: u32 = 6;
 
 /// What is advised for a Service.
@@ -99,7 +99,7 @@ impl Auto {
         self.governed.retain(|service, _| stays(service));
     }
 
-    /// What was seen of a Service last, and is told.
+    /// The last reported observations of a Service.
     pub(super) fn view(&self, service: &Key) -> Option<View> {
         let (_, view) = self.governed.get(service)?.shown?;
         Some(view)
@@ -226,7 +226,7 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
-    use maglor_mcg::rule::Situation;
+    use maglor_service_graph::rule::Situation;
 
     use super::*;
     use crate::graph::Edge;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maglor_mcg::rule::{Choice, View};
+use maglor_service_graph::rule::{Choice, View};
 
 use super::observed::{Claim, Observed, Rollout};
 use super::refusal::Refusal;
@@ -24,7 +24,7 @@ pub enum Progress {
     NotAdvised,
     /// It cannot be done; what was inserted is taken away.
     Refused(Refusal),
-    /// The API server does not take the next step, which is tried again and again.
+    /// The API server rejects the next step, which is retried.
     Rejected {
         /// How far things are.
         rollout: Rollout,

@@ -27,7 +27,7 @@ pub enum Refusal {
         /// The `ProxyService` that decides.
         older: String,
     },
-    /// Somebody else would take the selector back.
+    /// Another controller would revert the selector.
     #[error("Service {service} belongs to {owner}, which manages its selector")]
     Controlled {
         /// The Service.

@@ -1,5 +1,5 @@
 //! The operator: watches what may concern a Service with proxies, and takes steps until none is left.
-//! Only whoever holds the Lease writes.
+//! Only only the leader writes.
 
 mod round;
 
@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use maglor_mcg::rule::Limits;
+use maglor_service_graph::rule::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -40,9 +40,9 @@ const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(5);
 /// Everything is looked at again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(60);
-/// More steps than any way has: whoever takes so many at once disagrees with somebody.
+/// Step limit, more than any path has: above it another writer is probably reverting our changes.
 const STEPS: usize = 32;
-/// What an API server says is told up to here.
+/// Maximum length of a reported error of the API server.
 const LONGEST: usize = 500;
 /// A failed watch rests for so long.
 const REST: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ pub(crate) async fn run(
 }
 
 /// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace
-/// whose `ProxyService`s may be for the mesh. Nobody is asked on which ports shared proxies listen, so no Service
+/// whose `ProxyService`s may be for the mesh. The ports of shared proxies are not queried, so no Service
 /// comes into a group by it.
 ///
 /// # Errors
@@ -136,7 +136,7 @@ struct Operator {
     due: BTreeMap<Key, (Instant, Duration)>,
     /// Resources that name no Service, as they were heard of last.
     wide: BTreeMap<Key, Version>,
-    /// Steps that the API server did not take when they were last tried, by Service.
+    /// Steps that the API server rejected at the last attempt, by Service.
     rejected: BTreeMap<Key, String>,
     rounds: Rounds,
 }
@@ -172,7 +172,7 @@ impl Operator {
             if !term.holds(Instant::now()) {
                 led = None;
                 self.advisor.clear();
-                // Whoever does not write has nothing to look at: a term begins with all that is known.
+                // A replica that is not the leader observes nothing: leadership starts with all known objects.
                 self.due.clear();
                 self.rounds.due = Instant::now() + ROUND;
                 continue;
@@ -347,7 +347,7 @@ impl Operator {
     }
 }
 
-/// What an API server says that does not take a step as it is, whoever asks when: a quota, a policy of the cluster, a
+/// Permanent rejections of a step by an API server: a quota, a policy of the cluster, a
 /// right that is missing.
 fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use maglor_mcg::rule::{Choice, View};
+use maglor_service_graph::rule::{Choice, View};
 use serde_json::{Value, json};
 
 use super::observed::Claim;
@@ -101,8 +101,8 @@ pub(super) fn urgent(status: &Value) -> Value {
     json!([changed, held])
 }
 
-/// Whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and nobody else
-/// says how it is balanced.
+/// Whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and no other
+/// policy says how it is balanced.
 pub(super) fn may_collaborate(spec: &ProxyServiceSpec, meshed: bool, spoken_for: bool) -> bool {
     spec.sidecar_policies() && meshed && !spoken_for
 }

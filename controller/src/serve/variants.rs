@@ -102,11 +102,7 @@ mod tests {
         assert!(variants.note(&variant("web", &zone), &zone, true));
         assert!(!variants.note(&variant("web", &zone), &zone, true));
         assert_eq!(variants.of_pod("web", "shop", "a"), "web#zone/z");
-        assert_eq!(
-            variants.of_pod("web", "shop", "b"),
-            "web",
-            "nobody knows it"
-        );
+        assert_eq!(variants.of_pod("web", "shop", "b"), "web", "unknown name");
         let node = Consumer::Node("n1".to_owned());
         variants.note(&variant("web", &node), &node, true);
         assert_eq!(variants.of_pod("web", "shop", "a"), "web#node/n1");

@@ -19,7 +19,7 @@ use super::Event;
 use crate::crd::{GROUP, check};
 use crate::index::facts::{Key, Kind, Object, ReadError};
 
-/// Whoever writes files touches them several times; wait for the end.
+/// Files are written in several operations; wait for the end.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Where a folder never comes to rest (a log is written there, say), look this often.
 const AT_LATEST: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub enum FolderError {
 pub struct Folder {
     path: PathBuf,
     files: BTreeMap<PathBuf, Vec<Object>>,
-    /// What was refused when it was last read, and why. It is told once: the log may be written into this folder, so
+    /// Errors of the last read. They are logged once: the log may be written to this directory, so
     /// that telling it would be a reason to look again.
     reported: BTreeSet<(String, String)>,
 }
@@ -66,7 +66,7 @@ impl Folder {
         }
     }
 
-    /// Reads all files. What is refused as it was the last time is not told again.
+    /// Reads all files. Unchanged errors are not logged again.
     ///
     /// # Errors
     /// When the folder itself cannot be listed.
@@ -217,7 +217,7 @@ const OTHERS: [&str; 8] = [
     "ServiceAccount",
 ];
 
-/// Whether a resource is somebody else's, such as a Deployment beside its Service, and not one of ours that is
+/// Whether an object is of a foreign kind, such as a Deployment beside its Service, and not one of ours that is
 /// misspelt.
 fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
@@ -236,7 +236,7 @@ fn is_others(item: &Value) -> bool {
     }
 }
 
-/// Reads a folder and tells of its changes, as long as anybody listens.
+/// Reads a directory and reports changes until the receiver is dropped.
 ///
 /// # Errors
 /// When it cannot be read at first, or not be watched.
@@ -422,7 +422,7 @@ mod tests {
         let events = read.read().unwrap();
         assert_eq!(count(&events, Kind::Service), 1);
         assert!(refused(&events)[0].contains("kind `Deployment`"));
-        assert_eq!(refused(&read.read().unwrap()).len(), 0, "told once");
+        assert_eq!(refused(&read.read().unwrap()).len(), 0, "logged once");
     }
 
     #[test]
@@ -443,7 +443,7 @@ mod tests {
             (count(&events, Kind::Service), refused(&events).len()),
             (1, 1)
         );
-        // Told once, until it is something else.
+        // Logged once, until it changes.
         assert_eq!(refused(&read.read().unwrap()).len(), 0);
         std::fs::write(&file, "kind: [").unwrap();
         assert_eq!(refused(&read.read().unwrap()).len(), 0, "the same fault");

@@ -1,6 +1,6 @@
 //! An API server: a watch for each kind.
 //!
-//! Watches never end: what fails is tried again, later each time. What is known stays until a whole list says
+//! Watches never end: failures are retried with backoff. Known objects stay until a complete list says
 //! otherwise. A kind that the server does not know (its definition is not installed) has no resources, and is
 //! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
 //! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.

@@ -101,7 +101,7 @@ impl Server {
         written(merged.await)
     }
 
-    /// Writes a generated policy, unless somebody else has changed what it says.
+    /// Writes a generated policy, unless another writer has changed it.
     pub(super) async fn apply(
         &self,
         namespace: &str,

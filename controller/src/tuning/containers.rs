@@ -4,8 +4,8 @@
 //! request the sum. Else it is known what the pod is to request, which its containers share as they do now. What
 //! injected containers request is theirs in either way.
 
-use maglor_mcg::advise::{Advice, Advised, ContainerAdvice};
-use maglor_mcg::tune::Held;
+use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice};
+use maglor_service_graph::tune::Held;
 
 use super::workload::Container;
 
@@ -28,7 +28,7 @@ pub struct Share {
 }
 
 /// What the containers of a template are to request each, in their order, where that is known of all of them and
-/// nobody else decides it.
+/// nothing else manages it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
     /// In thousandths of a core; none more than its limit.

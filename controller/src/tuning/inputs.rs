@@ -1,13 +1,13 @@
-//! What a tuning sees: the live graph with what is in use, what is set, and what is somebody else's to decide.
+//! The inputs of tuning: the live graph with usage, current settings, and what other controllers manage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use maglor_mcg::advise::{
+use maglor_service_graph::advise::{
     self, Advice, ContainerUse, EdgeUse, Health, Room, ServiceUse, SplitUse, TrialParams,
     VersionUse,
 };
-use maglor_mcg::tune::{self, Settings};
+use maglor_service_graph::tune::{self, Settings};
 use serde_json::Value;
 
 use super::containers::{Own, Share, differ, share};
@@ -414,7 +414,7 @@ fn split(split: &Split) -> SplitUse {
 /// By how much what a replica uses is less where there are to be `wanted` of them.
 ///
 /// Fewer that are there use no more than they do. More of them do not use more: while pods are replaced, their
-/// successors do their work, and what they used is still told for a while.
+/// replacements are ready, and their usage is still reported for a while.
 fn part(there: u32, wanted: u32) -> f64 {
     (f64::from(there) / f64::from(wanted.max(1))).min(1.0)
 }

@@ -1,13 +1,13 @@
 //! Services get what they need, by what is observed of them: `TuningPolicy` (docs/generated.md).
 //!
-//! What is advised is [`maglor_mcg::advise`]'s to say, and what of it is set now, or taken back,
-//! [`maglor_mcg::tune`]'s. Here is what they see ([`inputs`]), who else decides about a Deployment ([`owners`]), and
-//! what is written: to Deployments ([`workload`], [`containers`]), and as `TrafficPolicy`s ([`traffic`]).
+//! [`maglor_service_graph::advise`] computes recommendations, and [`maglor_service_graph::tune`] decides what is
+//! changed or rolled back. This module has their inputs ([`inputs`]), other managers of a Deployment ([`owners`]),
+//! and what is written: to Deployments ([`workload`], [`containers`]), and as `TrafficPolicy`s ([`traffic`]).
 //!
 //! What is written is also written down where it is written, with what was there before ([`workload::Ticket`], and
-//! the annotation [`FORMER`]), so that it can be taken back by whoever comes after a crash, and so that what somebody
-//! else has changed since is told from what is ours. What people say of a Service holds in any case: a generated
-//! `TrafficPolicy` is of a level below all that they write (`index/effective.rs`).
+//! the annotation [`FORMER`]), so that a new leader can roll it back after a crash, and so that changes by others are
+//! distinguished from ours. Settings of users always take precedence: a generated `TrafficPolicy` is of a level below
+//! all that they write (`index/effective.rs`).
 
 mod api;
 pub mod containers;

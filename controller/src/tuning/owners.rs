@@ -1,6 +1,6 @@
-//! Who else decides about a Deployment: autoscalers, whoever made it, and people who want it left alone.
+//! Other managers of a Deployment: autoscalers, its owner, and users who opt out.
 
-use maglor_mcg::tune::{Held, Part};
+use maglor_service_graph::tune::{Held, Part};
 use serde_json::Value;
 
 use super::text;
@@ -11,7 +11,7 @@ use super::workload::Workload;
 pub struct Hold {
     /// What.
     pub held: Held,
-    /// Why, one sentence each.
+    /// The reasons, one message each.
     pub why: Vec<String>,
     /// A HorizontalPodAutoscaler decides how many replicas there are.
     pub autoscaled: bool,
@@ -52,8 +52,8 @@ pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Ho
     }
     for part in workload.overridden() {
         let what = match part {
-            Part::Replicas => "how many replicas there are",
-            Part::Requests => "what they request",
+            Part::Replicas => "the number of replicas",
+            Part::Requests => "CPU and memory requests",
             Part::Traffic => continue,
         };
         hold.held.replicas |= part == Part::Replicas;
@@ -61,7 +61,7 @@ pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Ho
         hold.held.memory |= part == Part::Requests;
         let annotation = super::TUNED;
         hold.why.push(format!(
-            "{what} was changed by another writer; remove the annotation {annotation} to resume tuning"
+            "another writer changed {what}; remove the annotation {annotation} to resume tuning"
         ));
     }
     for one in horizontal

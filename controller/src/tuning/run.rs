@@ -1,5 +1,5 @@
-//! The operator: looks now and then at what is observed and set, and changes what is worth it. Only whoever holds the
-//! Lease writes. What is begun is written down first, so that whoever comes after a crash judges it.
+//! The operator: looks now and then at what is observed and set, and changes what is worth it. Only the leader
+//! writes. A change is recorded before it is made, so that a new leader evaluates it after a crash.
 
 mod write;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use maglor_balance::Time;
-use maglor_mcg::advise::{Advice, Advisor};
-use maglor_mcg::tune::{Rollout, Round, Seen, Tuning, View};
+use maglor_service_graph::advise::{Advice, Advisor};
+use maglor_service_graph::tune::{Rollout, Round, Seen, Tuning, View};
 use tokio::sync::watch;
 
 use super::api::{Kind, Server};
@@ -29,19 +29,19 @@ use crate::operate::{self, Operator as _};
 use crate::placement::api::Server as Pods;
 use crate::scope::Scope;
 
-/// How often it is looked at what is observed where nobody says otherwise.
+/// Default interval of the evaluation.
 const ROUND_SECONDS: u32 = 30;
 
 /// What the operator has, and may do.
 pub(crate) struct Options {
-    /// It tries no request again: who writes looks again first.
+    /// Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: TuningMetrics,
-    /// Deployments may be changed: whoever installed the controller has said so.
+    /// Deployments may be changed, as permitted at installation.
     pub(crate) tunes: Scope,
 }
 
@@ -210,7 +210,7 @@ impl Operator {
             advice,
         };
         // What is no good goes back before anybody hears of it: who comes after a crash looks at it once more. What
-        // is changed is told first: who comes then judges it.
+        // is recorded before it is changed, so that a new leader evaluates it.
         self.take_back(&stage, &round).await;
         let Some(governed) = self.governed.get(&id(policy)) else {
             return Ok(());

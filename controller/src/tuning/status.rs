@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::advise::{Advice, Advised, Health, TrafficAdvice, Trial};
-use maglor_mcg::tune::{Of, Params, Part, Record, Round, Stage};
+use maglor_service_graph::advise::{Advice, Advised, Health, TrafficAdvice, Trial};
+use maglor_service_graph::tune::{Of, Params, Part, Record, Round, Stage};
 
 use super::inputs::{Inputs, Subject};
 use super::traffic::{Policies, advised as traffic_advised};
@@ -136,7 +136,7 @@ pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Re
     (records, done)
 }
 
-/// What is to be said.
+/// The status.
 #[must_use]
 pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> TuningPolicyStatus {
     let mut services: Vec<ServiceTuning> = input
@@ -219,7 +219,7 @@ fn settled(input: &StatusInput<'_>) -> (bool, &'static str, String) {
     }
 }
 
-/// What a service is to have: as advised, or as it has where that is somebody else's to say.
+/// The target of a service: the recommendation, or the current value where it is managed by others.
 fn wanted(subject: &Subject, advice: Option<&Advice>) -> (u64, u64, u64) {
     let (present, held) = (subject.present, subject.hold.held);
     let replicas = advice.and_then(|one| one.replicas.as_ref());

@@ -74,7 +74,7 @@ impl Certificate {
             Ok::<_, rcgen::Error>(params)
         };
         let root_key = KeyPair::generate()?;
-        // Roots are looked for by name: two of one name would both be tried, and OpenSSL takes the first.
+        // Roots are looked for by name: two with the same name would both be attempted, and OpenSSL takes the first.
         let mark: String = root_key
             .public_key_raw()
             .iter()

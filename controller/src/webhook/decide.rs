@@ -39,7 +39,7 @@ fn denied(reason: String) -> Decision {
     }
 }
 
-/// What whoever wants a pod is told as an event, and for which reason: why it has no sidecar, or is not there. The
+/// The event for the owner of a pod, with its reason: why it has no sidecar, or was rejected. The
 /// pod itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
 pub(super) fn event<'a>(
     review: &Review,
@@ -71,7 +71,7 @@ fn owner(review: &Review) -> Option<ObjectReference> {
     })
 }
 
-/// Gives a pod its sidecar, and asks one that has a sidecar to run where its service is wanted.
+/// Injects a sidecar into a pod, and adds the placement preference to one that has a sidecar.
 #[must_use]
 pub fn inject(
     review: &Review,
@@ -103,7 +103,7 @@ pub fn inject(
                     _ => Vec::new(),
                 },
                 warnings: match why {
-                    // Somebody may rely on the sidecar that there is not.
+                    // A user may rely on the missing sidecar.
                     maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
                         vec![format!("no sidecar injected: {why}")]
                     }
@@ -115,10 +115,10 @@ pub fn inject(
     }
 }
 
-/// Looks at the mesh's labels and annotations of a resource: what nobody reads is a warning, what cannot be used is
+/// Validates the mesh's labels and annotations of an object: unknown ones cause a warning, invalid ones
 /// refused.
 ///
-/// A mistake that was there before is a warning, too: else nobody could change anything else.
+/// An existing error is only a warning, so that other changes remain possible.
 #[must_use]
 pub(super) fn keys(review: &Review) -> Decision {
     let before = keys::look(&review.old_object);
@@ -141,7 +141,7 @@ pub(super) fn keys(review: &Review) -> Decision {
 
 /// Checks one of the mesh's own resources by the proxy's rules.
 ///
-/// A resource whose `spec` is what it was may be stored whatever it says: else nobody could take a finalizer or
+/// An object with an unchanged `spec` is always accepted; otherwise removing a finalizer or
 /// a label off it.
 #[must_use]
 pub fn validate(review: &Review) -> Decision {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_controller_is_told() {
+    fn a_pods_controller_gets_the_event() {
         let mut owners = json!([{"kind": "X", "name": "x"}, {"apiVersion": "apps/v1",
             "kind": "ReplicaSet", "name": "web-1", "uid": "u1", "controller": true}]);
         let pod = |owners: &Value| json!({"metadata": {"ownerReferences": owners}});

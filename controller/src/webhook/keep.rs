@@ -1,8 +1,8 @@
 //! Keeps the webhook's certificate: in a Secret that all replicas read, and its root where the API server looks.
 //!
-//! Only the holder of the Lease writes. A new root is told to the API server first, the certificate stored after it:
+//! Only the leader writes. A new root is registered with the API server first, then the certificate is stored:
 //! at no moment does a replica serve with a certificate that the API server does not know. Who dies in between has
-//! told of a root that nothing uses; the next one starts from what is stored.
+//! left with an unused root; the next leader starts from the stored state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +43,7 @@ const REST: Duration = Duration::from_secs(1);
 /// No look takes longer.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Why the certificate could not be kept this time; it is tried again.
+/// Why the certificate could not be stored; it is retried.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
@@ -159,7 +159,7 @@ impl Keeper {
         self.term.borrow().holds(Instant::now())
     }
 
-    /// Stores a certificate; false if somebody else was faster.
+    /// Stores a certificate; false on a conflict.
     async fn store(&self, old: Option<Secret>, new: &Certificate) -> Result<bool, KeepError> {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let data = [
@@ -196,7 +196,7 @@ impl Keeper {
     }
 
     /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
-    /// not any more, is nobody's to write.
+    /// not any more, is not written.
     async fn report(&self, bundle: &str) -> Result<bool, KeepError> {
         let mutating = self.report_to(&self.mutating, INJECT, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
@@ -212,7 +212,7 @@ impl Keeper {
                 .collect()
         });
         let registered = self.report_to(&self.registered, API_SERVICE, bundle, |one| {
-            // Somebody else may serve external metrics in this cluster.
+            // Another server may serve external metrics in this cluster.
             let ours = one.spec.as_mut().filter(|spec| {
                 let by = spec.service.as_ref();
                 by.is_some_and(|by| {
@@ -292,7 +292,7 @@ fn read(secret: &Secret) -> Option<Certificate> {
     })
 }
 
-/// Tells of each change of one object, for ever.
+/// Notifies of each change of an object, forever.
 async fn watch_changes<K>(api: Api<K>, name: &str, changed: &Notify)
 where
     K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + DeserializeOwned + 'static,

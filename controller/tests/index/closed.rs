@@ -39,7 +39,7 @@ impl Replica {
         self.0.changes();
     }
 
-    /// One that knows no more than what is stored.
+    /// An index with only the stored objects.
     fn of(policy: &Value) -> Self {
         let mut replica = Self::start();
         replica.apply(policy);
@@ -55,7 +55,7 @@ impl Replica {
         found.unwrap()
     }
 
-    /// What a pod's proxy is told: that everything is denied, the namespaces that are let in, or nothing.
+    /// The configuration of a pod's proxy: everything denied, the allowed namespaces, or none.
     fn rules(&self, pod: &str) -> Option<String> {
         let authorization = self.inbound(pod).authorization.as_ref()?;
         let words = authorization.rules.iter().map(|rule| {
@@ -140,7 +140,7 @@ fn a_policy_that_cannot_be_used_closes_what_it_selects() {
         ),
         ("nothing that can be read", json!("nonsense"), true, true),
         (
-            "one that is only tried",
+            "one in audit mode",
             json!({"audit": true, "rules": [{"from": [{"networks": ["nowhere"]}]}]}),
             false,
             false,

@@ -176,7 +176,7 @@ fn a_pod_without_a_sidecar_takes_no_service_away() {
 
 /// What an endpoint says of its place keeps no proxy from reading where it is.
 #[test]
-fn any_place_can_be_told() {
+fn any_locality_can_be_published() {
     let long = "n".repeat(250);
     for place in [
         "zone: a/b",

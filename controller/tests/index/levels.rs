@@ -78,9 +78,9 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
     assert!(hedged > 10, "what makes sense stays: {hedged}");
 }
 
-/// Nobody has said how long a request may take: so it may, and each try of it.
+/// Without a timeout, neither a request nor its attempts are limited.
 #[test]
-fn a_try_may_take_as_long_as_nobody_limits_it() {
+fn an_attempt_has_no_limit_by_default() {
     let objects = "
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -181,7 +181,7 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
     }
 }
 
-/// Names are told in logs and metrics; what is called oddly, or at length, is served all the same.
+/// Names appear in logs and metrics; odd and long names are served all the same.
 #[test]
 fn whatever_is_called_can_be_served() {
     let (long, rule) = ("r".repeat(250), "s".repeat(200));

@@ -1,8 +1,8 @@
 //! Requests to a Service from a node, at a steady rate, each of which is counted: HTTP/1.1 over
 //! connections that are kept and over new ones, and streams of HTTP/2 as gRPC sends them.
 //!
-//! It is this test's own program, run again in the network of a node. What it is told, and what it
-//! tells, are lines on its standard input and output.
+//! It is this test's own program, run again in the network of a node. Commands and reports are lines on its standard
+//! input and output.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,7 +1,7 @@
 //! Calls and streams of gRPC to a Service from a node, by grpc-go: unary calls and short streams one after the other,
 //! over channels that are kept and over new ones; and long streams, of which some begin and some end at any time.
 //!
-//! What they are told, and what they tell, are lines on their standard input and output.
+//! Commands and reports are lines on their standard input and output.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};

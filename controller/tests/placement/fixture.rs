@@ -315,7 +315,7 @@ impl Fixture {
                 done.then_some("clear")
             }
             Step::GiveBack(_) => {
-                let done = self.patch(pod, &moving::give_back(&ticket));
+                let done = self.patch(pod, &moving::revert(&ticket));
                 done.then_some("give back")
             }
             Step::Mark(other) => {

@@ -36,27 +36,27 @@ pub(crate) enum Move {
     Deploy,
     /// Endpoints become known.
     Endpoints,
-    /// Proxies are told which ports they have.
+    /// Proxies get their ports.
     Report,
     /// So many seconds pass.
     Pass(i64),
     /// All proxies fail.
     ProxiesFail,
-    /// Somebody applies the Service's manifest again; that of `db` says no target ports.
+    /// The Service's manifest is applied again; that of `db` has no target ports.
     ApplyAgain(usize),
     /// The Service has so many more ports than one from now on.
     Ports(usize, u16),
-    /// Somebody selects by one label more, or less.
+    /// The selector gets one label more, or less.
     Select(usize),
-    /// Somebody makes a `ProxyService`, in the group or alone.
+    /// A `ProxyService` is created, in the group or alone.
     Claim(usize, bool),
-    /// Somebody deletes it.
+    /// It is deleted.
     Unclaim(usize),
-    /// Somebody has it join the group, or leave.
+    /// It joins the group, or leaves.
     Group(usize, bool),
-    /// Somebody wants so many proxies.
+    /// The replicas are changed.
     Scale(usize, u32),
-    /// Somebody deletes the Service of the endpoints.
+    /// The Service of the endpoints is deleted.
     LoseTarget(usize),
 }
 
@@ -67,7 +67,7 @@ struct Service {
     intended: Value,
     endpoints: BTreeSet<Endpoint>,
     behind: BTreeSet<Endpoint>,
-    /// Requests fail for a reason that nobody can help.
+    /// Requests fail for an unavoidable reason.
     excused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Pods of the world: who is selected, who listens where, and who answers for whom.
+//! Pods of the fixture: which are selected, their ports, and which Services they serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,7 @@ impl Fixture {
         for service in &mut self.services {
             service.excused = true;
         }
-        // Proxies that fail between a look and the write that follows are seen by nobody.
+        // Proxies that fail between an observation and the following write are not noticed.
         self.wanted = None;
         self.count_available();
         self.know_endpoints();
@@ -163,7 +163,7 @@ impl Fixture {
         };
         let count = self.pods.iter().filter(|pod| of(pod) && new(pod)).count();
         if let Some(at) = self.pods.iter().position(|pod| of(pod) && !pod.ready) {
-            // It is ready when it knows what it is told.
+            // It is ready when it has its configuration.
             let group = self.pods[at].labels[GROUP].clone();
             if group.is_string() {
                 self.pods[at].reported = self.forwards(&group);
@@ -246,7 +246,7 @@ impl Fixture {
                 }
             }
             if !some {
-                return Some(format!("nobody is at port {}", port["port"]));
+                return Some(format!("no listener at port {}", port["port"]));
             }
         }
         None

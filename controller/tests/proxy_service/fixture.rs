@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use maglor_controller::proxy_service::{
     Advice, Claim, FIELD_MANAGER, Front, Observed, Progress, Settings, Step, holding, next,
 };
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use serde_json::{Value, json};
 
 #[path = "../support/due.rs"]
@@ -34,36 +34,36 @@ pub(crate) enum Move {
     Endpoints,
     /// All proxies fail.
     ProxiesFail,
-    /// Somebody selects other pods.
+    /// The selector is changed to other pods.
     Select(u8),
-    /// Somebody changes one label of the selector.
+    /// One label of the selector is changed.
     SelectPart,
-    /// Somebody applies the Service's manifest again.
+    /// The Service's manifest is applied again.
     ApplyAgain,
     /// The Service has so many ports from now on.
     Ports(u16),
-    /// Somebody labels the Service.
+    /// The Service gets a label.
     Label,
-    /// Somebody makes a `ProxyService`.
+    /// A `ProxyService` is created.
     Claim(u8),
-    /// Somebody deletes it.
+    /// It is deleted.
     Unclaim(u8),
-    /// Somebody wants so many proxies of the oldest.
+    /// The replicas of the oldest are changed.
     Scale(u32),
-    /// Somebody leaves the number of the oldest to an autoscaler.
+    /// The oldest gets an autoscaler.
     Autoscale,
     /// The autoscaler, where there is one, wants so many proxies.
     Load(u32),
-    /// Somebody leaves it to the decision rule whether the oldest has proxies.
+    /// The oldest gets `mode: Auto`.
     Auto,
     /// What the decision rule wants.
     Advise(Choice),
     /// Endpoints get sidecars, or lose them.
     Sidecars(bool),
-    /// Somebody makes a `ProxyService` for many Services: 0 = of the namespace, which only says what it would do; 1 =
+    /// A `ProxyService` for many Services is created: 0 = of the namespace, as a dry run; 1 =
     /// of the namespace; 2 = of the mesh.
     Wide(u8),
-    /// Somebody deletes it.
+    /// It is deleted.
     Unwide(u8),
     /// The Service is to be left alone by these, or not any more.
     OptOut(bool),
@@ -101,7 +101,7 @@ pub(crate) struct Fixture {
     advised: Option<Choice>,
     sidecar_policy: Option<Value>,
     collaborative: bool,
-    /// Endpoints are missing for a reason that nobody can help.
+    /// Endpoints are missing for an unavoidable reason.
     excused: bool,
 }
 
@@ -120,7 +120,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     map.iter().all(|(key, value)| labels[key] == *value)
 }
 
-fn selects_somebody(service: &Value) -> bool {
+fn selects_pods(service: &Value) -> bool {
     let spec = &service["spec"];
     spec["type"] != "ExternalName" && spec["selector"].is_object()
 }
@@ -197,8 +197,8 @@ impl Fixture {
             Move::Crash => self.wanted = None,
             Move::Deploy => self.deploy(),
             Move::Endpoints => {
-                // Kubernetes leaves the endpoints of what selects nobody as they were.
-                if self.service.as_ref().is_none_or(selects_somebody) {
+                // Kubernetes leaves the endpoints of a Service without a selector unchanged.
+                if self.service.as_ref().is_none_or(selects_pods) {
                     self.endpoints = self.of(self.service.as_ref());
                 }
                 self.target_endpoints = self.of(self.target.as_ref());
@@ -210,7 +210,7 @@ impl Fixture {
                     pod.ready = false;
                 }
                 self.count_available();
-                // Proxies that fail between a look and the write that follows are seen by nobody.
+                // Proxies that fail between an observation and the following write are not noticed.
                 self.wanted = None;
                 // Kubernetes sees it at the same time.
                 self.make(&Move::Endpoints);
@@ -345,7 +345,7 @@ impl Fixture {
             assert!(self.excused, "no endpoint after {after:?}");
             return;
         }
-        // What is excused is so until endpoints are known that are somebody's.
+        // The excuse holds until there are endpoints again.
         let now = self.of(self.service.as_ref());
         if !now.is_empty() && now == self.endpoints {
             self.excused = false;
@@ -429,7 +429,7 @@ impl Fixture {
         self.change_service(|service| service["spec"][field] = value.clone());
     }
 
-    /// Whoever writes the endpoints of a Service without a selector writes others.
+    /// Other endpoints are written for a Service without a selector.
     pub(crate) fn write_endpoints(&mut self) {
         self.endpoints = ["10.9.0.1".to_owned()].into();
     }
@@ -461,10 +461,10 @@ impl Fixture {
         self.change_service(|service| service["spec"]["selector"] = selector);
     }
 
-    /// `kubectl patch` of one label, whoever is selected now.
+    /// `kubectl patch` of one label, regardless of the selected pods.
     fn select_part(&mut self) {
         self.intended["spec"]["selector"]["version"] = json!("v1");
-        // Until the operator has seen it, nobody may have all of the labels.
+        // Until the operator has seen it, no pod may have all of the labels.
         self.excused = true;
         self.change_service(|service| service["spec"]["selector"]["version"] = json!("v1"));
     }

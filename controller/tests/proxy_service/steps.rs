@@ -1,4 +1,4 @@
-//! What a step of the operator does to the world.
+//! The effect of a step of the operator on the fixture.
 
 use maglor_controller::proxy_service::{FIELD_MANAGER, FINALIZER, RECORD, Step};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `ProxyService`s that are for many Services, of which the world has one.
+//! `ProxyService`s for many Services, of which the fixture has one.
 
 use maglor_controller::proxy_service::{Claim, Land, OPT_OUT, Step};
 use serde_json::{Value, json};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use maglor_ads::CertifyRequest;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, SpiffeId, TrustBundle, TrustDomain};
+use maglor_xds_server::CertifyRequest;
 
 use super::grpc::Connection;
 use super::process::{Controller, put};

@@ -1,4 +1,4 @@
-//! What the tests of the index share: reading objects, and writing down what it gives.
+//! What the tests of the index share: reading objects, and writing its output.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod clock;
@@ -26,7 +26,7 @@ pub(crate) fn objects(text: &str) -> Vec<Object> {
         .collect()
 }
 
-/// All that an index gives, in one order.
+/// The output of an index, in a fixed order.
 pub(crate) fn published(index: &Index) -> Vec<(String, Value)> {
     let resources = index.resources().map(|(id, resource)| {
         let consumer = id.consumer.as_ref().map(|one| match one {

@@ -180,7 +180,7 @@ pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<R
         .or_else(|| form(head))
 }
 
-/// DNS rebinding: the browser believes that it talks to a website.
+/// DNS rebinding: the browser assumes that it talks to a website.
 fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
     let refused = Refusal::new(
         StatusCode::FORBIDDEN,

@@ -95,7 +95,7 @@ impl Server {
         let via = Via::of(peer, local);
         let (place, full) = self.connections.enter(via, peer.ip());
         if full {
-            // The task of the connection that gives way closes its descriptor before the next one is accepted.
+            // The task of the replaced connection closes its descriptor before the next one is accepted.
             tokio::task::yield_now().await;
         }
         Ok(Accepted {

@@ -120,7 +120,7 @@ const VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Ends with what is wrong with the command line. A value that cannot be read is told in one line; help, and what
+/// Reports an error of the command line. An invalid value is one line; help, and what
 /// else clap has to say, is its own.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::ValueValidation {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use maglor_mcg::advise::{Advice, Advisor, Params, Snapshot};
-use maglor_mcg::file;
+use maglor_service_graph::advise::{Advice, Advisor, Params, Snapshot};
+use maglor_service_graph::file;
 use maglor_terminal::output;
 use thiserror::Error;
 

@@ -24,7 +24,7 @@ and of what else the policies do:
   mean-* p99-* messages-*   policies over 1 to 1000 balancers, 40 and 200 servers, three loads
   messages-load heterogeneity loss delay service
 
-Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. The same seed gives
+Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. The same seed produces
 the same numbers on any number of threads.
 
 Examples:

@@ -244,8 +244,8 @@ fn rotate(options: &RotateOptions) -> Result<(), Error> {
     } else {
         folder.begin_rotation(SystemTime::now())?;
         output::print(
-            "new root: what it issues is trusted by those who know only the old one, too\n\
-             when everything has been issued anew, and all proxies have read the bundle: --finish\n",
+            "new root created; it is cross-signed, so clients that trust only the old root accept its certificates\n\
+             finish with --finish when all certificates are reissued and all proxies have loaded the bundle\n",
         );
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use maglor_mcg::file::FileError;
+use maglor_service_graph::file::FileError;
 use thiserror::Error;
 
 /// Why a file cannot be used.

@@ -29,7 +29,7 @@ Examples:
   Is a third choice worth its cost?
     maglor model --choices 1,2,3,5 --balancers 1,20 --rho 0.9 --service-ms 8 --format csv
 
-A list at several options gives every combination. Derivation: docs/model.md.";
+Lists for several options produce every combination. Derivation: docs/model.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXPLANATION)]

@@ -6,8 +6,8 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use maglor_mcg::file;
-use maglor_mcg::{
+use maglor_service_graph::file;
+use maglor_service_graph::{
     Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Routing,
     Selection, Use, partition,
 };
@@ -55,7 +55,7 @@ Examples:
     maglor partition --graph graph.yaml --nodes nodes.yaml --use fewest
   In a mesh without local-first routing, where any replica may be called:
     maglor partition --graph graph.yaml --nodes nodes.yaml --routing even
-  The paper's way: a service as a whole on one node, told to the scheduler as affinities of the
+  As in the paper: a service as a whole on one node, passed to the scheduler as affinities of the
   Deployments, each called after its service, whose pods have the label app:
     maglor partition --graph graph.yaml --nodes nodes.yaml --whole-services --emit affinity \
       | kubectl apply --server-side --field-manager placement -f -
@@ -200,7 +200,7 @@ impl Options {
             }
             None => None,
         };
-        let options = maglor_mcg::Options {
+        let options = maglor_service_graph::Options {
             seed: self.seed,
             effort: self.effort,
             objective: self.objective,
@@ -213,7 +213,7 @@ impl Options {
             whole: self.whole_services,
             move_cost: self.move_cost,
             tau_ms: self.tau,
-            bars: maglor_mcg::Bars::default(),
+            bars: maglor_service_graph::Bars::default(),
         };
         let outcome = partition(&graph, &nodes, current.as_ref(), &options)?;
         Ok(match (outcome, self.emit) {
@@ -250,7 +250,7 @@ fn result(graph: &Graph, nodes: &Nodes, known: usize, plan: &Plan) -> Value {
 
 fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String, Value> {
     let services = graph.services().iter().enumerate();
-    let row = |(index, service): (usize, &maglor_mcg::Service)| {
+    let row = |(index, service): (usize, &maglor_service_graph::Service)| {
         let counts = placement.service(index).iter().zip(nodes.all());
         let used = counts.filter(|(count, _)| **count > 0);
         let row: Map<_, _> = used

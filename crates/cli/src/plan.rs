@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use maglor_controller::graph::Snapshot;
-use maglor_mcg::file::{self, FileError};
-use maglor_mcg::{
+use maglor_service_graph::file::{self, FileError};
+use maglor_service_graph::{
     Graph, Nodes, Objective, Outcome, Placement, PlannerParams, Routing, cost, partition,
 };
 use maglor_terminal::output;
@@ -243,7 +243,7 @@ enum PlanError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Partition(#[from] maglor_mcg::PartitionError),
+    Partition(#[from] maglor_service_graph::PartitionError),
 }
 
 fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
@@ -256,12 +256,12 @@ fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
     let routing = options.routing.map(Routing::from);
     let routing = routing.unwrap_or_else(|| snapshot.routing(&graph));
     let params = PlannerParams {
-        options: maglor_mcg::Options {
+        options: maglor_service_graph::Options {
             seed: options.seed,
             objective: options.objective,
             routing,
             move_cost: options.move_cost,
-            ..maglor_mcg::Options::default()
+            ..maglor_service_graph::Options::default()
         },
         ..PlannerParams::default()
     };

@@ -32,7 +32,7 @@ The workload file holds the same for several services; what is left out is as by
 Examples:
   Is it worth it for 40 servers that 20 sidecars call?
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
-  The same where the callers have no sidecars that could exchange messages:
+  The same if the callers have no sidecars:
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20 --without-sidecars
   What to apply for all services of a file:
     maglor proxy-service plan --workload services.yaml --format manifests | kubectl apply -f -

@@ -1,4 +1,4 @@
-//! `maglor advise` as somebody types it.
+//! `maglor advise` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -199,8 +199,8 @@ fn what_is_wrong_with_versions_is_named() {
     for (from, to, expected) in [
         (
             "service: shop/cart, port",
-            "service: shop/nobody, port",
-            "`shop/nobody` is no service of the graph",
+            "service: shop/absent, port",
+            "`shop/absent` is no service of the graph",
         ),
         ("port: 80", "port: 0", "splits[0].port must be a port"),
         (

@@ -1,4 +1,4 @@
-//! The commands as somebody types them.
+//! The commands on the command line.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -359,7 +359,7 @@ fn figures_are_drawn_into_a_folder() {
     let text = stdout(&output);
     assert!(text.starts_with("1 figure in "), "{text}");
     assert!(text.contains("seed 1"), "{text}");
-    assert_eq!(output.stderr, b"", "no bar where nobody looks");
+    assert_eq!(output.stderr, b"", "no progress bar without a terminal");
     let read = |name: &str| std::fs::read(format!("{out}/{name}")).unwrap();
     let csv = String::from_utf8(read("3a.csv")).unwrap();
     assert!(csv.contains("paper's model,20,70.76"), "{csv}");
@@ -401,7 +401,7 @@ fn the_examples_of_the_readme_are_valid() {
 
 /// A disk that is full is a failure; a reader that has gone is none.
 #[test]
-fn what_cannot_be_written_is_told() {
+fn write_errors_are_reported() {
     let full = std::fs::File::create("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_maglor"))
         .arg("schema")

@@ -230,7 +230,7 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
         (&json!(true), &json!(0.0))
     );
     assert_eq!(json["moves"].as_array().unwrap().len(), 2, "{json}");
-    assert_eq!(json["routing"], "even", "nobody has asked for more");
+    assert_eq!(json["routing"], "even", "the default");
     // One node is enough for both, not for a third.
     assert!(plan(&["--without", "n2"]).status.success());
     let full = plan(&["--without", "n2", "--replicas", "shop/cart=2"]);
@@ -254,7 +254,7 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
 }
 
 #[test]
-fn a_plan_goes_by_the_routing_that_holds_and_by_measured_delays() {
+fn a_plan_uses_the_current_routing_and_measured_delays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     let file = path.display().to_string();

@@ -1,4 +1,4 @@
-//! `maglor identity` as somebody types it.
+//! `maglor identity` on the command line.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -186,7 +186,7 @@ fn a_root_is_rotated_while_certificates_are_kept_renewed() {
     eventually("it is issued by the new root", || {
         roots() == 2 && certificate().matches("BEGIN").count() == 2 && certificate() != first
     });
-    // Who knows only the old root believes the new certificate: the new root crossed by it comes along.
+    // A client that knows only the old root trusts the new certificate: the new root crossed by it comes along.
     fs::copy(&web, dir.join("cart/old.pem")).unwrap();
     let paths = Paths {
         certificate: dir.join("cart/certificate.pem"),

@@ -235,7 +235,7 @@ fn documented(values: &[&str]) -> BTreeSet<Permission> {
 }
 
 #[test]
-fn each_value_gives_the_permissions_that_are_documented() {
+fn each_value_grants_the_documented_permissions() {
     let of = |sets: &[&str]| {
         let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
         permissions(&documents(&maglor(&[&["install"], &sets[..]].concat())))
@@ -277,7 +277,8 @@ fn each_value_gives_the_permissions_that_are_documented() {
     }
 }
 
-/// A feature that is on for some namespaces may do in these what it may do everywhere otherwise, and nothing elsewhere.
+/// A feature that is on for some namespaces may do in these what it may do everywhere otherwise, and nothing
+/// elsewhere.
 #[test]
 fn namespaces_bound_what_a_feature_may_do() {
     let of = |sets: &[&str]| {

@@ -210,7 +210,7 @@ impl Drop for Load {
 }
 
 #[test]
-fn routes_and_endpoints_are_told_and_seen() {
+fn routes_and_endpoints_are_shown_as_configured_and_as_seen() {
     let mesh = Mesh::start();
     assert_eq!(mesh.get("/"), 200);
     let (controller, proxy) = (mesh.controller(), mesh.proxy());
@@ -294,7 +294,7 @@ fn routes_and_endpoints_are_told_and_seen() {
         "{yaml}"
     );
 
-    let none = maglor(&["endpoints", "nobody", "--controller", &controller]);
+    let none = maglor(&["endpoints", "absent", "--controller", &controller]);
     assert!(none.status.success() && none.stdout.is_empty(), "{none:?}");
 }
 
@@ -317,7 +317,7 @@ fn a_change_has_a_receipt() {
     let table = stdout(&["receipts", "--change", &change, "--controller", &controller]);
     line(&table, &[&change, "endpoints", "web.shop:80", "1 of 1"]);
     let open = maglor(&["receipts", "--open", "--controller", &controller]);
-    assert!(open.stdout.is_empty(), "nobody lacks anything: {open:?}");
+    assert!(open.stdout.is_empty(), "all have acknowledged: {open:?}");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn traffic_is_counted_shown_and_tapped() {
     assert!(number(&asked[0], "rps") > 1.0, "{asked}");
     assert_eq!(number(&asked[0], "success"), 1.0);
     assert!(number(&asked[0], "p50_ms") > 0.0 && number(&asked[0], "p99_ms") < 10_000.0);
-    assert_eq!(number(&asked[0], "mtls"), 0.0, "nobody speaks it here");
+    assert_eq!(number(&asked[0], "mtls"), 0.0, "not used here");
     let called = json(&["stat", "services", "--proxy", &proxy, "--since-start"]);
     assert_eq!(
         called.as_array().unwrap().len(),
@@ -443,9 +443,9 @@ fn what_cannot_be_asked_is_one_line_and_a_hint() {
     );
 }
 
-/// Somebody else's server.
+/// A foreign server.
 #[test]
-fn answers_of_others_are_told_from_ours() {
+fn responses_of_other_servers_are_detected() {
     let upstream = Upstream::start("a");
     let address = upstream.address().to_string();
     let output = maglor(&["routes", "--proxy", &address]);

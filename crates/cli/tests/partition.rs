@@ -1,4 +1,4 @@
-//! `maglor partition` as somebody types it.
+//! `maglor partition` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -217,7 +217,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn affinities_tell_the_scheduler_of_nodes_and_neighbours() {
+fn affinities_name_nodes_and_neighbours() {
     let folder = tempfile::tempdir().unwrap();
     let graph = GRAPH
         .replace("name: web", "name: shop/web")
@@ -396,7 +396,7 @@ fn who_is_pinned_may_grow_but_not_move() {
 
 /// A node that is not to be used has room for what stays there, but no more than it has.
 #[test]
-fn nobody_is_pinned_to_where_there_is_no_room() {
+fn no_service_is_pinned_to_a_full_node() {
     let folder = tempfile::tempdir().unwrap();
     let now = "placement: {web: {b: 1}, db: {a: 1}}\n";
     std::fs::write(folder.path().join("now.yaml"), now).unwrap();

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_needs_shared_libraries_is_told_apart() {
+    fn a_program_that_needs_shared_libraries_is_distinguished() {
         // Tests are linked dynamically.
         let own = fs::read("/proc/self/exe").unwrap();
         assert!(interpreter(&own));

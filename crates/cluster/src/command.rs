@@ -195,7 +195,7 @@ impl Shape {
             })?,
             simulated_nodes: self.kwok,
             say: |line| {
-                // Whoever listened may have gone.
+                // The receiver may be gone.
                 let _ = writeln!(io::stdout(), "{line}");
             },
         })

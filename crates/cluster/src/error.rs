@@ -104,7 +104,7 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// Runs a command to its end and gives what it has written to standard output.
+/// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What may go wrong in a cluster, on demand: programs that die and come back, nodes that nobody reaches.
+//! What may go wrong in a cluster, on demand: programs that die and come back, unreachable nodes.
 
 use crate::cluster::Cluster;
 use crate::delay::TUN;

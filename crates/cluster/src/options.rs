@@ -25,7 +25,7 @@ pub struct Options {
     pub delay: Duration,
     /// How many more nodes there are that only exist in the API; kwok says that their pods run.
     pub simulated_nodes: u16,
-    /// Told what is being done.
+    /// Receives progress messages.
     pub say: fn(&str),
 }
 

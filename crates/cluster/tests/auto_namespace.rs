@@ -2,8 +2,8 @@
 //! best; with leave it does it, but not where the Service opts out; and when it is taken away everything is as it
 //! was.
 //!
-//! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it goes by what is
-//! measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and says so when it
+//! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it depends on what
+//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and says so when it
 //! skips.
 #![allow(
     clippy::unwrap_used,

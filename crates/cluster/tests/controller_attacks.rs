@@ -87,7 +87,7 @@ fn the_controller_works_while_a_pod_attacks_its_ports() {
     let kubectl = installed.kubectl();
     deploy(kubectl);
     let users = shop::address(kubectl, "users");
-    // So that the caller's proxy uses the Service, and is told of its changes.
+    // So that the caller's proxy uses the Service, and receives its changes.
     until("requests pass", || {
         shop::call(&installed, users) == Some(200)
     });
@@ -198,7 +198,7 @@ impl<'a> Attacked<'a> {
     }
 }
 
-/// A client that believes the webhook, and has no identity.
+/// A client that trusts the webhook, and has no identity.
 fn tls(kubectl: &Kubectl) -> Arc<ClientConfig> {
     let get = ["get", "secret", "maglor-webhook", "-n", "maglor", "-o"];
     let template = r#"go-template={{index .data "ca.crt" | base64decode}}"#;

@@ -207,7 +207,7 @@ fn changes_reach_it_under_load(
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A Secret with a certificate for a name that nobody has signed.
+/// A Secret with a self-signed certificate for a name.
 fn certificate(name: &str) -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();

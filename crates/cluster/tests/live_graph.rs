@@ -87,7 +87,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
     let (_, failed) = load.stop();
     assert!(failed.is_empty(), "{failed:?}");
 
-    // Nobody calls any more, and a new pod knows whom it will.
+    // There are no calls any more, and a new pod prefetches its Services.
     kubectl
         .run(&["rollout", "restart", "deployment/users", "-n", "shop"])
         .unwrap();
@@ -99,7 +99,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
             .cluster
             .in_network(move || body(admin, "/metrics"));
         metrics.unwrap().is_some_and(|metrics| {
-            assert!(metrics.contains("maglor_xds_targets 0"), "nobody calls");
+            assert!(metrics.contains("maglor_xds_targets 0"), "no calls");
             metrics.contains(known)
         })
     });

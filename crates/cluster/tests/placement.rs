@@ -128,7 +128,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
         why.as_str()
             .is_some_and(|why| why.contains("PodDisruptionBudget"))
     });
-    // One more than wanted, which goes on serving; and whoever goes on has only what stands there.
+    // One more than wanted, which goes on serving; and a new leader has only the stored state.
     assert_eq!(lasting(kubectl, "details").len(), 4);
     let kill = [
         "delete",
@@ -151,7 +151,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     let status = status(kubectl);
     println!("{status:#}");
     assert_eq!(status["rolledBack"], 0);
-    assert_eq!(status["movesDone"], away, "whoever led meanwhile");
+    assert_eq!(status["movesDone"], away, "regardless of the leader");
     assert_eq!(status["crossNodeCallsPerSecond"], 0.0);
     assert_eq!(service_of(&status, "details")["state"], "Kept");
     let left = ["get", "pods", "-n", "shop", "--selector=maglor.dev/moving"];

@@ -1,6 +1,6 @@
 //! A `ProxyService` in a mesh with strict mutual TLS, under load: callers and pods have sidecars, only one
 //! of two callers may call. Proxies come, several of them, as many as requests ask for, and go again; no request of
-//! the one fails, none of the other passes, and nobody without a certificate is answered.
+//! the one fails, none of the other passes, and no client without a certificate gets a response.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
 //! it skips.
@@ -167,7 +167,7 @@ fn none_failed(load: Load, what: &str, rate: u32) {
     assert!(sent > u64::from(rate), "{sent}");
 }
 
-/// What the autoscaler goes by, as anybody may ask for it.
+/// The metric of the autoscaler, from the API server.
 fn requests_a_second(kubectl: &Kubectl) -> String {
     let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/\
                 maglor_proxy_service_requests_per_second?labelSelector=service%3Ddetails";

@@ -7,8 +7,8 @@
 //! burst.
 //!
 //! Replicas are emulated queues that need no processor, so two cores bear it. What they use of CPU is the work that
-//! came to them, a "core" being a replica that works all the time, and is told in metrics-server's place
-//! (`saving/meter.rs`). Memory is the model's; it is only told.
+//! came to them, a "core" being a replica that works all the time, and is reported in metrics-server's place
+//! (`saving/meter.rs`). Memory is modelled; it is only reported.
 //!
 //! An experiment of twenty minutes for a machine that does nothing else, with optimised programs:
 //! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test saving -- --ignored --nocapture`, with `SERVICES=12`,
@@ -97,7 +97,7 @@ fn a_tuning_policy_requests_less_than_autoscalers_at_equal_p95() {
     let time = Duration::from_secs_f64(number("SECONDS", 360.0));
     let (calls, busy) = model.calls();
     println!(
-        "{} services, {calls:.1} visits a request, {:.0} replicas busy at noon",
+        "{} services, {calls:.1} calls per request, {:.0} replicas busy at noon",
         model.len(),
         busy * rate
     );
@@ -106,7 +106,7 @@ fn a_tuning_policy_requests_less_than_autoscalers_at_equal_p95() {
     };
     let kubectl = installed.kubectl();
     kubectl.apply(METRICS).unwrap();
-    // It looks for metrics when it begins, and then not for long where nobody has any.
+    // It looks for metrics when it begins, and then not for long without any.
     for verb in ["restart", "status"] {
         let rollout = [
             "rollout",

@@ -22,7 +22,7 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Where the proxy's identity comes from; `None` = it has none, and no chain or cluster needs one.
     pub identity: Option<Identity>,
-    /// Who tells of services that are not in the file; `None` = nobody, and no chain asks.
+    /// The control plane for services that are not in the file; `None` if no chain uses one.
     pub control_plane: Option<ControlPlane>,
     /// How long open connections may finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,

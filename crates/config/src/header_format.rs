@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_from_percent_signs() {
+    fn commands_are_distinguished_from_percent_signs() {
         for (value, lenient, found) in [
             ("100%", Ok("100%"), None),
             ("100%%", Ok("100%"), None),

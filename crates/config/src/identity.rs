@@ -9,7 +9,7 @@ use maglor_identity::Paths;
 pub enum Identity {
     /// The control plane certifies it.
     ControlPlane(Enrolment),
-    /// Somebody keeps files up to date.
+    /// Files that are kept up to date externally.
     Files(Paths),
 }
 

@@ -20,7 +20,7 @@ pub struct Listener {
     pub mode: u32,
     /// PROXY protocol (v1 and v2) on accepted connections.
     pub proxy_protocol: ProxyProtocolIn,
-    /// Tried in order of specificity (see [`FilterChainMatch`]), at least one.
+    /// Evaluated in order of specificity (see [`FilterChainMatch`]), at least one.
     pub filter_chains: Vec<FilterChain>,
     /// Connections open at once over all workers; above it new ones wait in the backlog.
     pub max_connections: usize,
@@ -39,7 +39,7 @@ pub struct Listener {
     /// On HTTP requests over all chains; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
     /// The workload that the control plane is asked for: its TLS mode, ports and authorization; `None` =
-    /// nobody is asked.
+    /// none is asked.
     pub workload: Option<Arc<str>>,
 }
 
@@ -147,9 +147,9 @@ pub enum ForwardedMode {
 pub enum ClientCertMode {
     /// A member of the mesh may bring one, and is appended to it; others may not.
     Append,
-    /// Nobody may bring one, and none is set.
+    /// Remove the header, and set none.
     Remove,
-    /// Nobody may bring one; members of the mesh get theirs.
+    /// Remove the header of clients; set it for workloads of the mesh.
     #[default]
     Replace,
 }
@@ -180,7 +180,7 @@ pub struct HttpFilter {
     pub protocol: HttpProtocol,
     /// Virtual hosts and routes.
     pub routes: Arc<RouteTable>,
-    /// Asks for hosts that no virtual host has; `None` = nobody is asked.
+    /// On-demand discovery of hosts without a virtual host; `None` if disabled.
     pub discovery: Option<Discovery>,
     /// What is done to a path before a route is looked for.
     pub path_normalization: PathNormalization,
@@ -216,11 +216,11 @@ pub struct HttpFilter {
     pub max_concurrent_streams: u32,
     /// Value of the `server` header on responses made by the proxy itself.
     pub server_name: Arc<str>,
-    /// Where the chain stands before one server: what balancers are told of it.
+    /// Load reports of the server behind the chain, if there is one.
     pub load_reports: Option<LoadReports>,
 }
 
-/// What the inbound proxy of a server tells balancers.
+/// Load reports of a server's inbound proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LoadReports {
     /// The servers of the service; `None`: no ledger is kept.

@@ -62,7 +62,7 @@ pub enum Credentials {
         trust_bundle: PathBuf,
     },
     /// It has none.
-    NoPeer,
+    None,
     /// The control plane certifies it.
     Token {
         /// `--token-file`
@@ -168,7 +168,7 @@ impl Member {
 
     /// Whether it can speak mutual TLS.
     pub(crate) fn has_identity(&self) -> bool {
-        !matches!(self.credentials, Credentials::NoPeer)
+        !matches!(self.credentials, Credentials::None)
     }
 
     fn identity(&self) -> Option<raw::Identity> {
@@ -184,7 +184,7 @@ impl Member {
                 trust_bundle: text(trust_bundle),
                 ..raw::Identity::default()
             }),
-            Credentials::NoPeer => None,
+            Credentials::None => None,
             Credentials::Token {
                 token_file,
                 trust_bundle,
@@ -233,7 +233,7 @@ impl Member {
             control_plane: "10.0.0.1:15010".into(),
             trust_domain: "cluster.local".into(),
             cluster_domain: "cluster.local".into(),
-            credentials: Credentials::NoPeer,
+            credentials: Credentials::None,
             cache_dir: None,
             plain_text: true,
             namespace: namespace.into(),

@@ -178,7 +178,7 @@ impl Forward {
     }
 }
 
-/// Who is let in: with an identity nobody, until the control plane has said it.
+/// Accepted clients: with an identity none, until the control plane responds.
 fn guarded(listener: raw::Listener, identified: Option<&str>) -> raw::Listener {
     let Some(node) = identified else {
         return listener;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_before_the_control_plane_has_spoken() {
+    fn no_client_is_accepted_before_the_control_plane_responds() {
         let mut one = proxy(&["8080=http/web-target.shop:80"]);
         one.member.plain_text = false;
         one.member.credentials = Credentials::Token {

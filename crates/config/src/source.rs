@@ -14,7 +14,7 @@ const MAX_LINE: usize = 160;
 pub(crate) enum Source<'a> {
     /// From flags: paths and the flag that each came from.
     Flags(Vec<(Vec<Step>, String)>),
-    /// From somebody who sent it; its name.
+    /// From a remote sender; its name.
     Resource(&'a str),
     /// From text.
     Yaml(Yaml<'a>),

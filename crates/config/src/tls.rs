@@ -20,14 +20,14 @@ pub struct MeshTermination {
     pub mode: MeshMode,
     /// ALPN protocols offered, in order of preference.
     pub alpn: Vec<String>,
-    /// Proxies that are believed who the client of a request is.
+    /// Proxies that are trusted to name the client of a request.
     pub delegates: Vec<SpiffeId>,
 }
 
 /// Who is let in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MeshMode {
-    /// Members of the mesh, and whoever speaks plain text first.
+    /// Workloads of the mesh, and plain text.
     Permissive,
     /// Members of the mesh only.
     Strict,

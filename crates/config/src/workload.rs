@@ -21,7 +21,7 @@ use crate::{Errors, check, raw};
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Who is let in; `None` = whoever speaks plain text.
+    /// Accepted clients; `None` for plain text.
     pub tls: Option<raw::MeshMode>,
     /// What is spoken on the application's ports.
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,

@@ -58,7 +58,7 @@ fn load(sidecar: &Sidecar) -> Loaded {
 }
 
 #[test]
-fn a_sidecar_trusts_nobody_until_it_is_told() {
+fn a_sidecar_trusts_no_client_until_it_is_configured() {
     let loaded = load(&sidecar());
     let [inbound, outbound] = &loaded.config.listeners[..] else {
         panic!("two listeners");
@@ -196,7 +196,11 @@ fn what_becomes_of_unknown_connections_is_said_for_the_outbound_listener() {
         reported.yaml
     );
     let before = load(&sidecar()).config.clusters.len();
-    assert_eq!(reported.config.clusters.len(), before - 1, "nobody passes");
+    assert_eq!(
+        reported.config.clusters.len(),
+        before - 1,
+        "no client is accepted"
+    );
     // What the file says stays.
     let file = file.replace("  outbound:\n", "  outbound:\n    unknown: pass\n");
     let kept = overlay(&file, &refuse).unwrap();
@@ -206,7 +210,7 @@ fn what_becomes_of_unknown_connections_is_said_for_the_outbound_listener() {
 #[test]
 fn without_an_identity_permissive_is_plain_text_and_strict_is_impossible() {
     let mut sidecar = sidecar();
-    sidecar.member.credentials = Credentials::NoPeer;
+    sidecar.member.credentials = Credentials::None;
     sidecar.member.plain_text = true;
     let file = load(&sidecar).yaml;
     let config = overlay(&file, &workloads("{tls: permissive}"))
@@ -315,7 +319,7 @@ proptest! {
     fn what_is_checked_apart_fits_the_file(said in any_inbound(), identity in any::<bool>()) {
         let mut sidecar = sidecar();
         if !identity {
-            sidecar.member.credentials = Credentials::NoPeer;
+            sidecar.member.credentials = Credentials::None;
             sidecar.member.plain_text = true;
         }
         let file = load(&sidecar).yaml;

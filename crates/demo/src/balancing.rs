@@ -1,4 +1,4 @@
-//! `maglor demo balancing`: the real proxy in front of real servers, under a load that tells policies apart.
+//! `maglor demo balancing`: the real proxy in front of real servers, under a load that distinguishes policies.
 //!
 //! Read in this order: [`plan`] what will happen, [`servers`] and [`proxy`] what is started,
 //! [`load`] the requests, [`tally`] what is counted, [`screen`] what is shown.

@@ -1,4 +1,4 @@
-//! How somebody ends a demo before its time.
+//! Early termination of a demo.
 
 use std::cell::Cell;
 use std::io;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-/// Whether somebody wants the demo to end.
+/// Whether the demo should stop.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     requested: Rc<Cell<bool>>,

@@ -29,7 +29,7 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Self>,
     },
-    /// The id that was asked for belongs to somebody else.
+    /// The requested ID belongs to another workload.
     #[error("{id} is not in the trust domain {trust_domain}, which this authority vouches for")]
     ForeignId {
         /// The id.
@@ -73,7 +73,7 @@ pub enum Error {
     /// Who made the request does not have its key.
     #[error("the request is not signed by its own key")]
     RequestSignature,
-    /// A certificate that is no authority's: whoever has its key could pose as everybody.
+    /// A certificate that is no authority's: its key would allow impersonating any workload.
     #[error("certificate {position} is not a CA certificate")]
     RootNotAnAuthority {
         /// Counted from 1.
@@ -87,7 +87,7 @@ pub enum Error {
         /// What is wrong with it.
         source: rustls::Error,
     },
-    /// A TLS configuration cannot be made: the system gives no random bytes, say.
+    /// A TLS configuration cannot be created, for example without random bytes.
     #[error("TLS settings: {0}")]
     Settings(#[source] rustls::Error),
     /// A certificate cannot be made.

@@ -1,4 +1,4 @@
-//! What is asked of an authority for a workload, and what it gives.
+//! Requests to an authority for a workload's certificate, and the result.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};

@@ -85,7 +85,7 @@ impl Refusal {
             | C::ExpiredContext { .. }
             | C::NotValidYet
             | C::NotValidYetContext { .. } => Self::Expired,
-            // Another root of the same name, or nobody that we know.
+            // Another root of the same name, or an unknown one.
             C::BadSignature | C::UnknownIssuer => Self::UnknownRoot,
             C::Other(other) => match other.0.downcast_ref::<PeerError>() {
                 // Nothing is wrong with its names.

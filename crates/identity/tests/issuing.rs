@@ -91,7 +91,7 @@ fn what_must_not_be_issued_is_refused() {
 }
 
 #[test]
-fn a_signing_request_gives_its_key_and_nothing_else() {
+fn a_signing_request_returns_its_key_and_nothing_else() {
     let authority = authority();
     let now = SystemTime::now();
     for algorithm in [
@@ -116,7 +116,7 @@ fn a_signing_request_gives_its_key_and_nothing_else() {
         let leaf = leaf(pem);
         assert_eq!((leaf.uris.len(), leaf.dns_names.len()), (1, 0));
 
-        // Somebody else's key, or bytes that are no request.
+        // Another key, or bytes that are not a request.
         let der = csr.der().to_vec();
         for at in [der.len() - 1, der.len() / 3] {
             let mut changed = der.clone();
@@ -255,7 +255,7 @@ fn files_are_read_again_when_they_change_and_errors_name_them() {
 }
 
 #[test]
-fn files_that_could_not_be_read_are_tried_again_although_they_stay_as_they_are() {
+fn unreadable_files_are_retried_although_they_do_not_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     fs::write(&path, "a").unwrap();

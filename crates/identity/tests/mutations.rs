@@ -40,7 +40,7 @@ fn changed(der: &[u8], bytes: &[(prop::sample::Index, u8)]) -> Vec<u8> {
 }
 
 #[test]
-fn changed_certificates_are_read_or_not_but_never_believed() {
+fn mutated_certificates_are_never_trusted() {
     let authority = authority();
     let now = SystemTime::now();
     let issued = authority.issue(&LeafRequest::new(id("a")), now).unwrap();

@@ -57,7 +57,7 @@ pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
 /// Checks one value and puts it into the settings.
 pub(crate) type Put = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// What sidecars are told; `keys` has these beside all others.
+/// Keys for sidecars; `keys` has these and all others.
 pub(crate) const KNOWN: [(&str, Put); 11] = [
     ("maglor.dev/cpu-limit", |to, text| {
         amount(&mut to.cpu_limit, text)

@@ -12,7 +12,7 @@ pub enum Skip {
     /// The redirection would be the node's, of every pod on it.
     #[error("hostNetwork: redirection would affect the node's own connections")]
     HostNetwork,
-    /// Nobody has asked for it.
+    /// Injection is not enabled.
     #[error("neither the pod nor its namespace has `maglor.dev/inject: enabled`")]
     NotEnabled,
     /// The proxy runs on Linux.
@@ -43,7 +43,7 @@ impl Skip {
     }
 }
 
-/// Why a pod that should have a sidecar cannot have one. It is not started without: whoever relies on mutual
+/// Why a pod that should have a sidecar cannot have one. It is not started without one: a user who relies on mutual
 /// TLS and policies would not notice that there are none.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {

@@ -44,11 +44,11 @@ pub struct Manifest {
     /// All documents, YAML.
     pub text: String,
     /// What has become of each pod, a line each: `deployment/web: injected`; before it, labels and annotations of the
-    /// mesh's that nobody reads.
+    /// mesh's that are unknown or misplaced.
     pub report: Vec<String>,
 }
 
-/// Gives the pods of a text with YAML or JSON documents sidecars.
+/// Injects sidecars into the pods of YAML or JSON documents.
 ///
 /// # Errors
 /// The first document that cannot be read, or has a pod that cannot have a sidecar.
@@ -109,7 +109,7 @@ fn called(object: &Value) -> String {
     format!("{kind}/{}", name.unwrap_or("without-name"))
 }
 
-/// Labels and annotations of an object that nobody reads, a line each; an error if one cannot be used.
+/// Unknown and misplaced labels and annotations of an object, one line each; an error if one is invalid.
 fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
     let name = called(object);
     let line = |finding: keys::Finding| match finding.fault {
@@ -283,7 +283,7 @@ spec:
     }
 
     #[test]
-    fn what_nobody_reads_is_reported_and_what_cannot_be_used_refused() {
+    fn unknown_keys_are_reported_and_invalid_ones_rejected() {
         let said = |line: &str| {
             let metadata = format!("  template:\n    metadata: {{annotations: {{{line}}}}}\n");
             inject_all(

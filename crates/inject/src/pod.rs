@@ -31,11 +31,11 @@ pub enum Outcome {
 pub struct Injected {
     /// The whole pod.
     pub pod: Value,
-    /// What is not as its author may expect, a sentence each.
+    /// Warnings for the author, one message each.
     pub notes: Vec<String>,
 }
 
-/// Gives a pod, or a template of pods, a sidecar.
+/// Injects a sidecar into a pod or pod template.
 ///
 /// Doing it twice is doing it once: a pod that has its sidecar stays as it is, but for what others have added since.
 ///
@@ -184,7 +184,7 @@ fn add(
         );
     }
     let init = list(spec, "initContainers")?;
-    // Nobody takes what is redirected before a plain container runs: the pod's own come first then.
+    // Redirected connections fail until a plain container runs, so the pod's own init containers run first then.
     let at = match settings.form {
         Form::Container => init.len(),
         Form::Auto | Form::Native => 0,
@@ -232,7 +232,7 @@ fn mark(
     Ok(())
 }
 
-/// Tells an application of a proxy by its environment, unless it has been told of one.
+/// Sets HTTP proxy variables in the environment of an application, unless they are set.
 pub(crate) fn add_variables(
     container: &mut Map<String, Value>,
     variables: [(&'static str, String); 2],

@@ -1,7 +1,7 @@
 //! A pod that has its sidecar, after another webhook has changed it.
 //!
 //! The API server asks again about a pod that webhooks behind ours have changed (`reinvocationPolicy: IfNeeded`).
-//! What they added came without a sidecar's being told of it: probes that would be refused where mutual TLS is
+//! What they added is not adapted to the sidecar: probes that would be refused where mutual TLS is
 //! strict, containers that start before connections are redirected, applications that know no proxy. Here that is
 //! made good. The sidecar itself is left as it is: another registry or other limits were set on purpose.
 
@@ -73,7 +73,7 @@ pub(crate) fn repair(
     }))
 }
 
-/// What containers are told, as when a sidecar is injected; the probes that are new.
+/// Environment of containers, as in injection; returns the new probes.
 fn rewrite(
     spec: &mut Map<String, Value>,
     settings: &Settings,

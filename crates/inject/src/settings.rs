@@ -45,7 +45,7 @@ pub enum Redirect {
     /// An init container with `NET_ADMIN` writes rules; the application notices nothing.
     #[default]
     Nftables,
-    /// Nothing is redirected: the application is told of an HTTP proxy by its environment.
+    /// No redirection: the application gets HTTP proxy variables in its environment.
     None,
 }
 

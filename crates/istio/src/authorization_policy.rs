@@ -1,6 +1,6 @@
 //! `AuthorizationPolicy`: who may do what.
 //!
-//! What cannot be told is on the safe side: a rule that allows and has a condition which is not done
+//! Unsupported conditions fail safe: a rule that allows and has a condition which is not supported
 //! allows nothing, one that denies loses the condition and denies more.
 
 mod operation;

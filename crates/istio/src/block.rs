@@ -1,4 +1,4 @@
-//! A mapping of a resource that knows its path, and which of its fields nobody has asked for.
+//! A mapping of an object with its path, which tracks unread fields.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -144,7 +144,7 @@ impl<'a> Block<'a> {
         self.report.add(Effect::Ignored, self.at(name), why);
     }
 
-    /// Reports what nobody has asked for. To be called when everything that is known was.
+    /// Reports unread fields. Call it after reading all known fields.
     pub(crate) fn end(&self, effect: Effect) {
         let asked = self.asked.borrow();
         let Some(fields_of) = self.fields else { return };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_is_named() {
+    fn unknown_fields_are_named() {
         let value = serde_json::json!({"a": "x", "b": 1, "c": null, "d": {"e": [1]}});
         let report = Report::default();
         let block = Block::new(&value, "spec".into(), &report);

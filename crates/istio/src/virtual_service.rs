@@ -16,7 +16,7 @@ pub struct VirtualService {
     pub hosts: Vec<String>,
     /// Only clients of its own namespace are to see it (`exportTo: ["."]`).
     pub own_namespace_only: bool,
-    /// Tried in order.
+    /// Evaluated in order.
     pub rules: Vec<Rule>,
 }
 

@@ -253,7 +253,7 @@ http:
 
 /// What is left out means what it means in Istio, and not what it means of ours.
 #[test]
-fn faults_without_a_share_happen_to_nobody() {
+fn faults_without_a_share_affect_no_request() {
     for (fault, expected) in [
         (
             "{abort: {httpStatus: 503}}",
@@ -296,7 +296,7 @@ fn limits_of_zero_say_nothing() {
 }
 
 #[test]
-fn weights_that_send_nobody_anywhere_are_refused() {
+fn weights_of_zero_are_refused() {
     let read = |weights: [&str; 2]| {
         let [one, other] = weights;
         let text = format!(
@@ -485,7 +485,7 @@ fn percent_signs_are_envoys() {
     }
 }
 
-/// What cannot be told is on the safe side.
+/// Unsupported conditions fail safe.
 #[test]
 fn conditions_that_are_not_done_never_open_anything() {
     for condition in [

@@ -5,14 +5,14 @@
 //! ```
 //!
 //! Each seed is another application with other requests. Algorithm 2 runs at several ceilings of utilization,
-//! the autoscaler at its usual target with several ways of choosing what replicas request. Beside each of these stands
-//! the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is how
-//! far the memory of a replica is off its mean, 0.02 by default.
+//! the autoscaler at its usual target with several ways of choosing what replicas request. Beside each of these
+//! stands the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is
+//! how far the memory of a replica is off its mean, 0.02 by default.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use maglor_mcg::advise::Params;
+use maglor_service_graph::advise::Params;
 use maglor_sim::autoscale::{Advised, Application, Day, Hpa, Outcome, Size, run};
 
 const SERVICES: usize = 30;

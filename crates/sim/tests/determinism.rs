@@ -1,4 +1,4 @@
-//! The same seed gives the same numbers, on any number of threads; another seed gives others.
+//! The same seed produces the same numbers, on any number of threads; another seed gives others.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-# HELP maglor_upstream_retries_total Tries after a first one.
+# HELP maglor_upstream_retries_total Attempts after the first one.
 maglor_upstream_retries_total{cluster=\"reviews\"} 3
 maglor_upstream_request_duration_seconds_bucket{cluster=\"reviews\",le=\"+Inf\"} 7
 process_resident_memory_bytes 5e6

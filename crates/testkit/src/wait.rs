@@ -16,7 +16,7 @@ pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> 
     until(timeout, what, || condition().then_some(()));
 }
 
-/// Waits until `value` gives something, and gives that; see [`eventually`].
+/// Waits until `value` returns something, and returns that; see [`eventually`].
 ///
 /// # Panics
 ///

@@ -117,7 +117,7 @@ fn what_was_refused_is_sent_again_on_a_new_stream() {
 }
 
 #[test]
-fn what_nobody_asks_for_any_more_is_not_followed() {
+fn unsubscribed_resources_are_not_followed() {
     let (mut client, mut server) = (client(), Server::new());
     client.connected();
     client.subscribe(Kind::Routes, "a");

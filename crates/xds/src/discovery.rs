@@ -140,7 +140,7 @@ impl Discovery {
         self.client.subscribe(Kind::Bundle, BUNDLE);
     }
 
-    /// Follows a target from now on; what is known of it already, because it was kept and nobody answers.
+    /// Follows a target from now on; what is known of it already, because it is cached and no server responds.
     pub fn want(&mut self, target: &str) -> Changes {
         if !self.targets.insert(target.into()) {
             return Changes::default();
@@ -197,7 +197,7 @@ impl Discovery {
         self.client.disconnected(rng)
     }
 
-    /// What is to be said next on the stream, if anything is.
+    /// The next message for the stream, if any.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         self.client.request()
     }
@@ -314,7 +314,7 @@ impl Discovery {
     fn remove(&mut self, kind: Kind, name: &Arc<str>) -> bool {
         let name = Arc::clone(name);
         match kind {
-            // Nobody is trusted for less than what was said last.
+            // The last message always applies.
             Kind::Bundle => return false,
             // The workload is there: it is this one. A server that does not know it is behind.
             Kind::Inbound => return self.inbound.entry(name).or_insert(None).is_none(),

@@ -255,7 +255,7 @@ impl Fixture {
 fn what_a_workload_is_expected_to_call_is_there_before_it_does() {
     let mut fixture = Fixture::new();
     fixture.serve();
-    fixture.inbound_ahead("{}", &[TARGET.to_owned(), "nobody:1".to_owned()]);
+    fixture.inbound_ahead("{}", &[TARGET.to_owned(), "absent:1".to_owned()]);
     fixture
         .discovery
         .want_workloads([WORKLOAD.into()].into_iter());
@@ -265,11 +265,11 @@ fn what_a_workload_is_expected_to_call_is_there_before_it_does() {
         Target::Http { .. }
     ));
     assert!(matches!(
-        fixture.discovery.target("nobody:1"),
+        fixture.discovery.target("absent:1"),
         Target::Absent
     ));
-    assert_eq!(fixture.discovery.targets().len(), 0, "nobody has called it");
-    // Who calls it now does not wait; when nobody calls it any more, it stays as long as it is expected.
+    assert_eq!(fixture.discovery.targets().len(), 0, "not called yet");
+    // A caller now does not wait; without callers it stays as long as it is expected.
     fixture.discovery.want(TARGET);
     assert!(fixture.discovery.request().is_none(), "it is there");
     fixture.discovery.forget(TARGET);
@@ -283,7 +283,7 @@ fn what_a_workload_is_expected_to_call_is_there_before_it_does() {
     assert!(changes.inbound && changes.refused.is_empty());
     assert!(matches!(fixture.discovery.target(TARGET), Target::Pending));
     assert_eq!(fixture.subscribed(), [0; 4]);
-    // No more than a few, whatever somebody sends.
+    // No more than a few, whatever is sent.
     let many: Vec<String> = (0..1000).map(|port| format!("10.0.0.1:{port}")).collect();
     fixture.inbound_ahead("{}", &many);
     fixture.settle();
@@ -333,7 +333,7 @@ fn a_workload_is_followed_with_the_clusters_of_its_ledgers() {
 }
 
 #[test]
-fn what_was_kept_serves_while_nobody_answers_and_only_differences_come_then() {
+fn cached_resources_serve_while_no_server_answers_and_only_differences_follow() {
     let mut first = Fixture::new();
     first.discovery.keep(Vec::new());
     first.serve();
@@ -347,7 +347,10 @@ fn what_was_kept_serves_while_nobody_answers_and_only_differences_come_then() {
     second.discovery.keep(kept);
     second.discovery.want(TARGET);
     let target = second.discovery.target(TARGET);
-    assert!(matches!(target, Target::Pending), "somebody may answer");
+    assert!(
+        matches!(target, Target::Pending),
+        "a server may still respond"
+    );
     assert!(second.discovery.go_offline().routing);
     let reached = |fixture: &Fixture| {
         let target = fixture.discovery.target(TARGET);
@@ -435,7 +438,7 @@ fn what_cannot_be_put_in_force_is_refused_and_accepted_once_it_is() {
         assert!(holds(&fixture), "{early}");
     }
 
-    // A new stream is not told that it is known.
+    // It is not announced as known on a new stream.
     fixture.discovery.confirm_workloads(Err("again"));
     fixture.discovery.connected();
     fixture.session = session();

@@ -10,7 +10,7 @@ const PREFIX: usize = 5;
 /// Why a stream of messages cannot be read on.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
-    /// The message is compressed, which nobody offered.
+    /// The message is compressed without negotiation.
     #[error("compressed message without negotiated compression")]
     Compressed,
     /// The message is longer than allowed.
@@ -34,7 +34,7 @@ pub fn frame(message: &impl Message) -> Bytes {
     framed.freeze()
 }
 
-/// Takes bytes as they come, gives messages when they are whole.
+/// Takes bytes as they arrive, returns complete messages.
 #[derive(Debug)]
 pub struct Deframer {
     buffer: BytesMut,

@@ -72,7 +72,7 @@ pub fn write(resources: &[Kept]) -> Vec<u8> {
 /// The resources that bytes hold; those of kinds that are not known are left out.
 ///
 /// # Errors
-/// [`SnapshotError`]; then nothing of it is to be believed.
+/// [`SnapshotError`]; then nothing of it must be used.
 pub fn read(bytes: &[u8]) -> Result<Vec<Kept>, SnapshotError> {
     let rest = bytes.strip_prefix(HEAD).ok_or(SnapshotError::Form)?;
     let (sum, body) = rest.split_first_chunk().ok_or(SnapshotError::Checksum)?;

@@ -20,7 +20,7 @@ const LOOM: &str = "crates/balance/loom/Cargo.toml";
 const SMOKE: u64 = 5;
 /// On CI the tests are ended after this: one that hangs fails with its name in the output.
 const TESTS: Duration = Duration::from_secs(45 * 60);
-/// More failed tests than this are no accident, and are not tried again.
+/// More failed tests than this are not retried.
 const AGAIN: usize = 3;
 /// How long the database of advisories may take to come.
 const ADVISORIES: Duration = Duration::from_secs(120);
@@ -158,7 +158,7 @@ impl fmt::Display for Outcome {
             Self::Passed => f.write_str("passed"),
             Self::PassedAgain(failures) => {
                 let names: Vec<_> = failures.tests.iter().map(String::as_str).collect();
-                write!(f, "passed, when tried again: {}", names.join(", "))
+                write!(f, "passed only when retried: {}", names.join(", "))
             }
             Self::Failed | Self::FailedTests(_) => f.write_str("FAILED"),
             Self::Skipped(why) => write!(f, "skipped: {why}"),

@@ -355,7 +355,7 @@ fn the_budget_holds_under_attack() {
     run(&names, &budgets);
 }
 
-/// A proxy that has answered once answers again, whatever was tried on it meanwhile.
+/// A proxy that has responded once responds again, after any attack.
 #[test]
 fn after_an_attack_everything_is_served() {
     clients::raise_file_limit();

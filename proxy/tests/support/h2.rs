@@ -139,7 +139,7 @@ impl Client {
         Self { sender, runtime }
     }
 
-    /// Whether no new request can be sent: closed, or told to go away.
+    /// Whether no new request can be sent: closed, or after GOAWAY.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

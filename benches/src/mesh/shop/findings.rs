@@ -137,7 +137,7 @@ fn runs(cells: &[Cell]) -> String {
         "sustained",
         "mean ms",
         "p99 ms",
-        "visits a request",
+        "calls a request",
         "added µs a visit",
         "proxies",
         "their CPU, µs a visit",

@@ -23,7 +23,7 @@ impl Sweep {
         }
     }
 
-    /// The load to be tried next; `None`: the highest is known.
+    /// The next load to test; `None` when the highest is known.
     pub(super) fn next(&self) -> Option<u32> {
         let Some(refused) = self.refused else {
             let next = (self.sustained + self.coarse).min(self.most);
@@ -33,7 +33,7 @@ impl Sweep {
         (steps > 1).then_some(self.sustained + steps / 2 * self.fine)
     }
 
-    /// What became of the load that was tried.
+    /// The result of a tested load.
     pub(super) fn attempted(&mut self, load: u32, is_sustained: bool) {
         match is_sustained {
             true => self.sustained = load,
@@ -51,7 +51,7 @@ impl Sweep {
 mod tests {
     use super::*;
 
-    /// Loads that are tried where this is the highest, and what is found.
+    /// Loads that are tested if this is the highest, and the result.
     fn sweep(limit: u32) -> (Vec<u32>, u32) {
         let mut sweep = Sweep::new(200, 25, 625);
         let mut attempted = Vec::new();

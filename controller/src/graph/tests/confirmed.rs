@@ -37,7 +37,7 @@ fn reported(graphs: &Graphs, liar: u64) -> Snapshot {
 }
 
 #[test]
-fn callers_are_believed_as_far_as_the_called_confirms_it() {
+fn reports_of_callers_count_as_far_as_confirmed() {
     let cart = |snapshot: &Snapshot| {
         let service = snapshot.services.iter().find(|one| one.name == "shop/cart");
         service.unwrap().clone()

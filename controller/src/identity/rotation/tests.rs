@@ -66,11 +66,11 @@ fn trusts(verifier: &Stored, issuer: &Stored, now: Timestamp) -> bool {
 }
 
 #[test]
-fn a_root_is_replaced_in_three_steps_and_nobody_is_left_behind() {
+fn a_root_is_replaced_in_three_steps_without_losing_clients() {
     let mut fixture = Fixture::new();
     let first = Stored::create(&domain(), fixture.now).unwrap();
     assert_eq!((first.phase(), roots(&first)), (Phase::Steady, 1));
-    assert_eq!(fixture.step(&first), None, "nobody has asked");
+    assert_eq!(fixture.step(&first), None, "no request yet");
 
     let first = asked(first, "1");
     let announcing = fixture.step(&first).unwrap();
@@ -87,7 +87,7 @@ fn a_root_is_replaced_in_three_steps_and_nobody_is_left_behind() {
     assert_eq!(
         fixture.step(&announcing),
         None,
-        "somebody does not trust it yet"
+        "a client does not trust it yet"
     );
     fixture.spread = Spread::Everywhere;
     let retiring = fixture.step(&announcing).unwrap();
@@ -135,7 +135,7 @@ fn at_the_deadline_it_goes_on_without_those_that_are_missing() {
 }
 
 #[test]
-fn everywhere_at_once_is_not_believed() {
+fn acknowledgements_at_the_same_moment_are_not_trusted() {
     let mut fixture = Fixture::new();
     fixture.spread = Spread::Everywhere;
     let first = asked(Stored::create(&domain(), fixture.now).unwrap(), "1");
@@ -143,13 +143,13 @@ fn everywhere_at_once_is_not_believed() {
     assert_eq!(
         fixture.step(&announcing),
         None,
-        "nobody can have said so yet"
+        "no client can have acknowledged it yet"
     );
     fixture.passes(ANNOUNCED);
     assert!(fixture.step(&announcing).is_some());
 }
 
-/// Whoever writes is killed after each step, and the next one knows the Secret only. A step that was made
+/// The leader is killed after each step, and the next one knows only the Secret. A step that was made
 /// and not written is made again, from the same state.
 #[test]
 fn after_a_crash_at_any_step_another_writer_goes_on() {

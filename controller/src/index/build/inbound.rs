@@ -1,4 +1,4 @@
-//! What a workload with a sidecar gives: how its own proxy takes connections, and, behind headless
+//! Resources of a workload with a sidecar: the inbound configuration of its own proxy, and, behind headless
 //! Services, how others reach it by its address.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
     addresses.take(MOST_AHEAD).collect()
 }
 
-/// What is spoken on the workload's ports, and what balancers are told there. Where two Services
+/// Protocols of the workload's ports, and their load reports. Where two Services
 /// share a port, the first by name decides.
 fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
     let mut found: BTreeMap<u16, (&Key, ApplicationPort)> = BTreeMap::new();
@@ -109,7 +109,7 @@ fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
         .collect()
 }
 
-/// Policies that go by servers' true queues have to be told them.
+/// Policies based on servers' true queue lengths need load reports.
 fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<raw::LoadReports> {
     match policy.name() {
         "a-lsq" | "bounce" | "probe" => Some(raw::LoadReports::default()),
@@ -157,8 +157,8 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
     let is_closed = together.rules.len() > before;
     let of_others = index.authorize(key, workload, &mut together);
     if of_others || is_closed || !in_force.is_empty() {
-        // Beside rules that hold, one that denies is told by itself; what another one would leave to the default is
-        // not known apart from theirs.
+        // Beside enforced rules, an audited deny rule is listed separately; what another one would leave to the
+        // default is not known apart from theirs.
         let mut asked = merged(&attempted).rules;
         asked.retain(denies);
         for rule in &mut asked {
@@ -167,7 +167,7 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
         together.rules.append(&mut asked);
         return Some(together);
     }
-    // Where nothing else holds, all of it is tried, its default included.
+    // If nothing else is enforced, all of it is audited, including its default.
     let attempts = !attempted.is_empty();
     attempts.then(|| raw::Authorization {
         audit: Some(true),

@@ -1,4 +1,4 @@
-//! From facts to resources: what a Service, and what a workload, gives.
+//! From facts to resources of Services and workloads.
 
 pub(super) mod endpoints;
 pub(super) mod gateway;
@@ -35,8 +35,8 @@ pub(super) fn host(index: &Index, service: &Key) -> String {
 /// What proxies take as the name of a cluster, a route or a rule, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// A name as proxies take it: without blanks, and not too long. Which one it was stays told by its beginning, and
-/// that it is no other by a hash.
+/// A name as proxies take it: without blanks, and not too long. Its start keeps it readable, and a hash keeps it
+/// unique.
 pub(super) fn shown_name(name: &str) -> String {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     let plain = name.replace(odd, "-");
@@ -82,7 +82,7 @@ pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
     }
 }
 
-/// Resources that belong to nobody in particular.
+/// Resources without a particular owner.
 pub(super) fn shared() -> Vec<(ResourceId, Resource)> {
     let cluster = raw::Cluster {
         name: Some(NOWHERE.to_owned()),

@@ -1,4 +1,4 @@
-//! What a Service gives: for each port a cluster, its endpoints, its routes, and the listeners under
+//! Resources of a Service: for each port a cluster, its endpoints, its routes, and the listeners under
 //! which clients find them.
 
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ fn own_names(
 }
 
 /// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. What is spoken there is
-/// declared, and policies hold, where nobody has a sidecar, too; pods with sidecars say more of themselves
+/// declared, and policies hold, also for pods without a sidecar; pods with sidecars report more themselves
 /// (`inbound`).
 fn by_address(
     protocol: Protocol,

@@ -84,7 +84,7 @@ pub enum ListenerProtocol {
 pub enum RouteNamespaces {
     /// Those of all.
     All,
-    /// Nobody's.
+    /// Without an owner.
     None,
     /// Those of the Gateway's own.
     #[default]

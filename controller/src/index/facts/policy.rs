@@ -150,7 +150,7 @@ impl AuthorizationPolicy {
         let spec = spec(value, check);
         let confirmed = meta.annotations.get(CONFIRMED);
         let confirmed = confirmed.and_then(|text| text.parse().ok());
-        // A policy that is only tried denies nothing, whatever it says.
+        // An audited policy denies nothing.
         let attempted = value["spec"]["audit"] == true;
         let closes = (spec.problem.is_some() && !attempted).then(|| Closes::of(&value["spec"]));
         Self {

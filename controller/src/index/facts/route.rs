@@ -210,7 +210,7 @@ impl Route {
                 (spec.parents(&meta.namespace), rules)
             }
             Err(error) => {
-                // Those whom it is for are told why it is not in force.
+                // Its targets get the reason why it is not in force.
                 let spec = Spec {
                     parent_refs: Vec::deserialize(&value["spec"]["parentRefs"]).unwrap_or_default(),
                     ..Spec::default()

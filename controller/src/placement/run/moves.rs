@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::relocate::Move;
+use maglor_service_graph::relocate::Move;
 
 use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
@@ -14,7 +14,7 @@ use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};
 use crate::placement::pod::Pod;
 
-/// A pod that is made is ready after so many seconds where nobody says otherwise.
+/// Default timeout for a created pod to become ready, in seconds.
 const READY_SECONDS: u32 = 180;
 
 impl Operator {

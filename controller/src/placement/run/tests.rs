@@ -58,7 +58,7 @@ fn found(path: &str) -> Option<Value> {
     }
 }
 
-/// Answers, and tells of what is written.
+/// Responds, and reports writes.
 async fn start() -> (kube::Client, mpsc::UnboundedReceiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

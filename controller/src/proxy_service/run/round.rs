@@ -14,10 +14,11 @@ use crate::proxy_service::observed::Claim;
 use crate::proxy_service::scope::{Candidate, Land};
 use crate::proxy_service::survey::{Entry, status, urgent};
 
-/// What is seen is told for so many looks, so that noise in it writes no status: a minute by default.
+/// Number of rounds for which observations are kept in the status, so that noise causes no writes: a minute by
+/// default.
 const SHOWN: u32 = 6;
 
-/// When all were looked at, and what was told of it.
+/// Time and reported result of the last survey.
 #[derive(Debug)]
 pub(super) struct Rounds {
     pub(super) due: Instant,

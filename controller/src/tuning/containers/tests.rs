@@ -117,7 +117,7 @@ fn each_container_requests_what_it_uses_and_the_pod_their_sum() {
 }
 
 #[test]
-fn what_is_not_known_of_all_or_is_somebody_elses_stays() {
+fn what_is_incomplete_or_managed_by_others_stays() {
     let two = [container("app", 10, 100), container("log", 100, 50)];
     let one = advice(&[("app", 90, 30)]);
     assert_eq!(Own::of(&two, &one, Held::default()), UNKNOWN);
@@ -130,7 +130,7 @@ fn what_is_not_known_of_all_or_is_somebody_elses_stays() {
     assert_eq!((own.cpu, own.memory), (None, Some(vec![30, 10])));
     both[0].cpu_millis = None;
     let own = Own::of(&two, &both, Held::default());
-    assert!(own.cpu.is_none(), "an autoscaler goes by it");
+    assert!(own.cpu.is_none(), "an autoscaler uses it");
     assert_eq!(Own::of(&[], &both, Held::default()), UNKNOWN);
     assert_eq!(differ(&two, &UNKNOWN, 0.1), None);
     let mut untouched = Advice {

@@ -4,7 +4,7 @@
 mod api;
 mod fixture;
 
-use maglor_mcg::tune::Part;
+use maglor_service_graph::tune::Part;
 use serde_json::{Value, json};
 
 use super::Scope;
@@ -46,7 +46,7 @@ async fn a_service_under_load_is_tuned_step_by_step() {
     fixture.roll_out();
 
     fixture
-        .until("callers are told", |fixture| {
+        .until("callers are configured", |fixture| {
             !fixture.object(&generated("web"))["spec"]["cluster"]["limits"].is_null()
         })
         .await;
@@ -169,12 +169,12 @@ async fn what_others_decide_holds() {
     let held = fixture.service("web")["held"].to_string();
     for why in [
         "HorizontalPodAutoscaler web",
-        "web-generated is somebody else's",
+        "web-generated was created by another writer",
         "says route.timeout",
     ] {
         assert!(held.contains(why), "{held}");
     }
-    // Somebody applies the manifest again: that holds from now on.
+    // The manifest is applied again, which takes precedence from now on.
     let mut deployment = fixture.object(DEPLOYMENT);
     deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] =
         fixture::requests();
@@ -184,7 +184,7 @@ async fn what_others_decide_holds() {
     assert_eq!(requests(&fixture), fixture::requests());
     let held = fixture.service("web")["held"].to_string();
     assert!(
-        held.contains("somebody else has changed what they request"),
+        held.contains("another writer changed CPU and memory requests"),
         "{held}"
     );
 }
@@ -207,7 +207,7 @@ async fn what_is_worse_goes_back_also_after_a_crash() {
     // The next one knows it by the status alone.
     fixture.crash();
     fixture.latency_ms = 90.0;
-    // Somebody else is faster when it is to be taken back.
+    // A conflict occurs during the rollback.
     fixture.api.objects().conflicts = 1;
     fixture
         .until("it is taken back", |fixture| replicas(fixture) == 1)
@@ -240,14 +240,18 @@ async fn settings_for_callers_go_with_what_wanted_them() {
     let spec = json!({"mode": "Apply", "parts": ["Traffic"], "observeSeconds": 60});
     let mut fixture = Fixture::new(&spec).await;
     fixture
-        .until("callers are told", |fixture| fixture.has(&generated("web")))
+        .until("callers are configured", |fixture| {
+            fixture.has(&generated("web"))
+        })
         .await;
     assert_eq!(replicas(&fixture), 1);
     let mut policy = fixture.object(POLICY);
     policy["spec"] = json!({"mode": "Recommend"});
     fixture.api.objects().put(POLICY, policy);
     fixture
-        .until("nobody wants it", |fixture| !fixture.has(&generated("web")))
+        .until("no longer wanted", |fixture| {
+            !fixture.has(&generated("web"))
+        })
         .await;
     assert!(
         fixture

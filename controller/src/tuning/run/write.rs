@@ -1,6 +1,6 @@
 //! What a round has decided is written: to Deployments, and as `TrafficPolicy`s.
 
-use maglor_mcg::tune::{Begun, Change, Part, Round, Undone};
+use maglor_service_graph::tune::{Begun, Change, Part, Round, Undone};
 
 use super::{Operator, Stage, id, reference};
 use crate::crd::{TrafficPolicySpec, TuningMode, TuningPart};
@@ -25,13 +25,13 @@ impl Operator {
             }
             let governed = self.governed.get_mut(&id(stage.policy));
             if let (false, Some(governed)) = (matches!(written, Ok(Written::Done)), governed) {
-                governed.tuning.owed(service, part);
+                governed.tuning.pending(service, part);
                 governed.done.taken_back = governed.done.taken_back.saturating_sub(1);
             }
         }
     }
 
-    /// Begins what is wanted, and takes generated policies away that nobody wants any more.
+    /// Starts wanted changes, and removes generated policies that are no longer wanted.
     pub(super) async fn carry_out(
         &mut self,
         stage: &Stage<'_>,
@@ -123,7 +123,7 @@ impl Operator {
         }
     }
 
-    /// Before there are more replicas, callers are told that the share of a new one grows.
+    /// Before replicas are added, slow start is configured at callers.
     async fn grows(&self, stage: &Stage<'_>, subject: &Subject) -> Result<Written, kube::Error> {
         let Some(service) = &subject.service else {
             return Ok(Written::Done);

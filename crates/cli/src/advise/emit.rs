@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maglor_controller::generated;
 use maglor_istio::{Written, destination_rule, virtual_service};
-use maglor_mcg::advise::{Advice, Advised, SplitAdvice};
+use maglor_service_graph::advise::{Advice, Advised, SplitAdvice};
 use serde_json::{Map, Value, json};
 
 use super::settings::{Setting, own};

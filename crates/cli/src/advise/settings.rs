@@ -3,7 +3,7 @@
 use maglor_controller::generated;
 use maglor_inject::keys::TUNED_BY;
 use maglor_inject::yaml;
-use maglor_mcg::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
+use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
 use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;

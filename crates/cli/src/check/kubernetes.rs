@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// As the API server gives it back: whole numbers without a point.
+    /// The form in which the API server returns it: whole numbers without a point.
     fn answered(value: Value) -> Value {
         match value {
             Value::Number(number) => match number.as_f64() {

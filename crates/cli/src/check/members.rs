@@ -19,7 +19,7 @@ const PROXIES: &str = "proxies";
 const PODS: &str = "pods";
 /// Whether pods are injected: a label of namespaces, a label or an annotation of pods.
 const INJECT: &str = maglor_inject::INJECT;
-/// Where nobody wants a proxy.
+/// Namespaces without injection.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Less left than this: the certificate should have been renewed.
 const SOON: f64 = 3600.0;

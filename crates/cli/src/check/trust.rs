@@ -25,7 +25,7 @@ const AUTHORITY: &str = "maglor-ca";
 /// What members trust, in every namespace.
 const BUNDLE: &str = "maglor-trust-bundle";
 const BUNDLE_KEY: &str = "ca.pem";
-/// With less left somebody should have renewed it.
+/// With less time left it should have been renewed.
 const SOON_WEBHOOK: Duration = Duration::from_secs(24 * 3600);
 const SOON_AUTHORITY: Duration = Duration::from_secs(30 * 24 * 3600);
 

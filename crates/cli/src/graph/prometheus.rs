@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_controller::graph::{Edge, Service, Snapshot};
-use maglor_mcg::file::prometheus::{self as answers, Sample};
-use maglor_mcg::prometheus::{self, Quantity};
+use maglor_service_graph::file::prometheus::{self as answers, Sample};
+use maglor_service_graph::prometheus::{self, Quantity};
 
 use crate::live::LiveError;
 use crate::live::access::{Address, Admin};
@@ -189,6 +189,6 @@ mod tests {
             .map(|one| (&*one.name, one.rps))
             .collect();
         assert_eq!(rates, [("a/x", 0.0), ("a/y", 2.0), ("a/z", 4.0)]);
-        assert!(maglor_mcg::file::graph(&snapshot.graph_file()).is_ok());
+        assert!(maglor_service_graph::file::graph(&snapshot.graph_file()).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! `maglor install` and `maglor uninstall`: the chart of `deploy/chart`, without Helm.
 //!
 //! The chart's own files are rendered ([`template`]), so there is one source of what is installed. Nothing is asked
-//! or told: what is printed goes to kubectl.
+//! or changed: the output goes to kubectl.
 
 mod schema;
 mod template;
@@ -194,7 +194,7 @@ fn install(options: &Options) -> Result<Vec<Value>, InstallError> {
 fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
     let mut documents = chart(&options.common)?;
     // Pods must not wait for a controller that is being deleted, and no namespace can be deleted while a part of the
-    // API that somebody else serves does not answer.
+    // API of another server does not respond.
     documents.sort_by_key(|document| {
         let kind = document["kind"].as_str().unwrap_or_default();
         !(kind.ends_with("WebhookConfiguration") || kind == "APIService")

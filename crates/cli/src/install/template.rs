@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_with_the_line() {
+    fn unsupported_templates_are_reported_with_their_line() {
         for (text, expected) in [
             (
                 "a\n{{ .Values.missing }}",

@@ -12,7 +12,7 @@ use super::table::{self, Column, Format, Row, or_dash};
 
 const EXAMPLES: &str = "\
 Examples:
-  What the controller tells proxies of the Service reviews:
+  Endpoints of the Service reviews, as configured by the controller:
     maglor endpoints reviews
   What the proxy of a pod makes of it: requests in flight, ejections:
     maglor endpoints reviews --of productpage-v1-5b4c-x2x

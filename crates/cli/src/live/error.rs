@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use http::StatusCode;
 use kube::config::KubeconfigError;
-use maglor_mcg::file::prometheus::AnswerError;
+use maglor_service_graph::file::prometheus::AnswerError;
 
 /// See the module's documentation.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub(crate) enum LiveError {
         /// What is wrong.
         source: serde_json::Error,
     },
-    /// Nobody listens.
+    /// Connection refused.
     #[error("{whom}: {source}")]
     Connect {
         /// Who was asked.

@@ -12,9 +12,9 @@ const EXAMPLES: &str = "\
 Examples:
   The last changes, the newest first:
     maglor receipts
-  Those of one service, with everybody who was told:
+  Changes of one service, with all clients:
     maglor receipts reviews -o wide
-  Changes that somebody lacks or has refused:
+  Changes that are not acknowledged, or rejected:
     maglor receipts --open
   Without Kubernetes:
     maglor receipts --controller 127.0.0.1:15011";

@@ -13,7 +13,7 @@ use super::table::{self, Column, Format, Row, or_dash};
 
 const EXAMPLES: &str = "\
 Examples:
-  Routes of the Service reviews, as the controller tells them:
+  Routes of the Service reviews, as configured by the controller:
     maglor routes reviews
   Routes in force in the proxies of a workload, those that it has asked for included:
     maglor routes --of productpage-v1

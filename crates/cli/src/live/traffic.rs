@@ -16,7 +16,7 @@ const AT_ONCE: usize = 16;
 /// Requests of one kind during some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// What clients asked; of calls, tries: a request that is tried again counts twice.
+    /// Inbound requests, or attempts of calls: a retried request counts twice.
     pub(super) requests: f64,
     pub(super) failed: f64,
     pub(super) retries: f64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use maglor_config::Origin;
 use maglor_config::resource::{self, line_of};
-use maglor_mcg::rule::{Situation, SituationError};
+use maglor_service_graph::rule::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -112,7 +112,7 @@ impl WorkloadError {
                 SituationError::Rho(_) => "rho",
                 SituationError::ServiceTime => "service_ms",
                 SituationError::SpeedVariation(_) => "speed_variation",
-                SituationError::Nothing => "",
+                SituationError::Empty => "",
             },
             _ => "",
         };
@@ -253,7 +253,7 @@ impl Service {
                 valid: "1 to 100",
             }),
             Some(value) => Ok(value),
-            // A cast saturates, so that what cannot be is told by the rule.
+            // A cast saturates, so that invalid values are reported by the rule.
             None => Ok((self.needed().ceil() as u32).clamp(1, MOST_PROXIES)),
         }
     }
@@ -326,7 +326,7 @@ mod tests {
                 .to_string();
             assert!(error.contains(expected), "{error}");
         }
-        // Whoever names no namespace has that of the option.
+        // Without a namespace, that of the option applies.
         let text = "services: [{name: a, namespace: shop}, {name: a}]";
         assert!(Services::parse(text, "w.yaml", Some("shop")).is_err());
         assert!(Services::parse(text, "w.yaml", None).is_ok());

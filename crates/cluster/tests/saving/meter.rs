@@ -1,5 +1,5 @@
-//! What stands in for metrics-server: it asks the emulated services how much work came to them, tells what that is of
-//! CPU, and adds up what pods request.
+//! What stands in for metrics-server: it queries the emulated services for the work they received, reports what that
+//! is of CPU, and adds up what pods request.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ use super::round_trip::connect;
 const LOOK: Duration = Duration::from_secs(5);
 /// As often as metrics-server measures.
 const PERIOD: Duration = Duration::from_secs(15);
-/// What is told of a sidecar: as much as it requests.
+/// The reported usage of a sidecar: its request.
 const SIDECAR: (u64, u64) = (10, 16);
 /// How far the memory of a replica is off its mean.
 const MEMORY_VARIES: f64 = 0.02;
@@ -32,7 +32,7 @@ pub(crate) struct Requested {
     /// In MiB.
     pub(crate) memory_mib: f64,
     pub(crate) replicas: f64,
-    /// Of CPU, as it was told.
+    /// CPU, as reported.
     pub(crate) used_millis: f64,
 }
 

@@ -1,5 +1,5 @@
-//! The application: services that call each other in a tree, as µBench generates them, and as Kubernetes is told of
-//! them.
+//! The application: services that call each other in a tree, as µBench generates them, and as their manifests for
+//! Kubernetes with them.
 
 use std::net::Ipv4Addr;
 
@@ -72,8 +72,8 @@ impl Model {
             .map(|(_, service)| service)
     }
 
-    /// Visits of all services for a request of a user, and how many replicas they keep busy at one a second.
-    pub(crate) fn requests(&self) -> (f64, f64) {
+    /// Calls of all services for a request of a user, and how many replicas they keep busy at one a second.
+    pub(crate) fn calls(&self) -> (f64, f64) {
         let mut requests = vec![0.0; self.len()];
         requests[0] = 1.0;
         for (at, service) in self.services.iter().enumerate() {

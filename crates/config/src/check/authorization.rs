@@ -46,7 +46,7 @@ pub(super) fn authorization(
     }
 }
 
-/// What can be told apart on a listener.
+/// What can be distinguished on a listener.
 struct Place {
     http: bool,
     mesh: bool,
@@ -199,7 +199,7 @@ fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
 }
 
 /// Texts with a `*` at one end; a text without is checked by `exact`. `never` says why nothing matches: a
-/// rule that denies by it would deny nobody.
+/// rule that denies by it would deny no request.
 fn patterns(
     list: Option<&raw::OneOrMany>,
     at: &At<'_>,

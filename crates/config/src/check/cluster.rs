@@ -132,7 +132,7 @@ fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
     }
 }
 
-/// Clusters that listeners' short forms stand for: nobody wrote them, so there is nothing to report.
+/// Clusters of listeners' short forms: they are generated, so there is nothing to report.
 pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Cluster> {
     let report = Report::default();
     all(raw, &report.root(), scope)

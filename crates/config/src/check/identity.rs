@@ -45,7 +45,7 @@ pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> O
     }))
 }
 
-/// The token must go to nobody but the control plane, so the proxy has to know who that is.
+/// The token must be sent only to the control plane, so the proxy must authenticate it.
 fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
     scope.needs_control_plane(&at.field("token_file"));
     let name = raw

@@ -1,4 +1,4 @@
-//! What a server's own proxy tells balancers.
+//! Load reports of a server's own proxy to balancers.
 
 use super::Scope;
 use crate::listener::{HttpProtocol, LoadReports, Peers};

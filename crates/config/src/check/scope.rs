@@ -89,7 +89,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Discovery needs somebody to ask; an error if there is nobody.
+    /// Discovery needs a control plane; otherwise it is an error.
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);
         if !self.control_plane {
@@ -152,7 +152,7 @@ fn unused(name: Option<&str>, used: &HashSet<&str>, at: &At<'_>, what: &str) {
 }
 
 fn dangling<'n>(name: &str, kind: &str, names: impl Iterator<Item = &'n str>, at: &At<'_>) {
-    // Sorted so that the same file always gives the same message.
+    // Sorted so that the same file always produces the same message.
     let mut names: Vec<&str> = if at.report().is_full() {
         Vec::new()
     } else {

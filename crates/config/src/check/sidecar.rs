@@ -2,7 +2,7 @@
 //!
 //! An inbound listener is a chain for each port that is named and one for the rest, all to one cluster,
 //! the application. An outbound listener is a chain for each service's addresses, and one for the rest,
-//! in which the `Host` of HTTP finds the service. The clusters that nobody wrote are made before the
+//! in which the `Host` of HTTP finds the service. The generated clusters are created before the
 //! others are checked ([`clusters`]), so that routes refer to them as to any.
 //!
 //! A sidecar adds nothing that the application would notice: no time limit, no forwarding headers.
@@ -41,7 +41,7 @@ pub(super) fn clusters(listeners: &[raw::Listener]) -> Vec<raw::Cluster> {
     listeners.iter().filter_map(cluster).collect()
 }
 
-/// Nobody else may use the names of those.
+/// Their names are reserved.
 pub(super) fn names(raw: &raw::Document, made: &[raw::Cluster], at: &At<'_>) {
     let list = at.field("clusters");
     for (i, cluster) in raw.clusters.iter().enumerate() {
@@ -256,7 +256,7 @@ struct Host<'a> {
     name: &'a str,
     domains: Vec<Domain>,
     route: raw::Route,
-    /// What balancers are told by the chain whose first host this is.
+    /// Load reports of the chain whose first host this is.
     load_reports: Option<raw::LoadReports>,
     /// Where its settings stand.
     place: At<'a>,

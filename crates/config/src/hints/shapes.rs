@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_fill_in_is_told_from_plain_text() {
+    fn templates_are_distinguished_from_plain_text() {
         for text in ["${PORT}", "0.0.0.0:$PORT", "{{ .Values.x }}"] {
             assert!(template(text).is_some(), "{text}");
         }

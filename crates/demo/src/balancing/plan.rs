@@ -88,7 +88,7 @@ impl Plan {
         format!("admin: {{address: \"127.0.0.1:0\"}}\n{listeners}{clusters}")
     }
 
-    /// What somebody should know before the numbers come.
+    /// The introduction before the statistics.
     pub(super) fn introduction(&self, servers: &[SocketAddr], proxy: &Proxy) -> String {
         let ports: Vec<_> = servers.iter().map(|a| a.port().to_string()).collect();
         let listener = proxy.listener(0).map(|address| address.to_string());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_drowns() {
+    fn load_is_sustainable() {
         let plan = Plan::new(&"random".parse().unwrap(), 5, 20);
         let share = plan.rate / 5.0;
         let busy = |time: &Duration| share * time.as_secs_f64();

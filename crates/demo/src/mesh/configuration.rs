@@ -29,7 +29,7 @@ pub(super) struct Mesh<'a> {
     pub(super) endpoints: &'a [Vec<SocketAddr>],
 }
 
-/// Every failure is tried again elsewhere: pages are only read.
+/// Every failure is retried elsewhere: requests are only reads.
 const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
 
 /// A sick replica is noticed within seconds, so that the demo can show it.
@@ -193,7 +193,7 @@ mod tests {
         }
         // Its warning is right: it does not look whom it speaks to.
         let text = intruder(address(1), address(2), address(3));
-        let loaded = maglor_config::parse(&text, "stranger").unwrap();
+        let loaded = maglor_config::parse(&text, "intruder").unwrap();
         assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
     }
 }

@@ -111,7 +111,7 @@ impl FromStr for At {
     }
 }
 
-/// A line that somebody types while the demo runs.
+/// A line of standard input while the demo runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Line {
     Fault(Fault),

@@ -28,7 +28,7 @@ pub(super) struct Flows {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     attempts: f64,
-    /// Tries that the called one answered with 5xx, or not at all.
+    /// Attempts with a 5xx response, or without one.
     pub(super) failed_attempts: f64,
     pub(super) retries: f64,
     pub(super) ejections: f64,
@@ -39,7 +39,7 @@ pub(super) struct Flow {
     /// Requests at the applications, and those of them whose caller was proved to be this one.
     pub(super) arrived: f64,
     pub(super) proved: f64,
-    /// Tries by their latency.
+    /// Attempts by latency.
     latencies: Histogram,
 }
 
@@ -146,12 +146,12 @@ impl Flow {
         }
     }
 
-    /// Requests, each counted once however often it was tried.
+    /// Requests, each counted once regardless of its attempts.
     pub(super) fn requests(&self) -> f64 {
         (self.attempts - self.retries).max(0.0)
     }
 
-    /// A percentile of the latency of tries.
+    /// A percentile of the latency of attempts.
     pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
         self.latencies.percentile(percent)
     }

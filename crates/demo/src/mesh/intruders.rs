@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// An attempt to reach the ratings.
 #[derive(Debug, Serialize)]
 pub(super) struct Attempt {
-    /// Who tries, and how.
+    /// The attempt, and its kind.
     pub(super) who: &'static str,
     /// What they got.
     pub(super) got: String,
@@ -76,10 +76,10 @@ pub(super) async fn intrude(fleet: &mut Fleet, flows: &mut Flows) -> Result<Vec<
     )];
 
     let [admin, listener] = free(Ipv4Addr::LOCALHOST).map_err(Error::system("choose ports"))?;
-    let (folder, program) = fleet.room("stranger")?;
+    let (folder, program) = fleet.room("intruder")?;
     let configuration = intruder(admin, listener, ratings.inbound);
-    maglor_config::parse(&configuration, "stranger")?;
-    let mut proxy = Sidecar::start(&program, "stranger".into(), &folder, &configuration)?;
+    maglor_config::parse(&configuration, "intruder")?;
+    let mut proxy = Sidecar::start(&program, "intruder".into(), &folder, &configuration)?;
     proxy.ready().await?;
     let anonymous = Client::new(listener, name).get("/").await;
     drop(proxy);
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_no_refusal_and_counters_are_told_apart() {
+    fn an_answer_is_no_refusal_and_counters_are_distinguished() {
         let answered = Attempt::new("a", PLAINTEXT, Ok(()));
         assert!(!answered.refused);
         let denied = Attempt::new("b", DENIED, Err(Failure::Timeout));

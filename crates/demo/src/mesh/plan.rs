@@ -273,7 +273,7 @@ impl Plan {
         replica.number.get() <= self.replicas[replica.service]
     }
 
-    /// What somebody should know before the numbers come.
+    /// The introduction before the statistics.
     pub(super) fn introduction(&self, rate: f64, ingress: &dyn fmt::Display) -> String {
         let counts: Vec<_> = SERVICES
             .iter()

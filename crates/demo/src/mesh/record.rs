@@ -50,7 +50,7 @@ impl Pages {
 pub(super) struct Record {
     pub(super) stages: Vec<Stage>,
     pub(super) attempts: Vec<Attempt>,
-    /// Whether somebody has ended it before its time.
+    /// Whether it was stopped early.
     pub(super) ended_early: bool,
     recent: (Pages, Flows),
 }

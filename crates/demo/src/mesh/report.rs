@@ -17,7 +17,7 @@ pub(super) struct Report {
     policy: String,
     /// Whether all that should work did: see [`Report::verdict`].
     success: bool,
-    /// Whether somebody has ended it before its time.
+    /// Whether it was stopped early.
     ended_early: bool,
     stages: Vec<StageReport>,
     intruders: Vec<Attempt>,
@@ -43,7 +43,7 @@ struct EdgeReport {
     edge: String,
     requests: f64,
     requests_per_second: f64,
-    /// Tries that failed; most of them were tried again.
+    /// Failed attempts; most of them were retried.
     failed_attempts: f64,
     retries: f64,
     ejections: f64,
@@ -152,7 +152,7 @@ impl Report {
     }
 
     /// What went wrong that should not have, if anything: a request that failed while all was well,
-    /// somebody who got in or was not counted, a request of somebody who has not proved who it is.
+    /// an accepted or uncounted intrusion, a request without caller identity.
     fn verdict(&self) -> Option<String> {
         let healthy = self.stages.first()?;
         if healthy.failures > 0 {
@@ -326,10 +326,10 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_in_is_told() {
+    fn accepted_intrusions_are_reported() {
         let mut report = report(0);
         report.intruders.push(Attempt {
-            who: "a stranger",
+            who: "plain-text client",
             got: "an answer".into(),
             refused: false,
             counter: "plaintext",
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_identity_are_told() {
+    fn requests_without_identity_are_reported() {
         let mut report = report(0);
         report.stages[0].edges[3].mutual_tls_percent = Some(99.9);
         let wrong = report.verdict().unwrap();

@@ -39,7 +39,7 @@ impl Screen {
         self.print(&format!("{title}\n"));
     }
 
-    /// Something that nobody has planned.
+    /// An unplanned event.
     pub(super) fn note(&mut self, note: &str) {
         self.print(&format!("  {note}\n"));
     }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// It hears of each process that begins (`+`) and ends (`-`). Nothing more is heard when the demo is no more: then
+/// It hears of each process that begins (`+`) and ends (`-`). If its input ends, the demo has died: then
 /// those that remain are killed, and their files removed.
 const SCRIPT: &str = r#"
 running=
@@ -56,7 +56,7 @@ impl Watch {
 
     fn note(&self, sign: char, process: u32) {
         if let Some(mut stop) = self.stop.as_ref() {
-            // A shell that somebody has ended hears nothing, and the demo goes on without.
+            // If the watchdog was killed, the demo continues without it.
             let _ = stop.write_all(format!("{sign} {process}\n").as_bytes());
         }
     }

@@ -46,10 +46,10 @@ fn misspelt_keys_are_named_with_what_was_meant() {
 }
 
 #[test]
-fn keys_where_nobody_looks_are_named_with_where_they_are_read() {
+fn misplaced_keys_are_reported_with_their_place() {
     let namespace = json!({"kind": "Namespace", "metadata": {
         "annotations": {"maglor.dev/inject": "enabled", "maglor.dev/mtls": "strict"}}});
-    let expected = "metadata.annotations.maglor.dev/inject: nobody reads it here, but as label of namespaces \
+    let expected = "metadata.annotations.maglor.dev/inject: ignored here; allowed as label of namespaces \
                         or label of pods and their templates or annotation of pods and their templates";
     assert_eq!(reported(&namespace), [expected]);
     let above = |labels: Value| {
@@ -109,7 +109,7 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
 }
 
 #[test]
-fn thousands_are_not_told() {
+fn the_number_of_reported_keys_is_bounded() {
     let many = (0..5000).map(|at| (format!("maglor.dev/{at}-{}", "x".repeat(50)), json!("")));
     let many: serde_json::Map<String, Value> = many.collect();
     let pod = json!({"kind": "Pod", "metadata": {"annotations": many}});

@@ -18,7 +18,7 @@ use tokio::net::{TcpSocket, TcpStream};
 #[derive(Debug, Default)]
 pub struct Caller {
     own: Option<IpAddr>,
-    /// The node of who calls, where it is to be told.
+    /// The node of the caller, if it is to be sent.
     node: Option<HeaderValue>,
     idle: RefCell<HashMap<SocketAddr, Vec<SendRequest<Empty<Bytes>>>>>,
 }
@@ -69,7 +69,7 @@ pub enum CallError {
 
 impl Caller {
     /// One whose connections come from this address, where it and the one it calls are loopback addresses: so
-    /// callers on one machine can be told apart, as pods can.
+    /// callers on one machine can be distinguished, like pods.
     #[must_use]
     pub fn at(own: IpAddr) -> Self {
         Self {

@@ -134,7 +134,7 @@ pub enum WorkModelError {
         /// Who calls whom.
         way: String,
     },
-    /// Two services that cannot be told apart.
+    /// Two services that cannot be distinguished.
     #[error("line {line}: {service} has the url and the path of {other}; one of them must differ")]
     Same {
         /// Where it is mentioned first.
@@ -197,7 +197,7 @@ impl WorkModel {
         self.services.iter().map(|(name, one)| (name.as_str(), one))
     }
 
-    /// The service that `callee` names; what follows `__` only tells calls apart.
+    /// The service that `callee` names; what follows `__` only distinguishes calls.
     #[must_use]
     pub fn called(&self, callee: &str) -> Option<(&str, &Service)> {
         let name = callee.split("__").next().unwrap_or(callee);
@@ -217,7 +217,7 @@ impl WorkModel {
 }
 
 impl Service {
-    /// A service of exponential work, with one worker; it calls nobody yet.
+    /// A service of exponential work, with one worker and no calls yet.
     #[must_use]
     pub fn exponential(replicas: u32, mean_seconds: f64) -> Self {
         Self {

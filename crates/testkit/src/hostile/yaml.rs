@@ -9,9 +9,9 @@
 //! | `observed` | `maglor advise --observed FILE` |
 //! | `values` | `maglor install --values FILE` |
 //!
-//! Expected outcomes: `ok`, the file is taken (exit code 0); `refused`, it is not, and a message says why (1 or 2). Behind a colon
-//! stand texts, with ` + ` between them, which the output has to have. Whatever the file says: the command ends by itself, within
-//! 20 s of processor time and 160 MiB of memory of its own.
+//! Expected outcomes: `ok`, the file is taken (exit code 0); `refused`, it is not, and a message says why (1 or 2).
+//! Behind a colon stand texts, with ` + ` between them, which the output has to have. Whatever the file says: the
+//! command ends by itself, within 20 s of processor time and 160 MiB of memory of its own.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub struct Yaml {
 }
 
 impl Yaml {
-    /// Gives a case to `maglor`, with a file in `folder`.
+    /// Passes a case to `maglor`, with a file in `folder`.
     ///
     /// # Panics
     ///

@@ -69,9 +69,18 @@ const PRIVATE: &[(&str, &str)] = &[
 const TERMS: &[&str] = &[
     "state of the world",
     "hello world",
+    "real world",
+    "world writable",
     "key exchange",
     "compare exchange",
-    "label exchange",
+    // Names that are part of an interface.
+    "bounce tries",
+    "maglor exchange",
+    "exchange strangers total",
+    "exchange loads told total",
+    "balance src exchange",
+    "balance tests exchange",
+    "shortname mcg",
 ];
 
 /// The words of a line in lower case; `camelCase` and `snake_case` are several.

@@ -175,7 +175,7 @@ fn discover(
                 .filter(|e| e.health == crate::Health::Healthy);
             raw.endpoints = usable.map(|e| raw::Short(e.described)).collect();
             if kind == DiscoveryType::LogicalDns {
-                // As Envoy: it would not be told which of several names a connection is for.
+                // As in Envoy: it could not determine for which of several names a connection is.
                 if raw.endpoints.len() != 1 {
                     let found = raw.endpoints.len();
                     let what = format!("LOGICAL_DNS has one endpoint, found {found}");

@@ -45,7 +45,7 @@ pub(super) fn circuit_breakers(message: Option<&CircuitBreakers>, raw: &mut raw:
     });
 }
 
-/// Where it is absent nobody is ejected. Defaults that are Envoy's and not ours are written out.
+/// If it is absent, ejection is disabled. Defaults that are Envoy's and not ours are written out.
 pub(super) fn outlier(
     message: Option<&OutlierDetection>,
 ) -> Result<Option<raw::OutlierEjection>, Fault> {

@@ -102,7 +102,7 @@ fn add(times: &mut Vec<Range>, range: Range) {
 
 /// How far a server is.
 fn round_trip(address: SocketAddr, count: u64, sum: f64) -> Option<RoundTrip> {
-    // The mean, where somebody reports several.
+    // The mean, if several are reported.
     let seconds = sum / count as f64;
     let seconds = Some(seconds).filter(|seconds| (0.0..=FARTHEST).contains(seconds))?;
     let time = Duration::try_from_secs_f64(seconds).ok()?;

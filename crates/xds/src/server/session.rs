@@ -392,7 +392,7 @@ impl Session {
         nonce
     }
 
-    /// The stream has ended: nobody waits for its answers.
+    /// The stream has ended: its acknowledgements are no longer expected.
     pub fn end(&self, cache: &mut Cache) {
         cache.receipts_mut().left(&self.node);
     }
@@ -422,7 +422,7 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
         match (current, &had) {
             (Some(current), Some(Some(version))) if *version == current.version => continue,
             (None, Some(None)) => continue,
-            // Nobody named it and the client does not have it.
+            // It is not subscribed, and the client does not have it.
             (None, None) if !subscriptions.names.contains(&name) => continue,
             (Some(current), _) => {
                 // What a client gets for the first time is no change to it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// The name that stands for all.
 pub(super) const ALL: &str = "*";
-/// The version of what a client is to be told of again, whatever it has.
+/// The version of a resource to announce again, regardless of the client's state.
 pub(super) const UNSAID: &str = "";
 
 /// What is kept of a name besides itself, about, in bytes.

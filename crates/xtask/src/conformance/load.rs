@@ -123,7 +123,7 @@ impl Load {
 
     /// Refused connections are the end of a client from now on.
     pub(super) fn expect_end(&self) {
-        // Relaxed: a client that misses it for a moment was refused before the proxy was told.
+        // Relaxed: a client that misses it for a moment was refused before the proxy was stopped.
         self.shared.ending.store(true, Ordering::Relaxed);
     }
 

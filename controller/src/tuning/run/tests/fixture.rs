@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use maglor_mcg::Averaging;
+use maglor_service_graph::Averaging;
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::time::Instant;
 

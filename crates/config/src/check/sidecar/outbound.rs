@@ -29,7 +29,7 @@ pub(in crate::check) fn outbound(
             .on_key()
             .help("remove it; set `tls` of the clusters for TLS to services");
     }
-    // A request to somebody unknown is passed on as it is.
+    // A request to an unknown host is forwarded unchanged.
     let sidecar = Sidecar {
         context,
         normalization: raw::PathNormalization::Off,
@@ -73,7 +73,7 @@ pub(in crate::check) fn outbound(
         ..sidecar
     };
     if hosts.is_empty() && outbound.discovery.is_some() {
-        // Nobody is known, and nobody gets through who is not found.
+        // No destinations are known, and unknown ones are rejected.
         hosts.push(Host {
             name: "unknown",
             domains: Vec::new(),
@@ -229,7 +229,7 @@ fn addresses(raw: &[String], at: &At<'_>, seen: &mut Unique) -> Vec<SocketAddr> 
 
 fn hosts(raw: &raw::Service, name: &str, at: &At<'_>, seen: &mut Unique) -> Vec<Domain> {
     if raw.hosts.is_empty() {
-        // A name that is no host is no error: nobody said that it is one.
+        // A name that is not a host is not an error, because it need not be one.
         return host::domain(name)
             .ok()
             .filter(|_| seen.check(&name.to_ascii_lowercase(), &at.field("name"), "the host"))

@@ -160,7 +160,7 @@ spec:
         format!("{{matches: [{matches}], backendRefs: [{{name: other, port: 80}}]}}")
     }
 
-    /// What clients have refused, as the admin port tells.
+    /// Rejections of clients, from the admin port.
     pub(super) fn nacks(&self, asker: &Asker) -> anyhow::Result<Vec<String>> {
         let sessions = asker.json(self.admin, "/sessions")?;
         let sessions = sessions.as_array().cloned().unwrap_or_default();

@@ -37,7 +37,7 @@ pub(super) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Every server gets its share, to a fifth of all of them, and nobody else gets anything.
+    /// Every server gets its share, to a fifth of all of them, and no other server gets any.
     fn shares(&mut self, wanted: &[(SocketAddr, f64)]) -> anyhow::Result<()> {
         let counts = self.peer.requests(MANY)?;
         ensure!(

@@ -1,4 +1,4 @@
-//! What it is worth where replicas run, on a real Kubernetes whose nodes are apart: Fig. 6 of the paper on traffic
+//! Measures the effect of placement on a real Kubernetes with delays between nodes: Fig. 6 of the paper on traffic
 //! management by communication graphs, with several replicas of each service.
 //!
 //! The command, in the order things happen: `options` what was asked, `stage` the cluster, `bookinfo` the application

@@ -1,4 +1,4 @@
-//! What a cluster would make of resources that are still files: the same index, asked for its statuses.
+//! `maglor analyze`: applies manifests to the index, and reports their statuses.
 //!
 //! What is not among the files is not known here: a Service that a route names may well be there. So
 //! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is

@@ -1,4 +1,4 @@
-//! What Algorithm 2 advises, in the words of a `TrafficPolicy` (docs/generated.md).
+//! Converts recommendations of Algorithm 2 to a `TrafficPolicy` (docs/generated.md).
 
 use maglor_config::raw::{self, OneOrMany, Short, TimeSpan};
 use maglor_service_graph::advise::{BreakerAdvice, RetryAdvice, TrafficAdvice};

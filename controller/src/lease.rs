@@ -1,5 +1,5 @@
-//! Who writes: a Lease (`coordination.k8s.io/v1`) that one replica holds. Reading needs none: every
-//! replica serves proxies.
+//! Leader election by a Lease (`coordination.k8s.io/v1`): the leader writes. Reading needs no lease: every replica
+//! serves proxies.
 //!
 //! The rules are those of client-go's leader election: no clocks are compared between machines. A
 //! replica takes a lease over when it has not seen it change for a lease's duration by its own clock;

@@ -1,4 +1,4 @@
-//! What the controller counts. Names and labels are documented in docs/controller.md.
+//! Metrics of the controller. Names and labels are documented in docs/controller.md.
 
 pub(crate) mod on_call;
 

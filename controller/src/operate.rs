@@ -1,4 +1,4 @@
-//! What the operators of policies share: turns while this replica holds the Lease, the policies, and their statuses.
+//! Common parts of the policy operators: rounds while this replica is the leader, the policies, and their statuses.
 
 use std::fmt::Debug;
 use std::time::Duration;

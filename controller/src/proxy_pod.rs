@@ -1,4 +1,4 @@
-//! What pods of standalone proxies have in common, whomever they serve: a Proxy-Service or a Gateway.
+//! Common parts of the pods of standalone proxies, for Proxy-Services and Gateways.
 
 use kube::Client;
 use maglor_inject::{ADMIN_PORT, PROXY};

@@ -1,4 +1,4 @@
-//! What operators are shown of what is served: sessions, receipts, resources.
+//! Admin pages about discovery: sessions, receipts, resources.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -265,7 +265,7 @@ pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::
 /// Why a write was not sent, or its result is unknown.
 #[derive(Debug, thiserror::Error)]
 enum FenceError {
-    #[error("this replica is the leader no more: no longer the leader")]
+    #[error("this replica is no longer the leader")]
     Over,
     #[error("timeout after {0:?}")]
     Slow(Duration),

@@ -1,4 +1,4 @@
-//! What was changed, and who knows of it.
+//! The ledger of changes, and which clients have received them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};

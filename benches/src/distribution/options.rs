@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 const CONTROLLER: &str = "maglor-controller";
 
 const ABOUT: &str = "\
-It starts a Kubernetes of its own (see docs/cluster.md; needs root) with simulated pods, the controller beside it, and
-clients that ask as sidecars do. With the defaults it takes about a quarter of an hour, of which the pods take five
+Starts its own Kubernetes (see docs/cluster.md; needs root) with simulated pods, a controller, and
+clients that subscribe like sidecars. With the defaults it takes about a quarter of an hour, of which the pods take five
 minutes to come up.";
 
 /// Measure how fast, and at which cost, changes of a large cluster reach its proxies.

@@ -9,8 +9,8 @@ use maglor_testkit::app;
 use crate::forward;
 
 const TIMES: &str = "\
-Times: everything about 90 minutes, of which `balance` takes half; with --quick about 8.
-A case whose processors were too busy, or that another program disturbed, is named in the summary.";
+Run time: about 90 minutes, of which `balance` takes half; with --quick about 8 minutes.
+Cases with too busy processors, or disturbed by another program, are named in the summary.";
 
 /// Repeat the papers' experiments on whole applications: emulated services behind real proxies.
 #[derive(Debug, Clone, Parser)]

@@ -1,4 +1,4 @@
-//! Who is where: instances of an application, sidecars beside them, proxies before them.
+//! The topology of a run: instances of an application, sidecars beside them, proxies in front of them.
 //!
 //! ```text
 //! client ─► entrance ─► [Proxy-Service] ─► [inbound sidecar] ─► instance ─► outbound sidecar ─► …

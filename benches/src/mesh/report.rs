@@ -1,4 +1,4 @@
-//! What is written down: raw data as it comes, charts, `summary.md`.
+//! The report of an experiment: raw data as it arrives, charts, `summary.md`.
 
 use std::fs;
 use std::io::Write as _;

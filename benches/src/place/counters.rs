@@ -1,5 +1,4 @@
-//! What has been counted: by the instances of the application, by the lines between nodes, by the kernel of
-//! processes.
+//! Counters of the application's instances, of the links between nodes, and of processes in the kernel.
 
 use std::fs;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! What becomes of local-first routing when local replicas go: calls leave their node, and none fails.
+//! Local-first routing when local replicas are removed: calls cross nodes, and none fails.
 
 use std::net::Ipv4Addr;
 use std::thread;

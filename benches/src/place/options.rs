@@ -8,7 +8,7 @@ use clap::Parser;
 use super::Way;
 
 const ABOUT: &str = "\
-It starts a Kubernetes of three nodes of its own (see docs/cluster.md; needs root), with the mesh in it. A round takes
+Starts its own Kubernetes of three nodes (see docs/cluster.md; needs root), with the mesh. A round takes
 about ten minutes with the defaults.";
 
 /// Measure four placements of Bookinfo under load, on three nodes with delays between them.

@@ -1,4 +1,4 @@
-//! What is written down: the raw data as it comes, configurations, charts, `summary.md`.
+//! The report of a run: raw data as it arrives, configurations, charts, `summary.md`.
 
 use std::fs;
 use std::io::Write as _;

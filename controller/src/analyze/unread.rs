@@ -1,5 +1,5 @@
-//! What the mesh does not read: fields of the Gateway API's resources, kinds of Istio's and of the Gateway API's, and
-//! keys of Istio's.
+//! Unsupported fields of Gateway API resources, unsupported kinds of Istio and the Gateway API, and unsupported Istio
+//! labels.
 
 use maglor_config::suggest;
 use serde_json::Value;

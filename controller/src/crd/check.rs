@@ -1,4 +1,4 @@
-//! Whether what a resource says can be used: the proxy's own checks, with the resource's own paths.
+//! Validates policies with the proxy's own checks, with the paths of the resource.
 
 use maglor_config::{Diagnostic, raw, resource};
 use serde::de::DeserializeOwned;

@@ -1,4 +1,4 @@
-//! What an API server refuses by a definition's schema, found without one: values of another type.
+//! Type errors that an API server would report by the schema, for files without one.
 //!
 //! The types of the mesh's kinds take the short forms of the proxy's file, too (`namespaces: shop`). An API server
 //! does not: a field has one type there.

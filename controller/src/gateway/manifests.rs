@@ -1,4 +1,4 @@
-//! What is made for a Gateway: pure.
+//! Builds the objects of a Gateway. Pure.
 
 use std::collections::BTreeSet;
 

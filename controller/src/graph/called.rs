@@ -1,4 +1,4 @@
-//! What the pods of a Deployment call: what its new pods will call, too, and can ask for before they do.
+//! Tracks the Services that a Deployment's pods call, which its new pods can request in advance.
 //!
 //! With hysteresis: a port that was called once is remembered for a while, so the list changes when a workload
 //! calls something else, and not with every pause.

@@ -1,4 +1,4 @@
-//! How far nodes are from each other, as proxies have measured it.
+//! Delays between nodes, as measured by proxies.
 //!
 //! A proxy says how long a packet took to an endpoint and back when it connected there. Of each pair of
 //! nodes the least counts that was seen lately: what is more was waiting on the way, or in a queue. A pair

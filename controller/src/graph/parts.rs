@@ -1,4 +1,4 @@
-//! What several replicas of the controller have heard, put together.
+//! Merges the observations of several controller replicas.
 //!
 //! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica goes on
 //! with its average for a while; so of each proxy only the part counts that was heard last.

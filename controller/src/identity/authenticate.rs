@@ -1,4 +1,4 @@
-//! Who stands behind a token.
+//! Token authentication.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
-//! Who is who in the mesh: the authority that certifies workloads, how it comes to be, and how its root
-//! is replaced.
+//! Identities in the mesh: the certificate authority, its creation, and the rotation of its root.
 //!
 //! ```text
 //! Secret, folder ──► Ca (watch) ──┬──► certify: token ► who ► leaf

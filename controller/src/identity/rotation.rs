@@ -1,5 +1,5 @@
-//! How a root is replaced while everything runs: what the Secret of the authority holds, and which step
-//! comes next. Pure: no clock, no Kubernetes.
+//! The steps of a root rotation without downtime, from the contents of the authority's Secret. Pure: no clock, no
+//! Kubernetes.
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |

@@ -1,5 +1,5 @@
-//! How an authority that others write (cert-manager, a person with `kubectl` or an editor) is replaced while
-//! everything runs. Pure: no clock, no Kubernetes.
+//! Replaces an authority that is managed by others (cert-manager, or by hand) without downtime. Pure: no clock, no
+//! Kubernetes.
 //!
 //! What the source says now is not put in force as it is where members do not trust it yet: a root that was replaced
 //! would lock all of them out at once. A [`Succession`] is what is in force, and what is to come after it:

@@ -1,4 +1,4 @@
-//! Which policy holds for a port of a Service: the levels, from the innermost outwards.
+//! The effective policy for a port of a Service: merges the levels, from the innermost outwards.
 
 use maglor_config::raw;
 

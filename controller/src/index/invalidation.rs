@@ -1,4 +1,4 @@
-//! What has to be computed again when something changes.
+//! Invalidation: determines what must be recomputed after a change.
 
 use super::build::endpoints;
 use super::facts::route::{RouteKind, Rule};

@@ -1,5 +1,5 @@
-//! What Istio's resources come to in the index. Where they and our own say different things on one
-//! level, our own outweigh them; the narrower level outweighs the wider.
+//! Istio's resources in the index. On the same level our own policies take precedence over them; a narrower level
+//! takes precedence over a wider one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is given by whom, and what of that is different.
+//! The published resources with their owners, and the changes of them.
 //!
 //! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another
 //! one, and so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted

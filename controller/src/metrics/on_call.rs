@@ -1,5 +1,5 @@
-//! What those on call look at: when certificates expire, how old what is known of the cluster is, and how long
-//! changes take to be confirmed by proxies.
+//! Metrics for alerts: expiry of certificates, age of the known cluster state, and latency of acknowledgements by
+//! proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Where new pods are asked to run: preferred node affinity, added when the API server asks about a pod.
+//! Placement of new pods: preferred node affinity, added in the admission webhook.
 //!
 //! It is only a preference: whatever becomes of the node, of this controller or of the policy, a pod finds a place.
 //! Nothing that a pod says itself is changed, and where anything is in doubt nothing is added.

@@ -1,5 +1,5 @@
-//! Whether a pod can move at all, and which nodes take it: as the scheduler would say it, of the few of its rules
-//! that do not depend on other pods. What depends on them it says itself: a pod that went elsewhere is given up.
+//! Whether a pod can be moved, and which nodes accept it: the scheduler's rules that do not depend on other pods. The
+//! scheduler itself checks the others: a pod that lands elsewhere is abandoned.
 
 use std::collections::BTreeMap;
 use std::fmt;

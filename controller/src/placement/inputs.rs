@@ -1,4 +1,4 @@
-//! What a relocation sees: the live graph, what nodes have, where pods run, and what keeps them there.
+//! The inputs of a relocation: the live graph, capacities of nodes, the current placement, and constraints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

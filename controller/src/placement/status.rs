@@ -1,5 +1,4 @@
-//! What a `PlacementPolicy` says of what was seen, planned and done; and what the next one that writes remembers by
-//! it.
+//! The status of a `PlacementPolicy`: observations, plan and moves, from which a new leader continues.
 
 use std::collections::BTreeMap;
 

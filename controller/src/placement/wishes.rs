@@ -1,5 +1,4 @@
-//! Where pods of which Deployments are wanted: what every replica of the controller knows of the policies, to answer
-//! the API server's questions about new pods.
+//! The preferred nodes of Deployments' pods: state of every controller replica, for the admission of new pods.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Whether proxies in front of a Service pay (`mode: Auto`), or another way of balancing: what its callers' proxies
-//! report, evaluated by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
+//! `mode: Auto`: whether proxies in front of a Service pay off, or another balancing mode; evaluates the reports of
+//! callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
 //!
 //! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is
 //! there: it takes nothing away before it has seen that it does not pay.

@@ -1,4 +1,4 @@
-//! Whose proxies are in front of a Service: its own, or those that a group of Services shares.
+//! The proxies in front of a Service: its own, or those of a group.
 //!
 //! Both are selected by labels that the Service's own selector has, with another value ([`super::selector`]). Shared
 //! proxies cannot have the labels of every Service that may come to be in their group, since other labels are other

@@ -1,4 +1,4 @@
-//! What is seen of a Service and of what was made for it, as the API server has it.
+//! The observed state of a Service and of its created objects in the API server.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How far things are, and how a `ProxyService` says so.
+//! The progress of a `ProxyService`, and its status.
 
 use std::time::Duration;
 

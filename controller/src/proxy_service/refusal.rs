@@ -1,4 +1,4 @@
-//! Why a Service cannot have proxies in front of it.
+//! Reasons why a Service cannot have proxies.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! What a Service selects: its own pods, or the proxies in their place; and, where the proxies are shared, at which
-//! ports.
+//! The selector of a Service: its own pods, or the proxies; and the ports of shared proxies.
 //!
 //! The proxies are selected by the same labels as the Service's own pods, with another value. So a replica that
 //! applies the Service's manifest again, by any tool, restores exactly its own selector: no label of ours is

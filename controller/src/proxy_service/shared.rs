@@ -1,4 +1,4 @@
-//! What Services of a group share: their proxies.
+//! The shared proxies of a group of Services.
 //!
 //! There is one Deployment for all of them, made by the first and removed with the last. A Service that joins or
 //! leaves changes only its owners, so no proxy is restarted: ports are configured by discovery, as it follows from

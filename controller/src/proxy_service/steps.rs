@@ -1,4 +1,4 @@
-//! What is to be done next for a Service: a function of what is seen of it.
+//! The next step for a Service: a pure function of its observed state.
 //!
 //! A step is taken only when what it relies on is seen to be there: the selector goes over to the
 //! proxies when all of them are available and the target has endpoints; proxies are taken away when no

@@ -1,4 +1,4 @@
-//! What a `ProxyService` for many Services says of them.
+//! The status of a `ProxyService` for many Services.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! Why a pod of proxies is not ready, where that will not pass by itself.
+//! Reasons why a proxy pod is not ready, if they will not resolve by themselves.
 
 use serde_json::Value;
 

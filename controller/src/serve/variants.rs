@@ -1,5 +1,4 @@
-//! What some clients get instead of what everybody gets: under the same name, from another place in the
-//! cache.
+//! Per-client variants of resources: the same name, another entry in the cache.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

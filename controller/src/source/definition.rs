@@ -1,5 +1,5 @@
-//! Whether the cluster's definition of `AuthorizationPolicy` has every field that this program reads: the API server
-//! takes away what it does not know, and a rule without one of its conditions takes more.
+//! Checks that the cluster's definition of `AuthorizationPolicy` has every field of this program: the API server drops
+//! unknown fields, and a rule without one of its conditions matches more.
 
 use std::pin::pin;
 use std::time::Duration;

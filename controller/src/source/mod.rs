@@ -1,4 +1,4 @@
-//! Where resources come from: a folder of files, or an API server. Both produce the same [`Event`]s.
+//! Sources of objects: a directory of files, or an API server. Both produce the same [`Event`]s.
 
 mod definition;
 pub mod folder;

@@ -1,4 +1,4 @@
-//! What each container of a pod requests.
+//! Requests of each container of a pod.
 //!
 //! Where it is known what each uses, it requests that and what is added for safety, and the pod as a whole is to
 //! request the sum. Else it is known what the pod is to request, which its containers share as they do now. What

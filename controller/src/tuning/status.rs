@@ -1,4 +1,4 @@
-//! What a `TuningPolicy` says of what was seen, advised and done; and what the next one that writes remembers by it.
+//! The status of a `TuningPolicy`: observations, recommendations and changes, from which a new leader continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! What the API server asks before it stores something: pods get their sidecars here, and the mesh's own resources
-//! are refused where the proxy would refuse what they say.
+//! Admission webhooks: inject sidecars into pods, and validate the mesh's own resources by the proxy's rules.
 //!
 //! Every replica answers, over HTTPS with one certificate that all share (`certificate`). Who holds the Lease makes
 //! it, renews it, and registers its root with the API server (`keep`). Nothing has to be installed for that.

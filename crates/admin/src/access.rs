@@ -1,4 +1,4 @@
-//! Whether a request may be answered: a pure function of where it comes from and of its head.
+//! Access control of an admin port: a pure function of the peer's address and the request head.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! How many connections a port has, and which of them is closed for a new one.
+//! Connection limits of a port, and which connection is closed for a new one.
 //!
 //! Connections over loopback and from the network are counted apart. A new connection is always accepted; where
 //! there is no room for it, another one is closed: of the source with the most connections, one without a request so

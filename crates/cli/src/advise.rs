@@ -16,7 +16,7 @@ use crate::input::{self, InputError};
 use crate::live::table::{self, Format};
 
 const EXAMPLES: &str = "\
-The file says what was observed, one snapshot or several in the order of time:
+The file has one or several snapshots of observations, in order of time:
     snapshots:
     - at: 2026-11-21T12:00:00Z                     # or seconds; absent: 60 s after the one before
       services:
@@ -26,31 +26,31 @@ The file says what was observed, one snapshot or several in the order of time:
          cpu_used_millis: 640, memory_used_mib: 70}
       edges:
       - {from: shop/web, to: shop/cart, rps: 120, latency_ms: 3.5, failures: 2.4}
-      splits:                                      # whose requests a route divides among versions
+      splits:                                      # traffic splits of routes
       - {service: shop/cart, port: 80, versions: [
          {name: cart-v1, weight: 90, replicas: 2, rps: 108, latency_ms: 3.6, failures: 0.1},
          {name: cart-v2, weight: 10, replicas: 1, rps: 12, latency_ms: 3.1, failures: 0}]}
-      room: {cpu_millis: 4000, memory_mib: 4096}   # left on the nodes; absent: no limit
-  also for a service: containers: [{name: app, cpu_used_millis: 90, memory_used_mib: 60}, …] (what each
-  uses, for requests of its own), memory_limit_mib, pending, rps (all requests that it takes), autoscaled: true
-  (a HorizontalPodAutoscaler owns its replicas: these and its CPU are left alone); for an edge: p99_ms,
-  deadline_ms (how long the caller waits). A file of services and edges alone is one snapshot.
+      room: {cpu_millis: 4000, memory_mib: 4096}   # free capacity of the nodes; absent: no limit
+  optional for a service: containers: [{name: app, cpu_used_millis: 90, memory_used_mib: 60}, …] (usage of each
+  container), memory_limit_mib, pending, rps (all its requests), autoscaled: true (a HorizontalPodAutoscaler manages
+  its replicas: they and CPU are not tuned); for an edge: p99_ms, deadline_ms (the caller's deadline). A file with
+  only services and edges is one snapshot.
 
 Examples:
-  What to set for the mesh of a cluster, what there is now, and why:
+  Recommend settings for the mesh of a cluster, with reasons:
     maglor graph --since 2026-11-21T12:00:00Z -o json > day.json
     maglor advise --observed day.json
-  Only what would change, against the policies that are in force:
+  Print only differences from the policies in force:
     kubectl get trafficpolicies -A -o yaml > now.yaml
     maglor advise --observed day.json --current now.yaml
-  As resources; reasons are comments:
+  Print resources, with reasons as comments:
     maglor advise --observed day.json --emit maglor > advice.yaml
     maglor advise --observed day.json --emit istio > advice.yaml
-  The paper's rule by itself, more than 50 requests in 30 s, and another threshold for failures:
+  Use the paper's rule (more than 50 requests in 30 s) and another failure threshold:
     maglor advise --observed day.json --utilization none --error-rate 0.05
 
-Nothing is applied. The exit code is 2 if a file cannot be used; the line is named. How values
-follow from what was observed: docs/generated.md.";
+Nothing is applied. The exit code is 2 if a file is invalid; the error names the line. Algorithm:
+docs/generated.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]

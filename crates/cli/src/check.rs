@@ -22,17 +22,17 @@ use crate::live::table::Format;
 
 const EXAMPLES: &str = "\
 Examples:
-  Whether a configuration is right, before a proxy gets it:
+  Validate a configuration:
     maglor check maglor.yaml
-  Whether the mesh can be installed in the cluster of the kubeconfig:
+  Check whether the mesh can be installed:
     maglor check --pre
-  What is wrong with the mesh of a cluster:
+  Diagnose the mesh of a cluster:
     maglor check
     maglor check --context edge-1 -o json
-  The same without Kubernetes, of a controller and a proxy at their admin addresses:
+  Check a controller and a proxy by their admin addresses, without Kubernetes:
     maglor check --controller 127.0.0.1:15011 --proxy web=127.0.0.1:15020
 
-The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the cluster is, 2 if a file is.";
+The exit code is 0 on success (also with warnings), 1 if a check of the cluster fails, 2 if a file is invalid.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

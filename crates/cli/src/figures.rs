@@ -19,8 +19,8 @@ Figures of the paper, by their numbers there:
   3a 3b 3c      latency of lor over balancers, load and choices: models and simulation
   4             the same under bursts
   7-hub 7-chain applications of four services
-  9             what collaboration recovers
-and of what else the policies do:
+  9             recovery by collaborating policies
+Further figures of the policies:
   mean-* p99-* messages-*   policies over 1 to 1000 balancers, 40 and 200 servers, three loads
   messages-load heterogeneity loss delay service
 
@@ -28,9 +28,9 @@ Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. 
 the same numbers on any number of threads.
 
 Examples:
-  A look, in less than a minute:
+  Draw all figures in less than a minute:
     maglor figures --out /tmp/figures --quick
-  One figure with narrow intervals:
+  Draw one figure with narrow intervals:
     maglor figures --out /tmp/figures --only 9";
 
 #[derive(Debug, clap::Args)]

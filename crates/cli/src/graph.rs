@@ -21,25 +21,25 @@ use crate::live::{self, LiveError, table};
 
 const EXAMPLES: &str = "\
 Examples:
-  Who calls whom in the mesh of the current kubeconfig:
+  Show the graph of the mesh of the current kubeconfig:
     maglor graph
-  As a picture:
+  Draw it:
     maglor graph -o svg > graph.svg
     maglor graph -o dot | dot -Tpdf > graph.pdf
-  Where to run what, by the traffic of now:
+  Compute a placement for the current traffic:
     maglor graph -o graph > graph.json; maglor graph -o nodes > nodes.json
     maglor graph -o placement > now.json
     maglor partition --graph graph.json --nodes nodes.json --current now.json
-  How it was at noon, and every minute since then:
+  Show it at noon, and every minute since then:
     maglor graph --at 2026-11-21T12:00:00Z
     maglor graph --since 2026-11-21T12:00:00Z -o json > snapshots.json
-  Of a mesh that is there already, Istio for example, as its Prometheus has seen the last five minutes:
+  Show the graph of another mesh, such as Istio, from Prometheus metrics of the last five minutes:
     maglor graph --prometheus http://127.0.0.1:9090 --mesh istio --window 5m
   Without Kubernetes:
     maglor graph --controller 127.0.0.1:15011
 
-λ is calls a second, r the mean response time as the callers' proxies see it, p50 and p99 its quantiles, all over a
-moving window; kB/s go both ways. Delays between nodes are what connections have taken, one way: docs/graph.md.";
+λ is calls per second, r the mean response time at the callers' proxies, p50 and p99 its quantiles, all over a moving
+window; kB/s is the sum of both directions. Delays between nodes are one-way, from connection times: docs/graph.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

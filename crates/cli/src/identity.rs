@@ -20,13 +20,13 @@ use self::folder::{Folder, Leaf};
 
 const EXAMPLES: &str = "\
 Examples:
-  An authority for a trust domain, in the folder ca:
+  Create an authority for a trust domain, in the directory ca:
     maglor identity ca --trust-domain mesh.example --out ca
-  A certificate for a proxy, renewed for as long as this runs:
+  Issue a certificate for a proxy, and keep it renewed:
     maglor identity issue --ca ca --namespace shop --service-account cart --out cart --keep-renewed
-  Who a certificate is for, and until when:
+  Show the identity and expiry of a certificate:
     maglor identity show cart/certificate.pem
-  Another root, while everything runs; then, when all certificates are of the new one:
+  Rotate the root without downtime; finish when all certificates are reissued:
     maglor identity rotate --ca ca
     maglor identity rotate --ca ca --finish
 

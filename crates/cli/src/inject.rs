@@ -12,15 +12,15 @@ use crate::input::read_text;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  A Deployment with sidecars:
+  Inject sidecars into a Deployment:
     maglor inject -f deployment.yaml | kubectl apply -f -
-  What runs already, as a sidecar of the plain form:
+  Inject a plain-container sidecar into a running Deployment:
     kubectl get deployment web -o yaml | maglor inject -f - --sidecar container | kubectl apply -f -
-  With another image, as an installation would:
+  Use another image:
     maglor inject -f all.yaml --image registry.example/maglor-proxy:1.2
 
-Pods that have a sidecar, want none (maglor.dev/inject: disabled) or run in the node's network stay as they
-are; a line on standard error says so. Annotations and what comes out: docs/injection.md.";
+Pods with a sidecar, with injection disabled (maglor.dev/inject: disabled) or in the node's network are not
+changed; a line on standard error reports them. Annotations and output: docs/injection.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

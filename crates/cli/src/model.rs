@@ -10,23 +10,23 @@ use maglor_terminal::output;
 
 /// The meaning of the columns; shown by `--help`.
 pub(crate) const EXPLANATION: &str = "\
-M balancers, each alone, send Poisson streams of requests to N equal servers. A balancer draws d
-servers at random and takes the one with the fewest of its own requests outstanding. Service times
-are exponential, or of any kind where servers share their time among requests.
+M independent balancers send Poisson streams of requests to N equal servers. A balancer draws d
+servers at random and uses the one with the fewest of its own outstanding requests. Service times
+are exponential, or of any distribution with processor sharing.
 
-  mean_ms       the paper's model (Eq. 3-8): it takes the requests of the others for their mean
-                and says too much, most where there are some ten balancers
-  corrected_ms  exact for many servers; with --servers for that many, which is more where they are
-                few, because chance then fills all of them at once
-  random_ms     servers taken at random: what both tend to with more balancers (Theorem 1)
+  mean_ms       the paper's model (Eq. 3-8), which replaces the requests of other balancers by their
+                mean; it overestimates, most with about ten balancers
+  corrected_ms  exact for many servers; with --servers for that number, which is higher for few
+                servers, because they are more often all busy at once
+  random_ms     random choice: the limit of both for many balancers (Theorem 1)
 
 Examples:
-  The mean latency at the paper's parameters:
+  Mean latency at the paper's parameters:
     maglor model --choices 2 --balancers 20 --rho 0.75 --service-ms 20
-  How least outstanding requests decays with replicas, for 40 servers, as a table:
+  Least outstanding requests with more balancers, for 40 servers, as a table:
     maglor model --balancers 1,2,5,10,20,50,100,200 --rho 0.75 --service-ms 20 --servers 40 \\
       --format table
-  Is a third choice worth its cost?
+  Compare one to five choices:
     maglor model --choices 1,2,3,5 --balancers 1,20 --rho 0.9 --service-ms 8 --format csv
 
 Lists for several options produce every combination. Derivation: docs/model.md.";

@@ -18,49 +18,49 @@ use thiserror::Error;
 use crate::input::{InputError, read};
 
 const EXAMPLES: &str = "\
-The graph file says what runs and who calls whom; replicas of a service are alike:
+The graph file lists services and calls; replicas of a service are equal:
     services:
     - {name: web,  replicas: 2, cpu_millis: 250, memory_mib: 128}   # per replica
     - {name: cart, replicas: 3, cpu_millis: 100, memory_mib: 64, max_per_node: 2}
     edges:                                       # repeated pairs add up
     - {from: web, to: cart, rps: 120, latency_ms: 3.5}
-  also for a service: pinned: true, it stays where --current says; for an edge: bytes_per_second.
-The nodes file says what they have left for these services:
+  optional for a service: pinned: true (not moved from --current); for an edge: bytes_per_second.
+The nodes file lists the capacity for these services:
     nodes:
     - {name: edge-1, cpu_millis: 1000, memory_mib: 1024}
     - {name: edge-2, cpu_millis: 500,  memory_mib: 512, pods: 20}
-    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; may be left out; of a mesh,
-                                                 # `maglor graph -o nodes` has those that were measured
+    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; optional; for a mesh,
+                                                 # `maglor graph -o nodes` prints measured ones
 
 Result, as JSON:
-  feasible   whether it fits; if not, reason says why and by how much, and the exit code is 1
-  cut        calls a second that leave their node, when each node's calls go to local replicas first
-             as far as an even share allows (--routing even: to any replica); total: all calls a second
+  feasible   whether everything fits; otherwise reason explains it, and the exit code is 1
+  cut        calls per second across nodes, with local replicas preferred within an even share
+             (--routing even: any replica); total: all calls per second
   placement  {service: {node: replicas}}
-  moves      replicas that have to be started elsewhere than --current says
-  cost       what was kept small: the cut by the weights of --objective
-  bound      no placement costs less; optimal: it is proved that none does, with --current together
-             with what its moves cost
-Files that cannot be used are named with the line; the exit code is 2.
+  moves      replicas to move, relative to --current
+  cost       value of --objective
+  bound      lower bound of the cost; optimal: the placement is proved optimal, with --current
+             including the cost of moves
+An invalid file is reported with its line; the exit code is 2.
 
 Examples:
-  Where to run what:
+  Compute a placement:
     maglor partition --graph graph.yaml --nodes nodes.yaml > plan.json
-  The traffic has changed; what is worth moving?
+  Compute the moves that pay off after a change of traffic:
     maglor partition --graph today.yaml --nodes nodes.yaml --current plan.json
-  What if edge-2 fails? Take it out of the nodes file, and keep --current.
-  No node fuller than 10 % above its part, no more than half of a service on one node:
+  Simulate the failure of edge-2: remove it from the nodes file, and keep --current.
+  Limit nodes to 10 % above their share, and a service to half of its replicas on a node:
     maglor partition --graph graph.yaml --nodes nodes.yaml --balance 0.1 --max-share 0.5
-  On as few nodes as possible, as the paper advises:
+  Use as few nodes as possible, as the paper recommends:
     maglor partition --graph graph.yaml --nodes nodes.yaml --use fewest
-  In a mesh without local-first routing, where any replica may be called:
+  For a mesh without local-first routing:
     maglor partition --graph graph.yaml --nodes nodes.yaml --routing even
-  As in the paper: a service as a whole on one node, passed to the scheduler as affinities of the
-  Deployments, each called after its service, whose pods have the label app:
+  As in the paper: place whole services, and patch affinities into the Deployments, which are
+  named after their services and whose pods have the label app:
     maglor partition --graph graph.yaml --nodes nodes.yaml --whole-services --emit affinity \
       | kubectl apply --server-side --field-manager placement -f -
 
-Equal inputs and seeds give equal placements. How it works: docs/placement.md.";
+Equal inputs and seeds produce equal placements. Algorithm: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]

@@ -21,23 +21,22 @@ use crate::partition::{Way, objective};
 
 const EXAMPLES: &str = "\
 Examples:
-  What would run elsewhere, by the traffic of now:
+  Show the moves for the current traffic:
     maglor plan
-  What if edge-2 fails? Is there room, and what then?
+  Simulate the failure of edge-2:
     maglor plan --without edge-2
-  What if the cart is called three times as often, by twice as many replicas?
+  Simulate three times the load of cart, with four replicas:
     maglor plan --load shop/cart=3 --replicas shop/cart=4
-  By bytes, or by calls times the delays that proxies have measured between nodes:
+  Minimize bytes, or calls times the measured delays between nodes:
     maglor plan --objective bytes
     maglor plan --objective latency
-  What if the mesh had local-first routing?
+  Plan for local-first routing:
     maglor plan --routing local-first
-  From a snapshot, as `maglor graph -o json` prints it:
+  Plan from a snapshot of `maglor graph -o json`:
     maglor plan --file snapshot.json
 
-The exit code is 1 where not everything fits. A plan is worth it where it wins at least a fifth of the calls that
-leave their node (of their bytes, or of their time between nodes, by --objective), and a hundredth of all. How it
-works: docs/placement.md.";
+The exit code is 1 if not everything fits. A plan is worth it if it saves at least a fifth of the calls across nodes (or of
+their bytes or delay, by --objective), and a hundredth of all calls. Algorithm: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]

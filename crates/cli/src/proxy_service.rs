@@ -17,37 +17,36 @@ use answer::Answer;
 use workload::{Service, Services, WorkloadError};
 
 const PLAN: &str = "\
-M balancers (the sidecars of the callers) send requests to N servers. Each by itself sees only its own
-requests, so least outstanding requests decays as M grows. The decision rule (docs/model.md) compares
-what can be done:
-  local          lor(choices=2) in each sidecar, as it is
-  bounce, ledger true-queue policies in the sidecars: no further hop, some messages
+M balancers (the callers' sidecars) send requests to N servers. Each sees only its own requests, so
+least outstanding requests balances worse as M grows. The decision rule (docs/model.md) compares:
+  local          lor(choices=2) in each sidecar, the default
+  bounce, ledger policies based on true queues in the sidecars: no further hop, some messages
   proxy-service  a few proxies in front of the service, which see all of its requests
 
-The workload file holds the same for several services; what is left out is as by the options:
+The workload file lists several services; missing fields are those of the options:
     services:
     - {name: web, namespace: shop, balancers: 30, servers: 40, rho: 0.75, service_ms: 20}
     - {name: cart, namespace: shop, balancers: 2, servers: 4, rho: 0.2, service_ms: 5}
 
 Examples:
-  Is it worth it for 40 servers that 20 sidecars call?
+  Compare the choices for 40 servers and 20 sidecars:
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
   The same if the callers have no sidecars:
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20 --without-sidecars
-  What to apply for all services of a file:
+  Apply the recommendations for all services of a file:
     maglor proxy-service plan --workload services.yaml --format manifests | kubectl apply -f -
 
-JSON: mean_ms of each choice, the fastest first; recommended, and gain, the share of the present
-latency that it is predicted to save. Nothing is recommended for less than --least-gain.";
+JSON fields: mean_ms of each choice, fastest first; recommended; and gain, the predicted saving as a
+share of the current latency. Nothing is recommended below --least-gain.";
 
 const CONFIG: &str = "\
 Examples:
-  One proxy in front of three servers, on a machine without Kubernetes:
+  Configure a proxy for three servers, without Kubernetes:
     maglor proxy-service config --listen 0.0.0.0:8080 --upstream 10.0.0.1:8080 \\
       --upstream 10.0.0.2:8080 --upstream 10.0.0.3:8080 > maglor.yaml
     maglor-proxy --config maglor.yaml
 
-Callers then call the proxy's address instead of the servers'.";
+Callers must then use the proxy's address.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -175,20 +175,20 @@ pub(crate) struct Options {
 
 const EXAMPLES: &str = "\
 The output is JSON: mean_ms with ci95_ms (half the width of the 95 % confidence interval), p50_ms,
-p99_ms, messages_per_request, and what was simulated, the seed included. More in detail:
+p99_ms, messages_per_request, and the parameters, including the seed. Further fields:
   shares           each server's share of the attempts, in the second half of each run
-  good_mean_ms     the mean latency of good answers alone
+  good_mean_ms     mean latency of successful responses
   timeline_ms      with --timeline-ms: mean latency by interval
-  fallback_share   requests that the policy's fallback decided (timeout)
-  busy_while_idle  requests that went to a busy server while another one was idle
-  drift            the mean of the last third over that of the third before; far above 1: unstable
-  steady           false: the runs are too short for this load, and the mean is too low by more than
-                   its interval; said on standard error, too
-  failed           requests answered with an error, or not at all; errors count in latencies
-  discarded        requests of the warm-up, found by the MSER-5 rule and not counted
+  fallback_share   requests decided by the policy's fallback (timeout)
+  busy_while_idle  requests sent to a busy server while another one was idle
+  drift            mean of the last third over that of the third before; far above 1: unstable
+  steady           false: the runs are too short for this load, and the mean is underestimated by more
+                   than its interval; also reported on standard error
+  failed           failed requests; errors count in latencies
+  discarded        requests of the warm-up, determined by the MSER-5 rule and not counted
 
 Examples:
-  What is lost with 20 balancers, and what true queues give back:
+  Compare one balancer, 20 balancers, and 20 with a ledger:
     maglor sim --policy 'lor(choices=2)' --balancers 1
     maglor sim --policy 'lor(choices=2)' --balancers 20
     maglor sim --policy 'ledger(group=40)' --balancers 20
@@ -198,15 +198,15 @@ Examples:
     maglor sim --policy bounce --service lognormal:3 --speeds 1,2 --loss 0.01
   A chain of four services with ten replicas each:
     maglor sim --graph chain:4 --servers 10 --balancers 1
-  Four bad servers, and what retries and ejection make of them:
+  Four failing servers, with retries and ejection:
     maglor sim --faults 4:0.3:1 --retries 2 --eject
-  A server that fails at once, and whether it attracts requests:
+  A server that fails immediately, and may attract requests:
     maglor sim --policy 'ledger(group=40)' --rho 0.5 --faults 1:1:0.01
-  Whether weights hold where nothing waits, at ten requests in progress:
+  Weights without queueing, at ten requests in progress:
     maglor sim --policy 'ledger(group=40)' --servers 2 --weights 99,1 --discipline parallel --rho 5
-  Half of the servers do not report to the ledger; they begin to, within twenty seconds:
+  Half of the servers start to report to the ledger within twenty seconds:
     maglor sim --policy 'ledger(group=40)' --silent 20 --rollout-ms 20000 --timeline-ms 1000
-  Millions a second:
+  Measure the simulation speed:
     maglor sim --requests 20000000 --timing > /dev/null";
 
 /// Prints the result; an error is one line.

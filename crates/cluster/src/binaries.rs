@@ -50,7 +50,10 @@ fn build(program: &str, profile: &str) -> Result<PathBuf, ClusterError> {
         let known: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).collect();
         return Err(ClusterError::Invalid {
             field: "BINARY",
-            reason: format!("{program} is no file, and none of {}", known.join(", ")),
+            reason: format!(
+                "{program} is neither a file nor one of {}",
+                known.join(", ")
+            ),
         });
     };
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

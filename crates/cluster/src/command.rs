@@ -234,7 +234,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     Err(ClusterError::Ended {
         program: format!("the process that holds {name}"),
         status: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
-        detail: "the line above says why".into(),
+        detail: "see the line above".into(),
     })
 }
 

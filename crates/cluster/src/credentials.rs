@@ -1,4 +1,4 @@
-//! Who may talk to the API server: an authority with the server's certificate, and tokens.
+//! Credentials for the API server: an authority with the server's certificate, and tokens.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What can go wrong, in one line each.
+//! Errors, one line each.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub enum ClusterError {
     },
 
     /// Something took too long.
-    #[error("not within {} s: {what}; {hint}", limit.as_secs())]
+    #[error("timeout after {} s: {what}; {hint}", limit.as_secs())]
     TimedOut {
         /// What was waited for.
         what: String,

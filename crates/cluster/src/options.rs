@@ -1,4 +1,4 @@
-//! What can be chosen.
+//! Options of a cluster.
 
 use std::time::Duration;
 

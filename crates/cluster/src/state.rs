@@ -1,4 +1,4 @@
-//! What is on disk while a cluster is up: one folder, held by a lock, and a file that says what runs.
+//! The state of a cluster on disk: one directory, held by a lock, and a file with its processes.
 //!
 //! The lock goes with its holder, so a folder without a holder was left by a crash. It is cleaned by the process that
 //! comes next; processes have gone by themselves.

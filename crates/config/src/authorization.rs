@@ -1,4 +1,4 @@
-//! Who may do what on a listener.
+//! Authorization rules of a listener.
 
 use std::sync::Arc;
 

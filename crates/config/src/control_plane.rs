@@ -1,4 +1,4 @@
-//! Where what is not in the file comes from.
+//! The control plane, and on-demand discovery.
 
 use std::path::PathBuf;
 use std::sync::Arc;

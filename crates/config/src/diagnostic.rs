@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where: one [`Diagnostic`] a problem.
+//! Problems of a configuration with their positions: one [`Diagnostic`] each.
 //!
 //! Displayed as compilers do:
 //!

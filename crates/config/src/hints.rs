@@ -1,4 +1,4 @@
-//! What to write instead: of fields that do not exist, of values that have another type, of words of other proxies.
+//! Suggestions for unknown fields, values of a wrong type, and terms of other proxies.
 //!
 //! Nothing here decides whether a configuration is valid. It runs after an error was found, with the text around it.
 

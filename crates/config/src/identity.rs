@@ -1,4 +1,4 @@
-//! Who the proxy is inside the mesh.
+//! The identity of the proxy inside the mesh.
 
 use std::path::PathBuf;
 

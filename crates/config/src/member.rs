@@ -1,5 +1,5 @@
-//! How a proxy joins a mesh: the parts of a configuration that every proxy of a control plane has, from
-//! a few flags.
+//! Joins a proxy to a mesh: the common parts of the configuration of every proxy with a control plane, from a few
+//! flags.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the admin server asks the application on behalf of who has no mutual TLS: a kubelet's probes.
+//! Health probes that the admin server forwards to the application, for kubelets without mutual TLS.
 
 use std::fmt;
 use std::num::NonZeroU16;

@@ -1,4 +1,4 @@
-//! What a control plane says of a workload's own listeners, and a configuration with it.
+//! A workload's inbound listeners from a control plane, merged into a configuration.
 //!
 //! A listener with `inbound.discovery` has its TLS mode, its ports and its authorization from there, in
 //! place of what stands beside it; one with `workload` all but the ports. The result is judged like a

@@ -356,7 +356,7 @@ fn satisfies(value: &Value, schema: &Value, root: &Value) -> Result<(), String> 
             &schema["additionalProperties"],
         ) {
             (Some(schema), _) => satisfies(value, schema, root)?,
-            (None, Value::Bool(false)) => return wrong(&format!("there is no {name}")),
+            (None, Value::Bool(false)) => return wrong(&format!("{name} not found")),
             (None, other) => satisfies(value, other, root)?,
         }
     }

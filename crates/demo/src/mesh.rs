@@ -44,20 +44,20 @@ use super::stop::Stop;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  The four stages, for a minute:
+  Run the four stages for a minute:
     maglor demo --for 60
-  Two replicas of the reviews killed, one started again:
+  Kill two replicas of reviews, and restart one:
     maglor demo --fault reviews-1:kill@4 --fault reviews-2:kill@6 --fault reviews-1:heal@10
-  More replicas, and balancing that knows the servers' true queues:
+  Use more replicas, and a policy based on true queues:
     maglor demo --replicas reviews=6 --policy 'bounce(tries=3)'
-  One proxy before a slow server, under one policy after the other:
+  Compare policies of one proxy with a slow server:
     maglor demo balancing
 
-Lines that may be typed while it runs, on a terminal:
-  slow reviews-2      500 ms longer for each request
-  fail reviews-2      30 % of its requests are answered with 500
-  kill ratings-1      its proxy and its server end at once
-  heal ratings-1      as it was; what was killed is started again
+Commands on a terminal while it runs:
+  slow reviews-2      add 500 ms to each request
+  fail reviews-2      fail 30 % of its requests with 500
+  kill ratings-1      kill its proxy and its server
+  heal ratings-1      undo, and restart what was killed
   quit";
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and requests that we are given.
+//! Errors of certificates, keys and requests.
 
 use std::io;
 use std::path::PathBuf;

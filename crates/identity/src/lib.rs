@@ -1,4 +1,4 @@
-//! Who a peer is: SPIFFE ids, the authority that vouches for them, and mutual TLS that checks them.
+//! Identities of peers: SPIFFE IDs, the certificate authority, and mutual TLS that verifies them.
 //!
 //! The words are those of the SPIFFE standards: a *trust domain* is what one set of roots vouches
 //! for, a *SPIFFE id* names a workload in it, an *X.509-SVID* is a certificate with exactly one such

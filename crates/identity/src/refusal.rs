@@ -1,4 +1,4 @@
-//! Why a peer was turned away, in the few words under which it is counted.
+//! Reasons for rejecting a peer, as metric labels.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the mesh wants to know of a certificate: names, validity, issuer's marks.
+//! The fields that the mesh reads from a certificate: names, validity, issuer.
 //!
 //! A walk along the fixed order of fields of RFC 5280 §4.1, not a validator: rustls verifies what
 //! peers present, and this reads the names out of what it has verified.

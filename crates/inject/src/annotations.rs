@@ -1,4 +1,4 @@
-//! What a namespace or a pod says about its sidecars: annotations `maglor.dev/…`, the pod's before the namespace's.
+//! Sidecar settings in annotations `maglor.dev/…`; a pod's override its namespace's.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

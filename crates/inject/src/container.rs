@@ -1,4 +1,4 @@
-//! What a pod with a sidecar has more than one without: two containers and two volumes.
+//! The additions to a pod with a sidecar: two containers and two volumes.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Why a pod has no sidecar.
+//! Reasons why a pod has no sidecar.
 
 /// Why a pod is left as it is. The words are those of logs, events and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Whether a pod gets a sidecar, and the pod with it.
+//! Decides whether a pod gets a sidecar, and injects it.
 
 use std::collections::BTreeMap;
 

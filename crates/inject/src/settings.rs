@@ -1,4 +1,4 @@
-//! What holds for all sidecars, unless a namespace or a pod says otherwise.
+//! Default settings of all sidecars, which namespaces and pods override.
 
 use serde::{Deserialize, Serialize};
 

@@ -257,7 +257,7 @@ impl Rule {
                 }
                 (Some(uri), _, Matched::Exact) => rewrite.path = Some(uri.to_owned()),
                 (Some(_), _, Matched::Regex) => {
-                    block.refuse("uri", "beside a match by `regex` use `uriRegexRewrite`");
+                    block.refuse("uri", "with a match by `regex` use `uriRegexRewrite`");
                 }
                 (None, Some((regex, substitution)), _) => {
                     rewrite.regex = Some(regex.clone());
@@ -332,7 +332,7 @@ fn literal(block: &Block<'_>, field: &'static str) -> Vec<(String, String)> {
                 let what = header_format::refusal(command);
                 block.refuse(
                     &format!("{field}.{name}"),
-                    format!("{what}; the text itself is `%%{command}%%`"),
+                    format!("{what}; for the literal text write `%%{command}%%`"),
                 );
                 String::new()
             }

@@ -1,4 +1,4 @@
-//! Where no replica may be started: what keeps a service from a node, or where it is.
+//! Placement constraints: nodes where a replica of a service may not be started.
 
 /// Services and nodes, by index, that do not go together. What runs somewhere already is left there.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

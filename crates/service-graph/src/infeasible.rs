@@ -1,4 +1,4 @@
-//! Why a graph does not fit on the nodes, and by how much.
+//! Reasons why a graph does not fit on the nodes, with amounts.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a placement keeps small (Algorithm 3, step 2): how much an edge weighs.
+//! The objective of a placement (Algorithm 3, step 2): the weight of an edge.
 
 use crate::graph::Graph;
 

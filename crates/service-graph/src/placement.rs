@@ -1,4 +1,4 @@
-//! Which node runs how many replicas of each service, and what of the traffic leaves the nodes then.
+//! A placement: replicas of each service by node, and the traffic across nodes.
 //!
 //! The cut of an edge u → v is its rate times the share of its calls that leave their node, when
 //! each node's calls go to local replicas first as far as an even share allows. Let p(n) be the part

@@ -1,5 +1,5 @@
-//! When to move: the loop around [`partition`] that looks at the live graph round by round and
-//! proposes moves only if they are worth it, for long enough, and a few at a time.
+//! The planning loop around [`partition`]: evaluates the live graph in rounds, and proposes moves only if they are
+//! worth it for long enough, a few at a time.
 
 use std::num::{NonZeroU32, NonZeroU64};
 

@@ -1,5 +1,4 @@
-//! How calls are spread over the replicas of the called service, which decides what of a placement's
-//! traffic leaves its node.
+//! How calls are routed to the replicas of a service, which determines the traffic across nodes.
 
 use crate::graph::Graph;
 

@@ -1,5 +1,4 @@
-//! Which nodes are used and how full they may be: the top-N choice and the target ratios of the
-//! paper's §3.3.
+//! The choice of nodes and their target utilization: the top-N choice and the target ratios of the paper's §3.3.
 //!
 //! The paper ranks nodes by what they have available, takes the first N, because consolidating is
 //! to be preferred, and assigns each a share proportional to its capacity. Here both are choices, and

@@ -1,4 +1,4 @@
-//! How response times are spread: how many lie in which range, put together from many proxies.
+//! The distribution of response times: counts by range, merged from many proxies.
 //!
 //! Proxies count response times in ranges whose bounds are a factor of 2 to 2.5 apart. Counts add up whichever proxy
 //! has made them, which quantiles do not; so a quantile is made last. In which range it is is certain. Where it

@@ -1,4 +1,4 @@
-//! What the tests of Maglor are written with. A dev-dependency only: the proxy never links it.
+//! Support for the tests of Maglor. A dev-dependency only: the proxy never links it.
 //!
 //! # Layout
 //!

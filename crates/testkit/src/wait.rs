@@ -28,7 +28,10 @@ pub fn until<T>(timeout: Duration, what: &str, mut value: impl FnMut() -> Option
         if let Some(value) = value() {
             return value;
         }
-        assert!(Instant::now() < deadline, "not within {timeout:?}: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "timeout after {timeout:?}: {what}"
+        );
         thread::sleep(INTERVAL);
     }
 }

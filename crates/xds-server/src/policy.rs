@@ -1,4 +1,4 @@
-//! Who asks, and what the operator of the server says to that.
+//! The identity of clients, and the operator's authorization of them.
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Who is connected, for operators.
+//! The list of connected clients, for operators.
 
 use std::sync::Arc;
 use std::time::Duration;

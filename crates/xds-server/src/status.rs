@@ -1,4 +1,4 @@
-//! How a call ends.
+//! The status of a finished call.
 
 use std::fmt;
 

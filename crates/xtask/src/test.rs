@@ -145,7 +145,7 @@ impl Outcome {
         let (Self::FailedTests(failures) | Self::PassedAgain(failures)) = self else {
             return;
         };
-        println!("\n=== what failed in {step}");
+        println!("\n=== failures in {step}");
         for line in &failures.output {
             println!("{line}");
         }

@@ -1,4 +1,4 @@
-//! What Fig. 8 has shown: tables, bars, a chart.
+//! The findings of Fig. 8: tables, bars, a chart.
 
 use maglor_sim::des::Estimate;
 

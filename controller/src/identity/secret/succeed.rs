@@ -1,4 +1,4 @@
-//! What is in force while another authority than the one before is in the Secret, and where that is written down.
+//! The state in force while the Secret contains another authority than before, and where it is stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who is behind a Service: its endpoints that serve, by its slices and by what the pods say.
+//! The serving endpoints of a Service, from its slices and pods.
 //!
 //! What a pod says of itself counts more than what a slice says of it: Kubernetes writes the slices from the
 //! pods, one after the other, and is seconds behind where many change.

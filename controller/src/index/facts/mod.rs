@@ -1,4 +1,4 @@
-//! What the index keeps of each kind of resource: the few fields that proxies or rules depend on.
+//! The facts that the index keeps of each kind of object: the few fields that proxies or rules depend on.
 //!
 //! An [`Object`] is read from the JSON of a resource, whatever brought it: an API server or a file. A
 //! change of anything else in a resource (a status, an unused label) leaves its facts equal, and

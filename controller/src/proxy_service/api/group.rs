@@ -1,4 +1,4 @@
-//! Whose proxies a Service has, and what there is of a group that shares them.
+//! The proxies of a Service, and the objects of a group that shares them.
 
 use serde_json::Value;
 

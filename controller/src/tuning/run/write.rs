@@ -1,4 +1,4 @@
-//! What a round has decided is written: to Deployments, and as `TrafficPolicy`s.
+//! Writes the decisions of a round: to Deployments, and as `TrafficPolicy`s.
 
 use maglor_service_graph::tune::{Begun, Change, Part, Round, Undone};
 

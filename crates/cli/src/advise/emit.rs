@@ -1,4 +1,4 @@
-//! What is advised, as resources. Reasons are comments.
+//! Recommendations as resources, with reasons as comments.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What is advised, setting by setting, beside what there is.
+//! Recommended and current values of each setting.
 
 use maglor_controller::generated;
 use maglor_inject::keys::TUNED_BY;

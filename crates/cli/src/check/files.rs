@@ -1,4 +1,4 @@
-//! What `maglor-proxy --check` says, for any number of files.
+//! Validates configuration files, like `maglor-proxy --check`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What was found, and what to do about it.
+//! The findings of a check, with hints.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What members trust: the webhook's certificate, the authority, and the bundle in every namespace.
+//! Checks of trust: the webhook's certificate, the authority, and the trust bundle in every namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

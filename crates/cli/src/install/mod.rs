@@ -67,15 +67,15 @@ Examples:
   Install:
     maglor install | kubectl apply --server-side -f -
     kubectl rollout status deployment/maglor-controller -n maglor
-  With other images and one replica:
+  Install with other images and one replica:
     maglor install --set image=registry.example/maglor-controller:1.2 \\
                    --set sidecar.image=registry.example/maglor-proxy:1.2 --set replicas=1 --set minAvailable=0
-  What can be set:
+  Show all values:
     maglor install --values-only
-  Mutual TLS for all, once the definitions are there:
+  Require mutual TLS, after the CustomResourceDefinitions are installed:
     maglor install --set meshConfig.mtls=strict | kubectl apply --server-side -f -
 
-The same as `helm template deploy/chart` with these values, the namespace and the definitions before it.";
+Equivalent to `helm template deploy/chart` with these values, preceded by the namespace and the CustomResourceDefinitions.";
 
 const UNINSTALL_EXAMPLES: &str = "\
 Example:
@@ -84,11 +84,11 @@ Example:
   maglor uninstall | kubectl delete --ignore-not-found -f -
   kubectl delete configmap -A -l app.kubernetes.io/part-of=maglor
 
-`maglor uninject` comes first: it takes the mesh out of all pods, and puts the Services of ProxyServices back, for which the
-controller has to run. Without it the webhooks come first of all else, so that pods can be created without the mesh from then
-on, and pods keep their sidecars until they are created anew. Policies go
-with their definitions (--definitions); without it both stay. External metrics (--set externalMetrics=true) go before
-all else: no namespace can be deleted while a part of the API does not answer.";
+Run `maglor uninject` first: it removes sidecars from all pods, and restores the Services of ProxyServices, for which the
+controller must be running. Otherwise the webhooks are deleted first, so that pods can be created without the mesh, and pods
+keep their sidecars until they are recreated. Policies are deleted with their CustomResourceDefinitions (--definitions);
+otherwise both are kept. Delete external metrics (--set externalMetrics=true) first: no namespace can be deleted while a
+part of the API is unavailable.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = INSTALL_EXAMPLES)]

@@ -22,7 +22,7 @@ pub(super) fn check(schema: &Value, value: &Value) -> Option<Fault> {
 
 fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(), Fault> {
     let Some(keywords) = schema.as_object() else {
-        return fault(path, "the schema is no mapping".to_owned());
+        return fault(path, "the schema is not a mapping".to_owned());
     };
     if let Some(types) = keywords.get("type") {
         check_type(types, keywords, value, path)?;

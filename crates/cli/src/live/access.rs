@@ -1,4 +1,4 @@
-//! Where the admin ports are: at addresses that are given, or in pods of a cluster.
+//! Locates admin ports: at configured addresses, or in pods of a cluster.
 
 mod ask;
 mod pods;

@@ -14,7 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   Endpoints of the Service reviews, as configured by the controller:
     maglor endpoints reviews
-  What the proxy of a pod makes of it: requests in flight, ejections:
+  Endpoints as seen by the proxy of a pod, with requests in flight and ejections:
     maglor endpoints reviews --of productpage-v1-5b4c-x2x
   Without Kubernetes:
     maglor endpoints --controller 127.0.0.1:15011

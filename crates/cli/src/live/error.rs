@@ -1,4 +1,4 @@
-//! Why a mesh could not be asked, and what to do about it.
+//! Errors of queries to a mesh, with hints.
 
 use std::io;
 use std::path::PathBuf;

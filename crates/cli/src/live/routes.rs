@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   Routes of the Service reviews, as configured by the controller:
     maglor routes reviews
-  Routes in force in the proxies of a workload, those that it has asked for included:
+  Routes in force in the proxies of a workload, including on-demand ones:
     maglor routes --of productpage-v1
   Without Kubernetes:
     maglor routes --controller 127.0.0.1:15011 -o yaml

@@ -13,17 +13,17 @@ use super::traffic::{Flow, Observer, Traffic, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
-  What workloads of this namespace were asked during five seconds:
+  Inbound requests of the workloads of this namespace, over five seconds:
     maglor stat
-  What productpage asks of others, with retries and ejections, during a minute:
+  Outbound requests of productpage, with retries and ejections, over a minute:
     maglor stat services --of productpage-v1 --window 1m
-  Everything since the proxies' start, for a program:
+  Totals since the start of the proxies, as JSON:
     maglor stat services -A --since-start -o json
   Without Kubernetes:
     maglor stat --proxy web=127.0.0.1:15020
 
-Success is the share without 5xx; of calls also without an answer, by try. mTLS of a workload is the
-share of its clients' connections since the start.";
+Success is the share of requests without 5xx; for outbound calls, the share of attempts with a response
+other than 5xx. mTLS of a workload is the share of its clients' connections since the start.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -1,4 +1,4 @@
-//! What a command prints: a table for people, JSON or YAML for programs.
+//! Output of commands: tables, JSON or YAML.
 
 use serde::Serialize;
 

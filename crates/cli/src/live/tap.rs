@@ -16,17 +16,17 @@ use super::table::{Format, serialized};
 
 const EXAMPLES: &str = "\
 Examples:
-  What a workload is asked, and asks others:
+  Inbound and outbound requests of a workload:
     maglor tap deploy/productpage-v1
-  Failed calls to /reviews of anybody, ten of them:
+  The next ten failed calls to /reviews, in all namespaces:
     maglor tap -A --path /reviews --status 5xx --direction inbound --max 10
-  What one account calls, for a program:
+  Requests of one service account, as JSON:
     maglor tap reviews-v1 --peer ns/shop/sa/productpage -o json
   Without Kubernetes:
     maglor tap --proxy 127.0.0.1:15020
 
-A proxy shows at most --rate requests a second, and how many more there were. Requests are shown
-when they have ended. Nothing is shown of bodies, and of headers only the host.";
+A proxy shows at most --rate requests per second, and the number of dropped ones. Requests are shown
+when they have ended, without bodies, and without headers other than the host.";
 
 /// Capacity of the queue of lines to print, over all proxies.
 const WAITING: usize = 1024;
@@ -95,7 +95,8 @@ struct Request {
     flag: String,
     duration_ms: f64,
     upstream: Option<String>,
-    tries: u32,
+    #[serde(rename = "tries")]
+    attempts: u32,
     error: Option<String>,
     request_id: Option<String>,
     /// Number of requests dropped before this one.
@@ -250,8 +251,8 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
     if request.flag != "-" {
         text.push_str(&format!(" {}", request.flag));
     }
-    if request.tries > 1 {
-        text.push_str(&format!(" tries={}", request.tries));
+    if request.attempts > 1 {
+        text.push_str(&format!(" tries={}", request.attempts));
     }
     if wide {
         let id = request.request_id.as_deref().unwrap_or("-");

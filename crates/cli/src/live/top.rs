@@ -16,15 +16,14 @@ use super::traffic::{Observer, Traffic};
 
 const EXAMPLES: &str = "\
 Examples:
-  What workloads of this namespace are asked, live:
+  Inbound requests of the workloads of this namespace:
     maglor top
-  Who calls whom in the whole cluster:
+  Calls between all services of the cluster:
     maglor top services -A
-  Three times into a file:
+  Write three refreshes to a file:
     maglor top --count 3 > top.txt
 
-On a terminal it is drawn again each time and ends with q or Ctrl-C; elsewhere each table follows the
-last.";
+On a terminal the table is redrawn; press q or Ctrl-C to stop. Otherwise tables are printed one after another.";
 
 /// Cursor home, and clear the screen below.
 const CLEAR: &str = "\x1b[H\x1b[J";

@@ -1,4 +1,4 @@
-//! What proxies have counted between two looks, by workload and by the services that they call.
+//! Differences of proxies' counters between two scrapes, by workload and by called service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

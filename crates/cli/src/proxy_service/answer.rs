@@ -1,4 +1,4 @@
-//! What the decision rule says of a service, and the resources that follow from it.
+//! The result of the decision rule for a service, and the resources that follow from it.
 
 use std::fmt::Write as _;
 

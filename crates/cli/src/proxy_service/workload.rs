@@ -1,4 +1,4 @@
-//! What is known of services: by options, or in a file.
+//! The input of the decision rule: options, or a workload file.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What routes do: forwarding. Redirects and direct responses are in `redirect`.
+//! Validates forwarding routes. Redirects and direct responses are in `redirect`.
 
 use std::time::Duration;
 

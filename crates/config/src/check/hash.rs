@@ -1,4 +1,4 @@
-//! What a route hashes for `maglev` and `ring-hash`.
+//! Validates the hash policy of a route for `maglev` and `ring-hash`.
 
 use std::time::Duration;
 

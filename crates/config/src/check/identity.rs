@@ -1,4 +1,4 @@
-//! Who the proxy is inside the mesh, and who says so.
+//! Validates the identity of the proxy inside the mesh, and its source.
 
 use maglor_identity::Paths;
 

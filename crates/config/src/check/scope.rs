@@ -1,4 +1,4 @@
-//! What blocks may refer to, and what has been referred to.
+//! Names that blocks may refer to, and the references to them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -122,7 +122,7 @@ impl<'a> Scope<'a> {
             at.field("control_plane")
                 .warning("no listener uses the control plane")
                 .on_key()
-                .help("write `discovery: {}` where hosts are to be asked for");
+                .help("add `discovery: {}` to the listeners that need it");
         }
         let (used, clusters) = (self.used_clusters.borrow(), at.field("clusters"));
         for (i, cluster) in raw.clusters.iter().enumerate() {

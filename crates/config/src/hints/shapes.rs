@@ -1,4 +1,4 @@
-//! What was written, in the form that is wanted: addresses, times, sizes, rates, policies, domains.
+//! Suggestions for the notation of values: addresses, times, sizes, rates, policies, domains.
 //!
 //! Guesses for messages: nothing is accepted because of them.
 

@@ -1,4 +1,4 @@
-//! What a route does: clusters by weight, rewriting, hashing, redirects, direct responses.
+//! Actions of a route: clusters by weight, rewriting, hashing, redirects, direct responses.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -66,7 +66,7 @@ impl FromStr for TimeSpan {
                 return Err(bad("write whole numbers, with a smaller unit for the rest"));
             }
             if unit.is_empty() {
-                return Err(bad("give each number a unit (ms, s, m, h, d)"));
+                return Err(bad("add a unit to each number (ms, s, m, h, d)"));
             }
             let Some(at) = units.iter().position(|(name, _)| *name == unit) else {
                 return Err(bad(

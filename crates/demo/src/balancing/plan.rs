@@ -1,4 +1,4 @@
-//! What the demo will do: which policies, how fast the servers are, how many requests.
+//! The plan of the demo: policies, speeds of the servers, number of requests.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

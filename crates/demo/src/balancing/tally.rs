@@ -1,4 +1,4 @@
-//! What is counted while a policy is shown.
+//! Statistics of a policy.
 
 use std::time::Duration;
 

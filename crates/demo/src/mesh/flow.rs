@@ -1,4 +1,4 @@
-//! What has happened on an edge of the graph, as the sidecars at both ends have counted it.
+//! Statistics of an edge of the graph, from the sidecars at both ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

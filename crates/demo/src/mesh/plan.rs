@@ -1,4 +1,4 @@
-//! What will run and what will happen: the application, how many replicas, the stages and faults.
+//! The plan of the demo: the application, replicas, stages and faults.
 
 use std::fmt;
 use std::num::NonZeroU8;

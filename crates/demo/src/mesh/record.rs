@@ -1,4 +1,4 @@
-//! What is counted while the demo runs, stage by stage.
+//! Statistics of the demo, by stage.
 
 use std::time::{Duration, Instant};
 

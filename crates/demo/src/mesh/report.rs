@@ -1,4 +1,4 @@
-//! What came out: a table for people, the same as JSON for programs.
+//! The summary: a table, or the same as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who ends the proxies when the demo itself was killed, and could not.
+//! A watchdog that stops the proxies if the demo itself was killed.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;

@@ -1,5 +1,5 @@
-//! What one edge's settings mean for the others: whose failures they are, where on a chain of calls
-//! there may be retries, and how long a call may take within its caller's.
+//! Dependencies between the settings of edges: attribution of failures, where retries are allowed on a call path, and
+//! timeouts within those of callers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What each container of a service uses, kept as its replicas' use is, and what it is to request by that.
+//! Usage of each container of a service, tracked like that of replicas, and the recommended requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is a service's own of its failures and response times, and not of those whom it calls.
+//! A service's own share of its failures and response times, without those of called services.
 
 use maglor_balance::Time;
 

@@ -1,4 +1,4 @@
-//! What decides how much: the thresholds P of Algorithm 2, and margins.
+//! Parameters of the recommendations: the thresholds P of Algorithm 2, and margins.
 
 use std::time::Duration;
 

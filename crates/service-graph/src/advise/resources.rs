@@ -43,7 +43,7 @@ pub(super) fn cpu_request(
     Advised::new(
         value,
         format!(
-            "{} of the time no more than {}m is used{share}; {} more is {}m{bound}",
+            "in {} of the time, usage is at most {}m{share}; with a margin of {} this is {}m{bound}",
             percent(p.quantile),
             number(used),
             percent(p.margin),

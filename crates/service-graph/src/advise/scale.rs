@@ -1,5 +1,5 @@
-//! How many replicas: more when the load and the CPU call for it and there is room, fewer when fewer
-//! have been enough for a while. What they call for is held, so it is not left for a noise.
+//! The number of replicas: more if load and CPU require it and there is capacity, fewer after fewer have been enough
+//! for a while. The recommendation has hysteresis against noise.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl ServiceTrack {
             self.back(needed, &need, params)
         } else {
             let reason = format!(
-                "{} and {} of what {running} replica(s) can use of CPU",
+                "{} and {} of the CPU limit of {running} replica(s)",
                 requests(&need, params),
                 percent(need.used)
             );
@@ -108,7 +108,7 @@ impl ServiceTrack {
             (Some(ms), _) => format!("take {} ms themselves", number(ms)),
             (None, None) => "the load alone decides".to_owned(),
             (None, Some(share)) => format!(
-                "{} of what they can use of CPU is used, above {}",
+                "{} of their CPU limit is used, above {}",
                 percent(need.used),
                 percent(share)
             ),
@@ -123,8 +123,7 @@ impl ServiceTrack {
 
     fn back(&self, value: u32, need: &Need, params: &Params) -> Advised<u32> {
         let reason = format!(
-            "for {} no more than {} came, and no more than {} of what {} replicas can use of CPU was \
-             used",
+            "for {}, there were at most {}, and at most {} of the CPU limit of {} replicas was used",
             span(params.scaling.band.patience),
             requests(need, params),
             percent(need.used),

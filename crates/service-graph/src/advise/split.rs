@@ -254,7 +254,7 @@ fn worse(calls: &Calls, best_failures: f64, best_latency: f64, params: &Params) 
     let (failures, latency) = (calls.failures(), calls.latency_ms());
     if least > params.thresholds.error_rate.max(best_failures) {
         let why = format!(
-            "{} of its {} calls fail, of the best one's no more than {}",
+            "{} of its {} calls fail, of those of the best version at most {}",
             percent(failures),
             number(calls.count),
             percent(best_failures),
@@ -294,9 +294,9 @@ fn back(versions: &[Version], present: &[u32], worse: &[Worse], p: &Splits) -> V
     let gains = apportion(cuts.iter().sum(), &good.collect::<Vec<u32>>());
     let each = versions.iter().enumerate().map(|(at, _)| {
         let reason = match &worse[at] {
-            Worse::Broken(why) => format!("{why}: it is given nothing"),
+            Worse::Broken(why) => format!("{why}: it gets no requests"),
             Worse::Fails(why) | Worse::Slow(why) => format!("{why}: back by {}", cuts[at]),
-            Worse::Not if gains[at] > 0 => format!("{} from what is worse", gains[at]),
+            Worse::Not if gains[at] > 0 => format!("{} from worse versions", gains[at]),
             Worse::Not if present[at] > 0 => {
                 format!(
                     "{} calls are too few to judge it",

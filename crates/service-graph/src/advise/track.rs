@@ -1,4 +1,4 @@
-//! What is remembered of a vertex and of an edge.
+//! The tracked history of a vertex and of an edge.
 
 use std::collections::VecDeque;
 use std::time::Duration;

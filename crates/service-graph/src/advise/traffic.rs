@@ -168,7 +168,7 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
                 false => "",
             };
             format!(
-                "{what} is {} ms, times {}{more}; {} at least and {} at most",
+                "{what} is {} ms, times {}{more}; at least {} and at most {}",
                 number(tail),
                 number(p.timeout_margin),
                 span(p.least_timeout),

@@ -1,5 +1,5 @@
-//! What became of an advice: a service is watched before and after it is followed, and what made it
-//! worse is rolled back and not retried for a while.
+//! Evaluates a change: compares a service before and after it; a change that made it worse is rolled back and not
+//! retried for a while.
 
 use std::time::Duration;
 

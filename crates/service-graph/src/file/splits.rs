@@ -1,4 +1,4 @@
-//! How requests are divided among versions, as a file says it.
+//! Traffic splits among versions in a file.
 
 use super::FileError;
 use super::fields::Fields;

@@ -1,4 +1,4 @@
-//! What goes over an edge: as it is counted, and as it is averaged.
+//! The traffic of an edge: counters and averages.
 
 use crate::times::Times;
 

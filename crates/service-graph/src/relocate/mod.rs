@@ -1,4 +1,5 @@
-//! Which replicas move now, and which go back: what lets [`partition`](crate::partition) loose on a cluster.
+//! Decides which replicas move now, and which are moved back: applies [`partition`](crate::partition) to a running
+//! cluster.
 //!
 //! Round by round a [`Relocation`] looks at what runs where. A plan that has been worth it for some rounds on end is
 //! adopted: its services are wanted where it says, and get there a few moves a round. Then the averages settle, and

@@ -1,4 +1,4 @@
-//! Which moves of a plan come first.
+//! The order of the moves of a plan.
 
 use super::{Params, View};
 use crate::partition::rated;

@@ -1,4 +1,4 @@
-//! How eager a relocation is.
+//! Parameters of a relocation.
 
 use std::time::Duration;
 

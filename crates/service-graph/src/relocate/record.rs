@@ -1,4 +1,4 @@
-//! What is remembered of a service: all that has to survive a crash.
+//! The record of a service: everything that must survive a crash.
 
 use std::collections::BTreeMap;
 

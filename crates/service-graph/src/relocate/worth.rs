@@ -1,4 +1,4 @@
-//! Whether a plan is worth its moves, and why nothing is done.
+//! Whether a plan is worth its moves, with the reason.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! When to follow the rule: what it says holds for a moment, and a change costs more than it.
+//! Hysteresis for the rule: its result may be momentary, and a change has a cost.
 //!
 //! A [`Governor`] looks at a service now and then. It averages what it sees, asks the rule, and changes only what is
 //! predicted to gain much, for long enough; after a change it leaves things alone for a while, looks whether the

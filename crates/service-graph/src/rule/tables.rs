@@ -1,4 +1,4 @@
-//! What has no formula: two tables, simulated, with intervals of less than two per cent of a mean.
+//! Two simulated tables for quantities without a formula, with confidence intervals below two per cent of a mean.
 //!
 //! They are read by interpolation, linear in the load and in the logarithm of the count.
 

@@ -1,5 +1,5 @@
-//! How much a search may do: counted, not timed, so that the same input and seed give the same
-//! placement on every machine.
+//! The budget of a search: counted, not timed, so that the same input and seed produce the same placement on every
+//! machine.
 
 /// Steps left. A step is a look at one neighbour of a service: 2–6 ns.
 #[derive(Clone, Debug)]

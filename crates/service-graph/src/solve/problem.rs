@@ -1,4 +1,4 @@
-//! What the solver works on: services as rows of numbers, and their traffic as an undirected graph.
+//! The solver's representation: services as rows of numbers, and their traffic as an undirected graph.
 //!
 //! A cut is the same in both directions, so the two edges of a pair are one here. A service may
 //! stand for several that are kept together while a problem is coarse ([`super::coarsen`]); its

@@ -1,5 +1,5 @@
-//! Which of what is advised is set now, and what is taken back: what lets [`advise`](crate::advise) loose on a
-//! cluster.
+//! Decides which recommendations are applied now, and which are rolled back: applies [`advise`](crate::advise) to a
+//! running cluster.
 //!
 //! Round by round a [`Tuning`] compares what is set of each service with what is advised. Of what differs a few
 //! changes are begun, the most urgent first. A change is compared with before once all replicas are as they are to

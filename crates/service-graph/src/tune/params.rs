@@ -1,4 +1,4 @@
-//! How carefully advice is followed.
+//! Parameters of tuning.
 
 use std::time::Duration;
 

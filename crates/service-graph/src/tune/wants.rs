@@ -1,5 +1,5 @@
-//! Which change of a service is wanted most: more replicas first, then what callers do, then what replicas
-//! request, and fewer replicas last.
+//! The priority of changes of a service: more replicas first, then callers' settings, then requests of replicas, and
+//! fewer replicas last.
 
 use super::{Change, Part, Seen, Wait};
 use crate::advise::Room;

@@ -1,4 +1,4 @@
-//! Where the instances of an application are.
+//! The addresses of an application's instances.
 //!
 //! ```json
 //! {"instances": [{"host": "s0", "listen": "127.0.0.1:20000", "outbound": "127.0.0.1:20001"}]}

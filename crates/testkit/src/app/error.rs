@@ -1,4 +1,4 @@
-//! Why an application cannot run.
+//! Errors of an application.
 
 use std::io;
 

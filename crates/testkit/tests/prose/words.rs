@@ -44,8 +44,6 @@ const PRIVATE: &[(&str, &str)] = &[
         "a peer without the protocol, an unauthenticated client",
     ),
     ("strangers", "remote peers, unauthenticated clients"),
-    ("sentence", "message"),
-    ("sentences", "messages"),
     (
         "scene",
         "fixture, simulated cluster; outside of tests: input, state",
@@ -81,6 +79,12 @@ const TERMS: &[&str] = &[
     "balance src exchange",
     "balance tests exchange",
     "shortname mcg",
+    "tries number how often",
+    "request tries",
+    "tries refused",
+    "upstream tries",
+    "success tries s",
+    "number tries s",
 ];
 
 /// The words of a line in lower case; `camelCase` and `snake_case` are several.

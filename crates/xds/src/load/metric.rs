@@ -1,4 +1,4 @@
-//! What LRS has no fields for, as load metrics with names of ours.
+//! Load metrics with names of ours, for values without a field in LRS.
 
 use std::net::SocketAddr;
 use std::time::Duration;

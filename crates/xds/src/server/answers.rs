@@ -1,4 +1,4 @@
-//! What a client has said of what it was sent, of one kind.
+//! A client's acknowledgements and rejections of responses, for one kind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is distributed, and in which order it has changed.
+//! The distributed resources, in the order of their changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who has which change, and how long that took.
+//! Which clients have acknowledged which change, and how fast.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

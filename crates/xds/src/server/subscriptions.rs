@@ -1,4 +1,4 @@
-//! What one client wants of one kind, and what it has of it.
+//! A client's subscriptions of one kind, and the versions that it has.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

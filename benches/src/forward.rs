@@ -169,7 +169,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends what was left, and goes on with what waited for that.
+    /// Sends what was left, and continues with what waited for that.
     fn flush(&mut self, side: usize) -> io::Result<()> {
         let Some(Some(to)) = self.sides.get_mut(side) else {
             return Ok(());

@@ -94,7 +94,7 @@ struct Moved {
     way: Way,
     /// Replicas that the plan moves.
     moves: u64,
-    /// The share of calls that leave their node by the plan, where there is one.
+    /// The share of calls that leave their node by the plan, if there is one.
     planned: Option<f64>,
     /// Where replicas are then.
     placement: Placement,

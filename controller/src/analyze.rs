@@ -49,7 +49,7 @@ pub struct Problem {
     pub severity: Severity,
     /// A word, as in the status of the resource.
     pub reason: String,
-    /// What, and where: it begins with the field's path where there is one.
+    /// What, and where: it begins with the field's path if there is one.
     pub message: String,
 }
 
@@ -81,7 +81,7 @@ pub struct Analysis {
     pub resources: usize,
     /// Resources of other kinds, those included that are a problem because of that.
     pub others: usize,
-    /// What is wrong, by file and line.
+    /// The error, by file and line.
     pub problems: Vec<Problem>,
 }
 
@@ -125,7 +125,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 fronts.take(place, &value);
                 gateways.take(place, &value);
                 let mut value = value;
-                // What is not of its type is taken out, so that the rest is looked at, too.
+                // What is not of its type is taken out, so that the rest is checked, too.
                 let mistyped = typed_as_its_own(&mut value);
                 for error in &mistyped {
                     let problem =

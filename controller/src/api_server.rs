@@ -18,7 +18,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WATCH: u32 = 20;
 /// After a failure to learn the version.
 const REST: Duration = Duration::from_secs(1);
-/// Any answer begins after so long; a watch waits for its end at most.
+/// Any answer begins after this long; a watch waits for its end at most.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A client of the cluster of the kubeconfig, or of the pod that this runs in. Each request is sent once: kube would

@@ -82,7 +82,7 @@ pub struct Options {
     pub source: Source,
     /// Where proxies are served; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// How clients prove who they are, and become members of the mesh; `None` = plain text, and anybody
+    /// How clients prove who they are, and become workloads of the mesh; `None` = plain text, and anybody
     /// is trusted.
     pub identity: Option<identity::Settings>,
     /// Options of the communication graph.
@@ -101,7 +101,7 @@ pub struct Options {
     pub ready_file: Option<PathBuf>,
 }
 
-/// Why a controller did not start, or could not go on.
+/// Why a controller did not start, or could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A port is taken.
@@ -118,7 +118,7 @@ pub enum RunError {
     /// The identity service cannot be started.
     #[error(transparent)]
     Identity(#[from] StartError),
-    /// There is no kubeconfig, and this is no pod; or the API server's address makes no sense.
+    /// There is no kubeconfig, and this is no pod; or the API server's address is invalid.
     #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
     /// A task has ended by a panic, which the log has.

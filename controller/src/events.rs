@@ -78,7 +78,7 @@ fn shortened(note: &str) -> String {
     note[..end.unwrap_or(0)].to_owned()
 }
 
-/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it goes on with
+/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it continues with
 /// the next event.
 async fn kept_up(recorder: Recorder, mut reported: Receiver) {
     while AssertUnwindSafe(write(&recorder, &mut reported))

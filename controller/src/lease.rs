@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 
 /// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others
-/// may hold the lease when it goes on. The system's clock has gone on meanwhile; where it is set forward the term
+/// may hold the lease when it continues. The system's clock has gone on meanwhile; where it is set forward the term
 /// ends early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Until {

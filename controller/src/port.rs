@@ -1,7 +1,7 @@
 //! The port where proxies are served, and other replicas: TLS, or plain text where that is asked for.
 //!
-//! A connection passes three bounds, each by source and in all: of those whose handshake goes on, of those that have
-//! proved nothing and come for a certificate, and of members. So clients without an identity take no room from
+//! A connection passes three bounds, each by source and in all: of those whose handshake continues, of those that
+//! have proved nothing and come for a certificate, and of members. So clients without an identity take no room from
 //! members.
 
 use std::io::ErrorKind;

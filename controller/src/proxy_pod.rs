@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api_server;
 
-/// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
+/// A proxy that is to end continues taking connections for this long: every node knows by then that it is
 /// not to be sent to any more.
 pub(crate) const FAREWELL_SECONDS: u32 = 5;
 /// Default drain time of a proxy.

@@ -342,7 +342,7 @@ struct Access {
 
 /// Who a client is, and where.
 struct Client {
-    /// Its namespace, where it has one.
+    /// Its namespace, if it has one.
     namespace: Option<String>,
     /// What it calls itself.
     node: String,

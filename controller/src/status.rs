@@ -132,7 +132,7 @@ impl Queue {
 }
 
 enum Written {
-    /// It was changed between two requests: it is looked at again.
+    /// It was changed between two requests: it is checked again.
     Changed,
     /// There is no such resource any more.
     Gone,

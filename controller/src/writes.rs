@@ -189,7 +189,7 @@ impl Manager {
     /// Makes an object.
     ///
     /// # Errors
-    /// 409 where there is one of its name.
+    /// 409 if there is one of its name.
     pub async fn create<K: Stored + Serialize>(
         self,
         api: &Api<K>,

@@ -49,7 +49,7 @@ async fn a_token_leads_to_a_certificate_of_its_account() {
     assert!(left <= Duration::from_secs(3600), "{left:?}");
     let live = Live::new(identity, fixture.bundle()).unwrap();
     assert!(live.is_trusted(SystemTime::now()));
-    // A server that impersonates the controller gets no token: not even a member of the mesh.
+    // A server that impersonates the controller gets no token: not even a workload of the mesh.
     let nameless = Live::nameless(fixture.bundle()).unwrap();
     assert!(
         fixture

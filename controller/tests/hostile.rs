@@ -174,7 +174,7 @@ async fn discover(fixture: &Fixture, cart: &Arc<Live>, case: &Case) -> String {
 
 /// | command | message |
 /// | --- | --- |
-/// | `want KIND NAME`, `drop KIND NAME` | subscribes, or not any more; `-` is empty, `LONGn` n letters, `cluster` and `inbound` are kinds, all else is a type |
+/// | `want KIND NAME`, `drop KIND NAME` | subscribes, or no longer; `-` is empty, `LONGn` n letters, `cluster` and `inbound` are kinds, all else is a type |
 /// | `many N KIND` | subscribes to N names in one message |
 /// | `floods N M` | N messages of M names each |
 /// | `ack KIND NONCE`, `nack KIND NONCE TEXT` | an answer |

@@ -291,7 +291,7 @@ listeners:
         began.elapsed()
     }
 
-    /// Calls while time goes on as far as identities live: how many, and how many seconds have passed.
+    /// Calls while time continues as far as identities live: how many, and how many seconds have passed.
     fn calls_while_identities_live(&mut self, outage: u64) -> (u64, u64) {
         let lives = (self.remaining() - 60.0).max(0.0) as u64;
         let step = outage.min(lives) / 4;

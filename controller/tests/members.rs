@@ -1,4 +1,4 @@
-//! Proxies that become members of the mesh by the real controller over a folder: certificates that are
+//! Proxies that become workloads of the mesh by the real controller over a folder: certificates that are
 //! renewed and roots that are replaced under load, and starts while the controller is away.
 //!
 //! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.

@@ -32,8 +32,8 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 /// How long an outage lasts.
 const OUTAGES: [u64; 3] = [HOUR, DAY, 3 * DAY];
-/// Seconds before the end of an identity that still count as its life: clocks of processes are read one after the
-/// other.
+/// Seconds before the end of an identity that still count as its life: clocks of processes are read one after another
+/// .
 const MARGIN: f64 = 60.0;
 /// Jumps within the time in which identities live.
 const STEPS: u64 = 4;
@@ -152,7 +152,7 @@ impl Case {
         }
     }
 
-    /// Calls while the clock goes on in steps, as far as identities live; how many.
+    /// Calls while the clock continues in steps, as far as identities live; how many.
     fn calls_while_identities_live(&mut self, outage: u64) -> (u64, u64) {
         let lives = (self.remaining() - MARGIN).max(0.0) as u64;
         let passes = outage.min(lives);

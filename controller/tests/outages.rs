@@ -1,5 +1,5 @@
 //! Control planes, nodes and clocks that were away or wrong for longer than certificates live: calls between members
-//! go on while their identities live, and everything is back soon after, without a restart.
+//! continue while their identities live, and everything is back soon after, without a restart.
 //!
 //! Days are jumps of the clock ([`support::clock`]). Skipped, with a line that says so, where the proxy is not built:
 //! `cargo build -p maglor-proxy`.
@@ -21,7 +21,7 @@ use support::fixture::domain;
 use support::members::{Load, Mesh, certified, ready};
 use support::process::put;
 
-/// Everything is back after so long at the latest.
+/// Everything is back after this long at the latest.
 const BACK: Duration = Duration::from_secs(30);
 /// More than are made by one connection between members: the last one meets identities of now.
 const CALLS: usize = 6;
@@ -203,8 +203,8 @@ async fn a_controller_starts_again_before_its_proxies_do() {
     is_back(&all.mesh, "the controller first");
 }
 
-/// The clock of a node is set back by days: its members go on calling each other, and still reach a controller whose
-/// certificate is younger than what their clock says.
+/// The clock of a node is set back by days: its members continue calling each other, and still reach a controller
+/// whose certificate is younger than what their clock says.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_a_node_is_set_back() {
     let Some(mut all) = Clocked::start().await else {

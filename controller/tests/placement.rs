@@ -96,7 +96,7 @@ fn a_budget_is_kept() {
     fixture.check_end();
 }
 
-/// A placement that is wanted is what new pods come to, one after the other, after whatever was before.
+/// A placement that is wanted is what new pods come to, one after another, after whatever was before.
 #[test]
 fn new_pods_come_to_the_spread_that_is_wanted() {
     for (wanted, expected) in [

@@ -180,7 +180,7 @@ fn connections_of_bytes_end_when_they_would_not_be_let_in_any_more() {
         let reason = format!("reason=\"{reason}\"");
         proxy.metric("maglor_downstream_connections_ended_total", &[&reason])
     };
-    // What is taken back before its time is up was never said.
+    // What is rolled back before its time is up was never said.
     let strict = "tls: {mesh: strict}";
     reload(&proxy, &bytes(&cart, &upstream, strict));
     assert_eq!(plain.get("/").status, 200, "there is time to finish");

@@ -91,7 +91,7 @@ fn http_is_routed_in_each_version_and_in_any_pieces() {
     assert_eq!(client.run(sent).unwrap().status(), 200);
     assert_eq!(detected(&proxy, "http1"), 2.0);
     assert_eq!(detected(&proxy, "http2"), 1.0);
-    // The application is spoken to in the client's version.
+    // The application is used to in the client's version.
     let seen = upstream.recorded();
     assert!(
         seen.iter()

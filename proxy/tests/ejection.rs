@@ -368,7 +368,7 @@ fn is_asked_by_http2(upstream: &Upstream) -> bool {
     checks.all(|check| check.version == http::Version::HTTP_2)
 }
 
-/// Without other requests to share a connection with, members of the mesh use HTTP/1.1.
+/// Without other requests to share a connection with, workloads of the mesh use HTTP/1.1.
 #[test]
 fn a_check_by_grpc_is_grpc_in_the_mesh() {
     let (root, upstream) = (Root::new(), serving(1));

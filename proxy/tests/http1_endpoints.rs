@@ -392,7 +392,7 @@ fn a_slow_reader_slows_the_endpoint_and_fills_no_memory() {
     assert!(last < 40 << 20, "{last} bytes were taken from the endpoint");
     let grown = proxy.allocated_bytes().saturating_sub(before);
     assert!(grown < 2 << 20, "{grown} bytes");
-    // And goes on when it reads on.
+    // And continues when it reads on.
     for _ in 0..100 {
         client.connection().read_exact(1 << 20).unwrap();
     }

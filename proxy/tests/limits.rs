@@ -493,7 +493,7 @@ fn an_endpoints_connections_are_limited_and_shared() {
     }
 }
 
-/// Connections that find no descriptor wait, the log stays short, and all goes on when there is one.
+/// Connections that find no descriptor wait, the log stays short, and all continues when there is one.
 #[test]
 fn without_descriptors_connections_wait_and_little_is_said() {
     let upstream = Upstream::start("a");

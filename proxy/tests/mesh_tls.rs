@@ -1,4 +1,4 @@
-//! Mutual TLS between members of the mesh: who gets in, what the application hears of it, and that
+//! Mutual TLS between workloads of the mesh: who gets in, what the application hears of it, and that
 //! neither a new certificate nor a new root costs a request.
 #![allow(
     clippy::unwrap_used,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::TIMEOUT;
 use maglor_testkit::certs::Authority;
 
-/// Runs to the end; exit code and standard error. One that goes on running has started.
+/// Runs to the end; exit code and standard error. One that continues running has started.
 fn run(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_maglor-proxy"));
     command.args(args).current_dir(folder);

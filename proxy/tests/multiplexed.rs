@@ -22,10 +22,10 @@ use support::mesh::Root;
 use support::relay::{Slow, relay};
 use support::{Web, outstanding, wait_quiet};
 
-/// How a cluster of members is spoken to.
+/// How a cluster of members is used to.
 const PROTOCOLS: [&str; 3] = ["policy: random", "protocol: http2", "protocol: http1"];
 
-/// A member of the mesh in front of an application.
+/// A workload of the mesh in front of an application.
 fn inbound(root: &Root, application: &Upstream) -> Proxy {
     Web::to([application.address()])
         .top(&root.member("server").yaml())

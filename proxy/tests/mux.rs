@@ -1,4 +1,4 @@
-//! Two members of the mesh and the transport between them: what requests go through it, what they share,
+//! Two workloads of the mesh and the transport between them: what requests go through it, what they share,
 //! and how they end.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Frames by hand: what a member of the mesh may send, and what costs it its stream or its connection.
+//! Frames by hand: what a workload of the mesh may send, and what costs it its stream or its connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -131,7 +131,7 @@ fn a_request_by_hand() {
         (data.kind, data.flags, &data.payload[..]),
         (DATA, END, &b"a"[..])
     );
-    // A kind of a later version is passed over, and numbers may be left out.
+    // A kind of a later version is skipped, and numbers may be left out.
     raw.send(frame(77, 255, 3, "whatever"));
     raw.send(frame(
         HEAD,

@@ -331,7 +331,7 @@ fn rules_are_renewed_without_a_loss_and_removed_without_a_trace() {
         call(&fixture.far, "10.77.0.2", APPLICATION),
         through("application")
     );
-    // Connections that were redirected by the rules before go on.
+    // Connections that were redirected by the rules before continue.
     assert_eq!(kept.get("/").status, 200);
     fixture.assert_answered("inbound", 3.0);
     fixture.init("init --remove");

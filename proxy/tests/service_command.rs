@@ -1,4 +1,4 @@
-//! `maglor-proxy service`: one port for one service, whatever is spoken there. Bytes pass as they come, the clients'
+//! `maglor-proxy service`: one port for one service, whatever is used there. Bytes pass as they come, the clients'
 //! own mutual TLS in them, so the servers' proxies know the clients; WebSockets pass where HTTP does.
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use support::mesh::{Member, Root, id};
 const DATABASE: &str = "db-target.shop.svc.cluster.local:5432";
 const WEB: &str = "web-target.shop.svc.cluster.local:80";
 
-/// A proxy in front of a service; with an identity where there is one.
+/// A proxy in front of a service; with an identity if there is one.
 fn service(control: &ControlPlane, forward: &str, member: Option<&Member>) -> Proxy {
     let flags = member.map(|member| member.flags().to_vec());
     let domain = member.map(|_| ["--trust-domain", "mesh.test"]);

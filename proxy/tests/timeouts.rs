@@ -296,7 +296,7 @@ fn a_body_that_a_client_spoils_is_not_held_against_anybody() {
     }
 }
 
-/// A call of which the endpoint has sent the beginning may go on for as long as its client listens.
+/// A call of which the endpoint has sent the beginning may continue for as long as its client listens.
 #[test]
 fn the_end_of_a_streams_time_is_no_failure() {
     let server = || {

@@ -66,7 +66,7 @@ struct Cell {
 /// Runs it.
 ///
 /// # Errors
-/// A case cannot be run, or a policy makes no sense.
+/// A case cannot be run, or a policy is invalid.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let (ways, skipped) = ways(stage)?;
     let balancers: Vec<u32> = match (&*stage.options.balancers, stage.options.quick) {

@@ -163,7 +163,7 @@ pub(crate) async fn open(
     Ok(samples)
 }
 
-/// `users` send `each` requests, one after the other, all users at the same time; each user keeps to
+/// `users` send `each` requests, one after another, all users at the same time; each user keeps to
 /// one of the addresses. Returns the samples and how long it took.
 ///
 /// # Errors

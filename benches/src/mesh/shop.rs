@@ -53,7 +53,7 @@ const STEPS: [&str; 22] = [
     "/cart-post",
     "/orders",
 ];
-/// The front end's paths and whom it calls for them, one after the other.
+/// The front end's paths and whom it calls for them, one after another.
 const FRONT: [(&str, &[&str]); 9] = [
     ("/home", &[]),
     ("/login", &["user", "carts"]),

@@ -102,7 +102,7 @@ impl Stage {
     /// Simulates, on all processors, while nothing is measured.
     ///
     /// # Errors
-    /// A scenario makes no sense.
+    /// A scenario is invalid.
     pub(super) fn simulate(&self, scenarios: &[Scenario]) -> Result<Vec<Outcome>> {
         eprintln!("{} points are simulated", scenarios.len());
         let all = [&*self.places.app, &*self.places.proxies].concat();
@@ -301,7 +301,7 @@ fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
     (0..BATCHES).filter_map(mean).collect()
 }
 
-/// Of sorted times, in milliseconds; not a number where there is none.
+/// Of sorted times, in milliseconds; not a number if there is none.
 pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().map_or(f64::NAN, ms)

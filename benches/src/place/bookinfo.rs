@@ -148,7 +148,7 @@ fn described(service: &Service) -> (String, Value) {
         "mean_response_size": service.size_kb,
     }}});
     if !service.calls.is_empty() {
-        // One group: one after the other, as productpage does.
+        // One group: one after another, as productpage does.
         let group = json!({"seq_len": service.calls.len(), "services": service.calls});
         described["external_services"] = json!([group]);
     }

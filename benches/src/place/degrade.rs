@@ -17,7 +17,7 @@ use crate::place::load::Clients;
 
 /// Whose replicas go. It has two, on two nodes.
 const SERVICE: &str = "details";
-/// How long each state is looked at.
+/// How long each state is checked.
 const LOOK: Duration = Duration::from_secs(10);
 /// An instance that gets fewer of a second's calls is left out.
 const LEFT_OUT: f64 = 1.0;

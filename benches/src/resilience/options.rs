@@ -38,7 +38,7 @@ pub enum Experiment {
     Faults,
     /// 80–120 % of capacity with queues of several lengths (Fig. 9).
     Overload,
-    /// All endpoints restarted one after the other.
+    /// All endpoints restarted one after another.
     Restart,
     /// A spike, and the retries that it causes (Fig. 10).
     Storm,

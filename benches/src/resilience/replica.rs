@@ -35,7 +35,7 @@ const BODY: &[u8] = &[b'm'; 64];
 /// What a replica does with requests.
 #[derive(Debug)]
 pub(super) enum Behaviour {
-    /// Serves so many at once, each for so long; keeps so many waiting and answers others with 503.
+    /// Serves so many at once, each for this long; keeps so many waiting and answers others with 503.
     Bounded(Bounded),
     /// Serves all at once, each for `service`; answers `failing` of them with 500, and `delayed` of
     /// them later by `delay`.

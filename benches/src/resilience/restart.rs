@@ -1,4 +1,4 @@
-//! A rolling restart: ten endpoints, one after the other, under 2000 requests a second.
+//! A rolling restart: ten endpoints, one after another, under 2000 requests a second.
 //!
 //! Each stops listening, finishes what is under way, closes its connections, stays away, and comes
 //! back on the same port. Maglor has its defaults, where retries of what no application has seen

@@ -1,4 +1,4 @@
-//! A resource of a file, and what is wrong with it: its statuses, and what they leave out.
+//! A resource of a file, and the error: its statuses, and what they leave out.
 
 use maglor_istio::ALLOWS_NOTHING;
 use serde::Deserialize as _;
@@ -9,7 +9,7 @@ use crate::index::facts::istio::{self, WILDCARD};
 use crate::index::facts::{Facts, Key, Kind, Object};
 use crate::index::{Index, NO_LISTENER, Status, UNKNOWN_LABELS};
 
-/// Where a resource was read, and what of it is looked at beside its status.
+/// Where a resource was read, and what of it is checked beside its status.
 pub(super) struct Source<'a> {
     pub(super) place: Place<'a>,
     pub(super) id: (Kind, Key),

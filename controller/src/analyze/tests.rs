@@ -132,8 +132,8 @@ data: {a: 1, a: 2}
     assert_eq!(found, expected);
 }
 
-/// All that keeps a resource from being in force is said at once; and who routes requests where there are none is
-/// told.
+/// All reasons that keep a resource from being in force are reported at once, also routes for ports without
+/// requests.
 #[test]
 fn nothing_is_in_force_in_vain() {
     let text = "apiVersion: networking.istio.io/v1

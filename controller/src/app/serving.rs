@@ -130,7 +130,7 @@ impl Serving {
         self.publish(changes, begun);
     }
 
-    /// Updates the callers of Services in the index, where they are known and have changed significantly, and what
+    /// Updates the callers of Services in the index, if known and have changed significantly, and what
     /// new pods will call.
     fn follow_callers(&mut self) {
         let begun = Instant::now();

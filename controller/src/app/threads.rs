@@ -51,7 +51,7 @@ impl Thread {
 
 /// How often a thread shows that it works.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A thread that has not shown it for so long does not work: `/live` fails, and Kubernetes starts the container
+/// A thread that has not shown it for this long does not work: `/live` fails, and Kubernetes starts the container
 /// again.
 const LATE: Duration = Duration::from_secs(30);
 

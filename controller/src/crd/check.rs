@@ -24,7 +24,7 @@ pub enum SpecError {
     Value {
         /// Where it stands, as `spec.cluster.limits.max_requests`.
         path: String,
-        /// What is wrong with it, and what to write instead.
+        /// The error, and what to write instead.
         message: String,
     },
 }
@@ -148,7 +148,7 @@ fn unlimited(route: &mut raw::Route) {
         .get_or_insert(raw::TimeSpan(std::time::Duration::ZERO));
 }
 
-/// What is wrong with routes: with which of them, and why.
+/// Errors of routes.
 pub type RouteErrors = Vec<(Option<usize>, String)>;
 
 /// Checks routes that have no action yet, or answer by themselves.

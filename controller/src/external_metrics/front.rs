@@ -31,7 +31,7 @@ const NAME: &str = "extension-apiserver-authentication";
 /// Its keys: the authority, PEM, and a list of common names; an empty one means any.
 const AUTHORITY: &str = "requestheader-client-ca-file";
 const NAMES: &str = "requestheader-allowed-names";
-/// A failed watch rests for so long.
+/// A failed watch rests for this long.
 const REST: Duration = Duration::from_secs(2);
 
 /// Why the API server cannot be known.

@@ -30,11 +30,11 @@ use crate::scope::Scope;
 use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
-/// Changes that come together are looked at once.
+/// Changes that come together are checked once.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Everything is looked at again after this, whatever was watched.
+/// Everything is checked again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(30);
-/// A failed watch rests for so long.
+/// A failed watch rests for this long.
 const REST: Duration = Duration::from_secs(5);
 
 /// The class that the operator makes.
@@ -187,7 +187,7 @@ impl Operator {
                 self.warn(gateway, "NotEnabled", note);
                 continue;
             }
-            // What is wrong with one keeps no other from what it needs.
+            // An error in one keeps no other from what it needs.
             if let Err(error) = self.apply_one(gateway, term).await {
                 failed = Some(error);
             }
@@ -246,7 +246,7 @@ impl Operator {
                     "Gateway of a former class: proxies removed"
                 );
                 match writes::delete(&api, &name, &Seen::of_value(&one)).await {
-                    // What has changed is looked at again.
+                    // What has changed is checked again.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                     other => other?,
                 }

@@ -81,7 +81,7 @@ impl Calls {
         words.collect()
     }
 
-    /// What others have heard, in place of what they had heard before; what cannot be read is passed over.
+    /// What others have heard, in place of what they had heard before; what cannot be read is skipped.
     pub(super) fn set_elsewhere(&mut self, others: &[Words]) {
         let read = |text: &str| {
             let (service, port) = text.rsplit_once(':')?;

@@ -375,7 +375,7 @@ impl Graphs {
         self.state().history.all(window)
     }
 
-    /// Keeps a snapshot now and then, and forgets who has gone; never returns.
+    /// Keeps a snapshot periodically, and forgets who has gone; never returns.
     pub async fn remember(self: Arc<Self>) {
         let mut tick = tokio::time::interval_at(Instant::now() + KEEP_EVERY, KEEP_EVERY);
         loop {

@@ -1,6 +1,6 @@
 //! Merges the observations of several controller replicas.
 //!
-//! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica goes on
+//! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica continues
 //! with its average for a while; so of each proxy only the part counts that was heard last.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -52,13 +52,13 @@ pub struct Service {
     /// Their limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// What one of them uses in the mean, in thousandths of a core, where that is known.
+    /// What one of them uses in the mean, in thousandths of a core, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_used_millis: Option<f64>,
-    /// What the one of them uses that uses most, in MiB, where that is known.
+    /// What the one of them uses that uses most, in MiB, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<f64>,
-    /// What each of their containers uses, by name, where that is known; empty in snapshots that were kept.
+    /// What each of their containers uses, by name, if known; empty in snapshots that were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Container>,
     /// Requests in flight at all of them.
@@ -101,10 +101,10 @@ pub struct Edge {
     pub rps: f64,
     /// r: mean response time in milliseconds, as the caller's proxy sees it.
     pub latency_ms: f64,
-    /// The response time in milliseconds that half of the calls do not exceed, where it is known.
+    /// The response time in milliseconds that half of the calls do not exceed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
-    /// The one that 99 of 100 calls do not exceed, where it is known.
+    /// The one that 99 of 100 calls do not exceed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
     /// Calls a second that failed: 5xx, or no answer.

@@ -14,7 +14,7 @@ pub struct Caller {
     pub namespace: String,
     /// The account.
     pub service_account: String,
-    /// The pod that the token was made for, where that is known.
+    /// The pod that the token was made for, if known.
     pub pod: Option<String>,
 }
 

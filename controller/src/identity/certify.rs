@@ -117,7 +117,7 @@ impl CertifyMetrics {
     }
 }
 
-/// What one workload, a pod where that is known, may ask for: one that is broken does not keep the authority from the
+/// What one workload, a pod if known, may ask for: one that is broken does not keep the authority from the
 /// others.
 const RATE: RateParams = RateParams {
     requests: 1,
@@ -232,7 +232,7 @@ impl Certifier {
         }
     }
 
-    /// The certificate; `known` becomes who stands behind the token, also where there is none.
+    /// The certificate; `known` becomes who stands behind the token, also if there is none.
     async fn issue(
         &self,
         source: IpAddr,

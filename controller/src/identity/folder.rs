@@ -46,7 +46,7 @@ pub enum CaDirError {
     Unusable {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: SuccessionError,
     },
 }

@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_secs(10);
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
 /// How often the system's clock is compared with the certificate.
 const LOOK: Duration = Duration::from_secs(1);
-/// What is spoken on the port.
+/// The protocol of the port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
 /// Where what a certificate is good for is published; `None` inside until there is one.
@@ -143,7 +143,7 @@ impl Renewal {
         }
     }
 
-    /// Whether it is time. By the clock that never jumps, and by the system's: that one goes on while a machine is
+    /// Whether it is time. By the clock that never jumps, and by the system's: that one continues while a machine is
     /// suspended, and a certificate that was issued at a time which is still to come is not valid yet for clients
     /// whose clocks are right.
     fn is_due(&self, passed: Duration, now: SystemTime) -> bool {

@@ -27,9 +27,9 @@ use crate::writes::{self, Seen};
 
 /// How often a replica says what it knows.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A Lease that has not changed for so long is of a replica that is gone.
+/// A Lease that has not changed for this long is of a replica that is gone.
 const GONE: Duration = Duration::from_secs(30);
-/// It is deleted after so long.
+/// It is deleted after this long.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Clients that are named.
 const NAMED: usize = 20;

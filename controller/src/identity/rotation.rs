@@ -8,7 +8,7 @@
 //! | `retiring` | the new root | both | the last leaf of the old root has expired |
 //!
 //! All there is stands in the Secret, and each step is one write under its `resourceVersion`. So a replica that
-//! writes may be killed after any step: the next writer reads where things are and goes on from there.
+//! writes may be killed after any step: the next writer reads where things are and continues from there.
 //! While the old root retires, leaves come with the new root signed by the old one, so that a client that did
 //! not hear of the new one in time still finds the way.
 
@@ -42,7 +42,7 @@ const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
 
 /// Clocks of machines differ by no more.
 pub(super) const SKEW: Duration = Duration::from_secs(300);
-/// A root is announced for so long at least: replicas of the controller and files of proxies follow.
+/// A root is announced for this long at least: replicas of the controller and files of proxies follow.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// Data and annotations of the Secret, as far as they are ours.

@@ -13,7 +13,7 @@
 //! No steps are needed where members trust the new authority already: an intermediate of the same root, or a root
 //! that the old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes
 //! while the same key signs is the operator's, and holds at once. All there is can be written down
-//! ([`Succession::to_json`]), so that another replica, or the next process, goes on where this one was.
+//! ([`Succession::to_json`]), so that another replica, or the next process, continues where this one was.
 
 use std::time::{Duration, SystemTime};
 

@@ -23,7 +23,7 @@ pub enum FileError {
         path: PathBuf,
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         what: LineError,
     },
     /// It cannot be read.
@@ -36,7 +36,7 @@ pub enum FileError {
     },
 }
 
-/// What is wrong with a line.
+/// The error in a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LineError {
     /// The second word is not an account.

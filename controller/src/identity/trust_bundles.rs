@@ -25,7 +25,7 @@ pub const NAME: &str = "maglor-trust-bundle";
 /// The key of the roots, PEM.
 pub const KEY: &str = "ca.pem";
 
-/// What is wrong is written after so long at the latest.
+/// The error is written after this long at the latest.
 const LOOK: Duration = Duration::from_secs(1);
 /// After a failure.
 const REST: Duration = Duration::from_secs(1);

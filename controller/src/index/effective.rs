@@ -112,7 +112,7 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
     effective
 }
 
-/// What one level says and makes no sense beside what another says is left out: proxies would refuse the whole.
+/// What one level says and is invalid beside what another says is left out: proxies would refuse the whole.
 fn reconcile(cluster: &mut raw::Cluster) {
     let by_grpc = |check: &mut raw::Short<raw::HealthCheck>| check.0.grpc.is_some();
     if cluster.protocol == Some(raw::UpstreamProtocol::Http1) {

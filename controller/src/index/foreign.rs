@@ -85,7 +85,7 @@ impl Index {
         pod.map(|pod| pod.addresses.to_vec()).unwrap_or_default()
     }
 
-    /// A pod or a Service has other addresses than before: what names them is looked at again.
+    /// A pod or a Service has other addresses than before: what names them is checked again.
     pub(super) fn note_addresses(&mut self, key: &Key, before: &[IpAddr], now: &[IpAddr]) {
         for address in before.iter().filter(|one| !now.contains(one)) {
             let held = (address.to_canonical(), key.clone());
@@ -99,7 +99,7 @@ impl Index {
         }
     }
 
-    /// A slice is there now, or is not any more.
+    /// A slice is there now, or is no longer.
     pub(super) fn note_slice(&mut self, key: &Key, slice: &Slice, is_there: bool) {
         for endpoint in &slice.endpoints {
             let named = (endpoint.address.to_canonical(), key.clone());

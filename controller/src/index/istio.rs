@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    /// The subsets of a Service's `DestinationRule`; `None` where it has none.
+    /// The subsets of a Service's `DestinationRule`; `None` if it has none.
     #[must_use]
     pub fn subsets_of_rule(&self, service: &Key) -> Option<Vec<String>> {
         let (_, rule) = self.destination_rule(service)?;

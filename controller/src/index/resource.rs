@@ -135,7 +135,7 @@ impl Listener {
 pub struct Inbound {
     /// Whether it takes plain text.
     pub mtls: raw::MeshMode,
-    /// What is spoken on its ports; what is spoken on others is found out.
+    /// The protocols of its ports; those of others are detected.
     #[serde(default, skip_serializing_if = "raw::Pairs::is_empty")]
     pub ports: raw::Pairs<raw::Short<raw::ApplicationPort>>,
     /// Who may call it. Absent: everybody who may connect.

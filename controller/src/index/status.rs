@@ -28,7 +28,7 @@ pub const CONTROLLER: &str = "maglor.dev/controller";
 /// The status of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// Of the mesh's own kinds: with the last `spec` that could be used, where it is known.
+    /// Of the mesh's own kinds: with the last `spec` that could be used, if known.
     Kept(Vec<Condition>, Option<InForce<Recorded>>),
     /// Of Istio's kinds.
     Policy(Vec<Condition>),

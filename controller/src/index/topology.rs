@@ -98,7 +98,7 @@ pub struct Room {
     pub pods: Option<u64>,
     /// Where it is.
     pub zone: Option<String>,
-    /// No pod of theirs is started there as far as is known without looking at the pod: it is cordoned, not ready, or
+    /// No pod of theirs is started there as far as known without looking at the pod: it is cordoned, not ready, or
     /// takes only pods that tolerate something, and none of theirs is there.
     pub closed: bool,
 }

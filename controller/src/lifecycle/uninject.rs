@@ -41,8 +41,8 @@ type Workload = (String, String, String);
 /// Takes the mesh out of all pods. Each rollout, and the ProxyServices, have `patience`.
 ///
 /// # Errors
-/// The API server refuses something, or something does not end in time. It can be called again, and goes on where it
-/// was.
+/// The API server refuses something, or something does not end in time. It can be called again, and continues where
+/// it was.
 pub async fn uninject(
     client: &Client,
     patience: Duration,

@@ -49,7 +49,7 @@ impl Server {
     pub(crate) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
         let kind = resource("", "Node", "nodes");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
-        // As the API server remembers it: this is looked at again and again.
+        // As the API server remembers it: this is checked again and again.
         let list = api.list(&ListParams::default().match_any()).await?;
         Ok(list
             .items

@@ -289,7 +289,7 @@ fn placed(
             nodes.set_delay(&delay.from, &delay.to, delay.ms)?;
         }
     }
-    // What people say counts more. Nodes come and go, and with one that has gone all else goes on.
+    // What people say counts more. Nodes come and go, and with one that has gone all else continues.
     for delay in &sources.spec.delays {
         if nodes.node(&delay.from).is_some() && nodes.node(&delay.to).is_some() {
             nodes.set_delay(&delay.from, &delay.to, delay.milliseconds)?;

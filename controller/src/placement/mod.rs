@@ -5,10 +5,10 @@
 //!
 //! A pod of a Deployment moves in steps, each of which follows from what stands in the cluster. Its label
 //! `pod-template-hash` is changed: its ReplicaSet lets it go and makes another pod, which the webhook asks to run
-//! where one is wanted. The old one goes on serving, since Services do not select by that label. When the new one is
-//! ready there, the old one is evicted. If it is not in time, or runs elsewhere, the old one gets its label back, and
-//! the ReplicaSet removes the new one, which is marked as the cheapest to lose. At no time are there fewer pods than
-//! before, and neither the number of replicas nor an autoscaler is touched.
+//! where one is wanted. The old one continues serving, since Services do not select by that label. When the new one
+//! is ready there, the old one is evicted. If it is not in time, or runs elsewhere, the old one gets its label back,
+//! and the ReplicaSet removes the new one, which is marked as the cheapest to lose. At no time are there fewer pods
+//! than before, and neither the number of replicas nor an autoscaler is touched.
 
 pub mod affinity;
 pub(crate) mod api;

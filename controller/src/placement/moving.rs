@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin ──► wait ──► the new pod is ready where it is wanted ─────────► evict ──► gone
-//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back ──► taken back ──► clear
+//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back ──► rolled back ──► clear
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -32,9 +32,9 @@ pub struct Ticket {
     pub hash: String,
     /// The other pods that its ReplicaSet had then: its successor is none of them.
     pub others: Vec<String>,
-    /// It is given up then, in seconds since 1970.
+    /// It is abandoned then, in seconds since 1970.
     pub deadline: i64,
-    /// It is given up: it only waits for its ReplicaSet to take it back.
+    /// It is abandoned: it only waits for its ReplicaSet to take it back.
     #[serde(default)]
     pub returned: bool,
 }

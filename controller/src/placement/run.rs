@@ -1,4 +1,4 @@
-//! The operator: makes a plan now and then, begins moves, and takes the next step of each that is under way. Only
+//! The operator: makes a plan periodically, begins moves, and takes the next step of each that is under way. Only
 //! only the leader writes.
 
 mod moves;

@@ -21,7 +21,7 @@ const MOST_SERVICES: usize = 500;
 pub struct Done {
     /// Pods that have been moved.
     pub moves: u32,
-    /// Moves that were given up.
+    /// Moves that were abandoned.
     pub failed: u32,
     /// Services that were moved back.
     pub rolled_back: u32,

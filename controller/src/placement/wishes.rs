@@ -21,7 +21,7 @@ use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::index::facts::Key;
 use crate::names::is_subdomain;
 
-/// A failed watch rests for so long; where the kind is not defined, too.
+/// A failed watch rests for this long; where the kind is not defined, too.
 const REST: Duration = Duration::from_secs(5);
 /// A pod that is to be created does not wait longer for this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -108,7 +108,7 @@ fn name(policy: &PlacementPolicy) -> String {
 }
 
 /// What a policy wants of new pods: nothing, unless it is to be applied, and is one that can be. What the status
-/// still says of a policy that was changed since then and makes no sense any more is no wish.
+/// still says of a policy that was changed since then and is invalid any more is no wish.
 fn wanted(policy: &PlacementPolicy) -> Wanted {
     let mut wanted = Wanted::new();
     let refused = policy.status.iter().any(|status| !status.is_accepted());

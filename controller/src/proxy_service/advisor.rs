@@ -48,7 +48,7 @@ impl Advisor {
         self.auto.clear();
     }
 
-    /// Whether a Service is left to the rule, and so has to be looked at again and again.
+    /// Whether a Service is left to the rule, and so has to be checked again and again.
     pub(super) fn governs(&self, service: &Key) -> bool {
         self.auto.governs(service)
     }

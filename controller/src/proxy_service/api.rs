@@ -427,7 +427,7 @@ impl Server {
     }
 }
 
-/// The addresses of a pod; its name where it has none yet.
+/// The addresses of a pod; its name if it has none yet.
 fn addresses(pod: &Value) -> Vec<String> {
     let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
     let known = known.filter_map(|one| one["ip"].as_str());

@@ -73,7 +73,7 @@ pub(super) fn listening(service: &Value) -> Vec<Listening> {
     found.into_values().collect()
 }
 
-/// What is spoken on a port of a Service.
+/// The protocol of a port of a Service.
 pub(super) fn declared(port: &Value) -> Protocol {
     Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str())
 }

@@ -1,7 +1,7 @@
 //! The target ports of a Service: its own, or those of shared proxies in their place.
 //!
 //! Proxies of a Service alone listen on its own target ports. Shared ones have a port for each port of each Service,
-//! so that a connection says by its port whom it is for, whatever is spoken. What was there before stands in the
+//! so that a connection says by its port whom it is for, whatever is used. What was there before stands in the
 //! Service, as with the selector.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,7 +220,7 @@ mod tests {
             prop_assert!(different.is_disjoint(&taken) && !different.contains(&own));
             prop_assert!(different.iter().all(|port| (FIRST..FIRST + COUNT).contains(port)));
             prop_assert_eq!(&allot(&service, &shared, &taken), &shared);
-            // What has become another's is given up.
+            // What has become another's is abandoned.
             let first = *shared.values().next().unwrap();
             let again = allot(&service, &shared, &BTreeSet::from([first]));
             prop_assert!(!again.values().any(|port| *port == first));

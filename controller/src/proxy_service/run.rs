@@ -35,16 +35,16 @@ use crate::scope::Scope;
 use crate::serve::Table;
 use round::{Rounds, Version};
 
-/// What waits for pods or endpoints is looked at again after this, later each time.
+/// What waits for pods or endpoints is checked again after this, later each time.
 const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(5);
-/// Everything is looked at again after this, whatever was watched.
+/// Everything is checked again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(60);
 /// Step limit, more than any path has: above it another writer is probably reverting our changes.
 const STEPS: usize = 32;
 /// Maximum length of a reported error of the API server.
 const LONGEST: usize = 500;
-/// A failed watch rests for so long.
+/// A failed watch rests for this long.
 const REST: Duration = Duration::from_secs(2);
 
 /// Which Service something may concern.
@@ -128,11 +128,11 @@ struct Operator {
     term: watch::Receiver<Term>,
     advisor: Advisor,
     sharing: Sharing,
-    /// What is left to the decision rule is looked at again after this.
+    /// What is left to the decision rule is checked again after this.
     pause: Duration,
     /// Services that have, or had, something to do with proxies.
     known: BTreeSet<Key>,
-    /// When they are looked at next, and after which pause.
+    /// When they are checked next, and after which pause.
     due: BTreeMap<Key, (Instant, Duration)>,
     /// Resources that name no Service, as they were heard of last.
     wide: BTreeMap<Key, Version>,

@@ -18,7 +18,7 @@ use super::{LABEL, target_name};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::Key;
 
-/// The annotation of a Service that is left alone by them, or of a namespace that is by those of the mesh:
+/// The annotation of a Service that is not changed by them, or of a namespace that is by those of the mesh:
 /// `disabled`. Proxies that are there go.
 pub const OPT_OUT: &str = maglor_inject::keys::AUTO_PROXIES;
 

@@ -86,7 +86,7 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     selected
 }
 
-/// `spec.selector`; empty where there is none.
+/// `spec.selector`; empty if there is none.
 pub(super) fn of(service: &Value) -> Selector {
     read(&service["spec"]["selector"])
 }

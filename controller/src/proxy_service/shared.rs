@@ -383,7 +383,7 @@ mod tests {
             ..Group::default()
         };
         let before = Shared::from([(80, 20_001), (81, 20_002)]);
-        // What cart has is cart's; what zoo has taken since is given up by zoo.
+        // What cart has is cart's; what zoo has taken since is abandoned by zoo.
         assert_eq!(
             group.taken("web", &before),
             BTreeSet::from([20_001, 20_003])

@@ -219,7 +219,7 @@ impl Wanted {
 }
 
 /// Whether requests are sent to ports that have, or may soon have, no listener: to shared proxies at ports that are
-/// not, or not any more, for this Service.
+/// not, or no longer, for this Service.
 fn leads_astray(seen: &Observed, selected: &Selected, shared: &Shared) -> bool {
     let ended = seen.group.is_some() && seen.ours(seen.target.as_ref()).is_none();
     let moved = ended || selected.ports.shared != *shared;

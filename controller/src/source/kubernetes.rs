@@ -32,9 +32,9 @@ const REST: Duration = Duration::from_millis(500);
 const MOST_REST: Duration = Duration::from_secs(4);
 /// The longest rest where the kind is not known.
 const REST_UNKNOWN: Duration = Duration::from_secs(10);
-/// A watch that was well for so long has had its first failure.
+/// A watch that was well for this long has had its first failure.
 const WELL: Duration = Duration::from_secs(30);
-/// A kind of which resources were known is given up when it was unknown for so long.
+/// A kind of which resources were known is abandoned when it was unknown for this long.
 const ABANDONED: Duration = Duration::from_secs(60);
 
 /// How a kind is called in the API.

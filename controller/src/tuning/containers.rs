@@ -27,7 +27,7 @@ pub struct Share {
     pub memory_limit_mib: Option<u64>,
 }
 
-/// What the containers of a template are to request each, in their order, where that is known of all of them and
+/// What the containers of a template are to request each, in their order, if known of all of them and
 /// nothing else manages it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
@@ -85,7 +85,7 @@ impl Own {
 /// What each container is to request where the pod requests so much CPU, in thousandths of a core, and memory, in
 /// MiB.
 ///
-/// What injected containers request is theirs. The others request their own, where it is known; else as much of the
+/// What injected containers request is theirs. The others request their own, if known; else as much of the
 /// rest as they request of it now, and where none requests anything the first gets it. None gets more than its limit
 /// of CPU; its limit of memory is raised.
 #[must_use]

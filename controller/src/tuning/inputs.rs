@@ -55,9 +55,9 @@ pub struct Subject {
     pub workload: Option<Workload>,
     /// CPU and memory that what is injected into its pods requests.
     pub injected: (u64, u64),
-    /// The Service that callers know, where there is one.
+    /// The Service that callers know, if there is one.
     pub service: Option<Key>,
-    /// What is left alone, and why.
+    /// What is not changed, and why.
     pub hold: Hold,
     /// What is set.
     pub present: Settings,

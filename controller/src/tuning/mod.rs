@@ -18,7 +18,7 @@ pub mod status;
 pub mod traffic;
 pub mod workload;
 
-/// Label or annotation of Deployments and their pods; `disabled`: they are left alone.
+/// Label or annotation of Deployments and their pods; `disabled`: they are not changed.
 pub const TUNING: &str = maglor_inject::keys::TUNING;
 /// Annotation of a Deployment: what was written to it, and what was there before.
 pub const TUNED: &str = maglor_inject::keys::TUNED;

@@ -1,4 +1,4 @@
-//! The operator: looks now and then at what is observed and set, and changes what is worth it. Only the leader
+//! The operator: looks periodically at what is observed and set, and changes what is worth it. Only the leader
 //! writes. A change is recorded before it is made, so that a new leader evaluates it after a crash.
 
 mod write;
@@ -156,7 +156,7 @@ impl Operator {
         let governed = self.governed.entry(id.clone()).or_insert_with(|| {
             let params = params(&policy.spec, settle);
             let (records, done) = status::records(&before, &params);
-            // What is not carried out is not judged, nor taken back.
+            // What is not carried out is not judged, nor rolled back.
             let records = if id.3 { records } else { BTreeMap::new() };
             Governed {
                 advisor: Advisor::new(advice_params(&policy.spec)),

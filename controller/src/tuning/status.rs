@@ -25,7 +25,7 @@ const LONGEST: usize = 256;
 pub struct Done {
     /// Changes that were made.
     pub changes: u32,
-    /// Those of them that were taken back.
+    /// Those of them that were rolled back.
     pub taken_back: u32,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each one has a root of its own, whose key is forgotten once the certificate is signed: there is no secret that
 //! could sign another. The bundle that the API server is given holds the last two roots, so that replicas may take
-//! up a new certificate one after the other.
+//! up a new certificate one after another.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -172,7 +172,7 @@ pub fn validate(review: &Review) -> Decision {
     }
 }
 
-/// What is wrong with one of the mesh's own resources.
+/// The error in one of the mesh's own resources.
 fn problem(facts: &Facts) -> Option<&str> {
     let problem = match facts {
         Facts::AuthorizationPolicy(policy) => &policy.spec.problem,

@@ -36,7 +36,7 @@ use crate::metrics::on_call::Expiries;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
-/// How often everything is looked at, whether or not anything has changed.
+/// How often everything is checked, whether or not anything has changed.
 const PERIOD: Duration = Duration::from_secs(60);
 /// After a failure, and between two looks.
 const REST: Duration = Duration::from_secs(1);
@@ -196,7 +196,7 @@ impl Keeper {
     }
 
     /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
-    /// not any more, is not written.
+    /// no longer, is not written.
     async fn report(&self, bundle: &str) -> Result<bool, KeepError> {
         let mutating = self.report_to(&self.mutating, INJECT, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();

@@ -162,7 +162,7 @@ async fn writes_do_not_outlive_the_term() {
     );
 }
 
-/// Of a write without an answer nothing is known; it is given up before another replica may write.
+/// Of a write without an answer nothing is known; it is abandoned before another replica may write.
 #[tokio::test]
 async fn a_write_without_an_answer_is_given_up() {
     let (client, _asked) = start().await;

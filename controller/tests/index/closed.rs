@@ -240,7 +240,7 @@ fn an_older_definition_makes_no_rule_wider() {
         replica.0.set_pruned(field.clone());
         replica
     };
-    // What was accepted before the controller was replaced goes on.
+    // What was accepted before the controller was replaced continues.
     let before = Replica::of(&policy(1, &allowing("shop")));
     let good = before.written(&policy(1, &allowing("shop")));
     let mut replica = outdated();
@@ -262,7 +262,7 @@ fn an_older_definition_makes_no_rule_wider() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    // So with one that is new, which has no rules to go on with.
+    // So with one that is new, which has no rules to continue with.
     let mut new = outdated();
     new.apply(&policy(1, &allowing("shop")));
     assert_eq!(new.rules("shop/cart-0").as_deref(), Some("closed"));

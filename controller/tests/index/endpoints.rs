@@ -10,7 +10,7 @@ use super::{POD, TWO, slice, support};
 /// Who may write slices in one namespace decides nothing about the Services and pods of others: a Service keeps its
 /// own address, and a pod has none but its own.
 #[test]
-fn a_slice_takes_nobodys_address() {
+fn a_slice_does_not_take_a_foreign_address() {
     let strange = |port: u16, endpoint: &str| {
         format!(
             "

@@ -80,7 +80,7 @@ impl Load {
     }
 
     fn report(&self) -> String {
-        writeln!(self.input.lock().unwrap(), "tell").unwrap();
+        writeln!(self.input.lock().unwrap(), "report").unwrap();
         let mut output = self.output.lock().unwrap();
         let mut line = String::new();
         while !line.contains("answered") {

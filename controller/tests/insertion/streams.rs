@@ -1,4 +1,4 @@
-//! Calls and streams of gRPC to a Service from a node, by grpc-go: unary calls and short streams one after the other,
+//! Calls and streams of gRPC to a Service from a node, by grpc-go: unary calls and short streams one after another,
 //! over channels that are kept and over new ones; and long streams, of which some begin and some end at any time.
 //!
 //! Commands and reports are lines on their standard input and output.
@@ -44,7 +44,7 @@ impl Streams {
             child,
             pipes: Mutex::new(pipes),
         };
-        let reported = streams.until("calls are answered", "tell", |reported| {
+        let reported = streams.until("calls are answered", "report", |reported| {
             reported["answered"].as_u64() > Some(0)
         });
         assert_eq!(reported["failed"], serde_json::json!({}), "{reported}");
@@ -53,7 +53,7 @@ impl Streams {
 
     /// What has come of them since the last time; fails if one of them has.
     pub(crate) fn phase(&self, name: &str) {
-        let reported = self.report("tell");
+        let reported = self.report("report");
         println!("{name}: gRPC {reported}");
         assert_eq!(
             reported["failed"],

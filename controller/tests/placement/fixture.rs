@@ -40,7 +40,7 @@ pub(crate) enum Happens {
     Scale(usize),
     /// Another version is wanted.
     Rollout,
-    /// A budget forbids evictions, or does not any more.
+    /// A budget forbids evictions, or does no longer.
     Budget(bool),
     /// The Deployment is deleted, and what it owns.
     Delete,

@@ -213,7 +213,7 @@ impl Fixture {
                 Some(wrong) => {
                     assert!(service.excused, "{}: {wrong} after {after:?}", service.name);
                 }
-                // What is excused is so until all is well again, and known.
+                // What is excused is so until everything is healthy again, and known.
                 None => service.excused &= !fresh,
             }
         }

@@ -52,7 +52,7 @@ pub(crate) enum Move {
     Scale(u32),
     /// The oldest gets an autoscaler.
     Autoscale,
-    /// The autoscaler, where there is one, wants so many proxies.
+    /// The autoscaler, if there is one, wants so many proxies.
     Load(u32),
     /// The oldest gets `mode: Auto`.
     Auto,
@@ -65,7 +65,7 @@ pub(crate) enum Move {
     Wide(u8),
     /// It is deleted.
     Unwide(u8),
-    /// The Service is to be left alone by these, or not any more.
+    /// The Service is to be left alone by these, or no longer.
     OptOut(bool),
     /// The operator looks at all Services at once.
     Round,

@@ -79,7 +79,7 @@ impl Connection {
         Ok(Self::over(TlsConnector::from(tls).connect(name, socket).await?).await)
     }
 
-    /// Begins to ask for a certificate, and does not end: the call goes on as long as the result lives.
+    /// Begins to ask for a certificate, and does not end: the call continues as long as the result lives.
     #[allow(dead_code, reason = "only one of the tests attacks")]
     pub(crate) fn certify_without_end(&mut self, part: Bytes) -> impl Sized + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel::<Bytes>();

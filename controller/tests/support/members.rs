@@ -1,4 +1,4 @@
-//! Proxies that become members of the mesh by the real controller over a folder, and calls between them.
+//! Proxies that become workloads of the mesh by the real controller over a folder, and calls between them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ endpoints: [{{addresses: [{}], targetRef: {{kind: Pod, name: cart-0, namespace: 
     )
 }
 
-/// How a proxy beside these tests becomes a member of the mesh.
+/// How a proxy beside these tests becomes a workload of the mesh.
 pub(crate) struct Member<'a> {
     pub(crate) account: &'a str,
     pub(crate) token: &'a Path,
@@ -247,7 +247,7 @@ impl Load {
         Self::with_pauses(address, Duration::ZERO)
     }
 
-    /// Each client waits for so long between two calls.
+    /// Each client waits for this long between two calls.
     pub(crate) fn with_pauses(address: SocketAddr, pause: Duration) -> Self {
         let (stop, answered) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
         let thread = |keep: bool| {
@@ -266,7 +266,7 @@ impl Load {
         self.answered.load(SeqCst)
     }
 
-    /// Ends it: how many were answered, and what went wrong.
+    /// Ends it: how many were answered, and the error.
     pub(crate) fn end(self) -> (u64, Vec<String>) {
         self.stop.store(true, SeqCst);
         let failed = self

@@ -129,7 +129,7 @@ impl Page {
 pub struct Refusal {
     /// 400, 403, 404, 405 or 415.
     pub status: StatusCode,
-    /// What is wrong and what would be right; a line of text.
+    /// The error and what would be right; a line of text.
     pub why: &'static str,
     /// The field `Allow` with status 405.
     pub allow: Option<&'static str>,

@@ -26,7 +26,7 @@ use crate::connections::{Busy, Connections, Limits, Place};
 
 /// Time for a request's head, also for the first byte of the next one.
 const HEAD: Duration = Duration::from_secs(10);
-/// A connection from the network takes no further request after so long, and is closed after twice as long, so
+/// A connection from the network takes no further request after this long, and is closed after twice as long, so
 /// that a peer that does not read its response does not keep it. An application's probe has 60 s.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Bytes of a request's head, and of a response that wait to be sent.

@@ -1,4 +1,4 @@
-//! `maglor check`: whether configuration files are right, or what is wrong with a cluster's mesh.
+//! `maglor check`: validates configuration files, or diagnoses a cluster's mesh.
 //!
 //! [`files`] looks at files. The others look at a cluster, each at one thing, and say what they found
 //! to [`report`].

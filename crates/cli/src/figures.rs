@@ -162,7 +162,7 @@ fn bar() -> ProgressBar {
     let style = "{bar:40} {pos}/{len} runs, {eta} left";
     let style = ProgressStyle::with_template(style).expect("the template is well-formed");
     let bar = ProgressBar::new(0).with_style(style);
-    // Long runs end at long intervals; the time goes on between them.
+    // Long runs end at long intervals; the time continues between them.
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

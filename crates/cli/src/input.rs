@@ -1,4 +1,4 @@
-//! Files that commands compute from: what is wrong with one is said with its name and line.
+//! Files that commands compute from: the error in one is reported with its name and line.
 
 use std::io;
 use std::path::Path;

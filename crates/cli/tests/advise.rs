@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// An hour: the cart fails now and then and uses much more memory than it requests.
+/// An hour: the cart fails periodically and uses much more memory than it requests.
 fn observed() -> String {
     let mut text = "snapshots:\n".to_owned();
     for minute in 0..60 {

@@ -316,7 +316,7 @@ const BOOKINFO: [(&str, &str, &str, f64, f64); 4] = [
     ("reviews", "reviews-v3", "ratings", 90.0, 13.0),
 ];
 
-/// Istio's metrics, as if the sidecars had been there for so long.
+/// Istio's metrics, as if the sidecars had been there for this long.
 fn istio(age: Duration) -> String {
     let mut text = String::new();
     for (service, workload, called, rps, ms) in BOOKINFO {
@@ -358,7 +358,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this target; `None`, and a line that says so, where there is none.
+    /// One that scrapes this target; `None`, and a line that says so, if there is none.
     fn start(target: &str) -> Option<Self> {
         let passed = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
         let in_path = || {

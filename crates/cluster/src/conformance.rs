@@ -256,7 +256,7 @@ impl Counts {
 ///
 /// # Errors
 ///
-/// Go's module with them cannot be had.
+/// Go's module with them is unavailable.
 pub fn definitions() -> Result<Vec<String>, ClusterError> {
     let mut go = Command::new("go");
     go.args(["mod", "download", "-json", DEFINITIONS]);

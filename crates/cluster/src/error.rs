@@ -44,7 +44,7 @@ pub enum ClusterError {
         detail: String,
     },
 
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{field}: {reason}")]
     Invalid {
         /// The option.
@@ -139,7 +139,7 @@ fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, Clus
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
             let last = text.lines().rev().find(|line| !line.trim().is_empty());
-            // An API server's warnings say what is wrong, kubectl's last line that there were some.
+            // An API server's warnings report the error, kubectl's last line that there were some.
             let warnings = text.lines().filter(|line| line.starts_with("Warning: "));
             let said: Vec<_> = warnings.chain(last).collect();
             match said.is_empty() {

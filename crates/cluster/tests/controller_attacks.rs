@@ -67,7 +67,7 @@ const HEAD: &str = "\
 /// Of each port, or nothing has been attacked: a source gets 100 connections a second, and a thousand at once.
 const ROUNDS: u64 = 500;
 
-/// The controller, and what of it is looked at.
+/// The controller, and what of it is checked.
 struct Attacked<'a> {
     installed: &'a Installed,
     ip: IpAddr,

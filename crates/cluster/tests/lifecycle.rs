@@ -199,7 +199,7 @@ fn deploy(kubectl: &Kubectl) -> Ipv4Addr {
     pod["status"]["podIP"].as_str().unwrap().parse().unwrap()
 }
 
-/// Images of the sidecars of all pods that do not end, by pod; none where there is none.
+/// Images of the sidecars of all pods that do not end, by pod; none if there is none.
 fn sidecars(kubectl: &Kubectl) -> Vec<(String, Option<String>)> {
     let pods = kubectl.json(&["get", "pods", "-n", "shop"]).unwrap();
     let pods = pods["items"].as_array().unwrap().iter();

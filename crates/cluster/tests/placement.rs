@@ -128,7 +128,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
         why.as_str()
             .is_some_and(|why| why.contains("PodDisruptionBudget"))
     });
-    // One more than wanted, which goes on serving; and a new leader has only the stored state.
+    // One more than wanted, which continues serving; and a new leader has only the stored state.
     assert_eq!(lasting(kubectl, "details").len(), 4);
     let kill = [
         "delete",

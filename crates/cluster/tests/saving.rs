@@ -60,7 +60,7 @@ const NIGHT: f64 = 0.25;
 const QUIET: Duration = Duration::from_secs(180);
 /// Between two steps of the rate.
 const STEP: Duration = Duration::from_secs(5);
-/// Once, for a tenth of the time, there are so many times the requests.
+/// Once, for a tenth of the time, there are this many times the requests.
 const BURST: f64 = 1.5;
 
 /// Minutes stand for hours: it looks every five seconds and waits less long between two changes. What autoscalers do

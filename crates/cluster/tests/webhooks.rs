@@ -1,4 +1,4 @@
-//! The mesh is installed; the API server asks it about pods and resources, and goes on without it.
+//! The mesh is installed; the API server asks it about pods and resources, and continues without it.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(

@@ -26,7 +26,7 @@ pub struct Config {
     pub control_plane: Option<ControlPlane>,
     /// How long open connections may finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
-    /// How long outbound listeners go on after SIGTERM at least; at most `drain_timeout`.
+    /// How long outbound listeners continue after SIGTERM at least; at most `drain_timeout`.
     pub outbound_grace: Duration,
     /// Memory that the proxy may use, in bytes; `None` = as much as it needs.
     pub memory_budget: Option<u64>,

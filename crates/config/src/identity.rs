@@ -13,7 +13,7 @@ pub enum Identity {
     Files(Paths),
 }
 
-/// What a proxy becomes a member of the mesh by.
+/// What a proxy becomes a workload of the mesh by.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enrolment {
     /// Proves to the control plane who the proxy is; read anew each time.

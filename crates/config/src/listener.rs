@@ -28,7 +28,7 @@ pub struct Listener {
     pub original_destination: bool,
     /// Whose connections they are.
     pub direction: TrafficDirection,
-    /// A client that says nothing for so long waits for the server to speak.
+    /// A client that says nothing for this long waits for the server to speak.
     pub detection_timeout: Duration,
     /// Destination ports at which clients wait for the server to speak.
     pub server_first_ports: Vec<u16>,
@@ -54,7 +54,7 @@ pub enum ProxyProtocolIn {
     /// Bytes are taken as they are.
     #[default]
     Off,
-    /// A header is read where there is one.
+    /// A header is read if there is one.
     Accept,
     /// A connection without header is closed.
     Require,
@@ -145,7 +145,7 @@ pub enum ForwardedMode {
 /// How `x-forwarded-client-cert` of a request is treated.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientCertMode {
-    /// A member of the mesh may bring one, and is appended to it; others may not.
+    /// A workload of the mesh may bring one, and is appended to it; others may not.
     Append,
     /// Remove the header, and set none.
     Remove,
@@ -190,9 +190,9 @@ pub struct HttpFilter {
     pub forwarded: ForwardedMode,
     /// `X-Forwarded-Client-Cert`.
     pub client_cert: ClientCertMode,
-    /// Set `X-Maglor-Client` towards members of the mesh.
+    /// Set `X-Maglor-Client` towards workloads of the mesh.
     pub says_client: bool,
-    /// Give a request an `x-request-id` where it has none.
+    /// Give a request an `x-request-id` if it has none.
     pub request_id: bool,
     /// Trust the `x-request-id` that the client sent.
     pub preserve_request_id: bool,

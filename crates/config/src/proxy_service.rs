@@ -17,7 +17,7 @@ use crate::member::Member;
 use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
 
-/// Streams, connections of bytes and upgraded ones may be silent for so long.
+/// Streams, TCP connections and upgraded ones may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// A connection gets older than this by a tenth at most: clients that keep theirs for ever would not learn of
@@ -27,7 +27,7 @@ const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// What `maglor-proxy service …` says.
 #[derive(Clone, Debug)]
 pub struct ProxyService {
-    /// What every member of the mesh says.
+    /// What every workload of the mesh says.
     pub member: Member,
     /// `--forward`; none: which ports there are comes from the control plane.
     pub forwards: Vec<Forward>,
@@ -39,13 +39,13 @@ pub struct ProxyService {
 pub struct Forward {
     /// Where it listens; 0 lets the system choose.
     pub port: u16,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Spoken,
     /// `NAME:PORT`
     pub host: String,
 }
 
-/// What is spoken on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spoken {
     /// HTTP/1.1 or HTTP/2.

@@ -237,7 +237,7 @@ pub enum PathRewrite {
 /// A change of the `Host` header and `:authority`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HostRewrite {
-    /// The endpoint's DNS name (its address where it has none).
+    /// The endpoint's DNS name (its address if it has none).
     Endpoint,
     /// A fixed value.
     Literal(HeaderValue),

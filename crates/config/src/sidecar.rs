@@ -15,7 +15,7 @@ use crate::report::Step;
 /// What `maglor-proxy sidecar …` says.
 #[derive(Clone, Debug)]
 pub struct Sidecar {
-    /// What every member of the mesh says.
+    /// What every workload of the mesh says.
     pub member: Member,
     /// `--inbound-port`
     pub inbound_port: u16,

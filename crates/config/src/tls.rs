@@ -9,11 +9,11 @@ use maglor_identity::SpiffeId;
 pub enum Termination {
     /// With certificates of its own.
     Certificates(DownstreamTls),
-    /// With the proxy's identity, for members of the mesh.
+    /// With the proxy's identity, for workloads of the mesh.
     Mesh(MeshTermination),
 }
 
-/// Mutual TLS for members of the mesh.
+/// Mutual TLS for workloads of the mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MeshTermination {
     /// Who is let in.
@@ -29,7 +29,7 @@ pub struct MeshTermination {
 pub enum MeshMode {
     /// Workloads of the mesh, and plain text.
     Permissive,
-    /// Members of the mesh only.
+    /// Workloads of the mesh only.
     Strict,
 }
 
@@ -52,7 +52,7 @@ pub struct CertificateFiles {
     pub private_key: PathBuf,
 }
 
-/// The oldest TLS version that is spoken.
+/// The minimum TLS version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MinimumTlsVersion {
     /// TLS 1.2 and 1.3.

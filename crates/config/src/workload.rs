@@ -23,7 +23,7 @@ use crate::{Errors, check, raw};
 pub struct Inbound {
     /// Accepted clients; `None` for plain text.
     pub tls: Option<raw::MeshMode>,
-    /// What is spoken on the application's ports.
+    /// The protocols of the application's ports.
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
     /// Who may do what; `None` = everybody everything.
     pub authorization: Option<raw::Authorization>,

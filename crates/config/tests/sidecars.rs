@@ -31,7 +31,7 @@ listeners:
 - name: strict
   address: 127.0.0.1:15002
   outbound: {services: [{name: by-host, hosts: [a, '*.a'], cluster: there}], unknown: refuse}
-- name: nobody
+- name: denied
   address: 127.0.0.1:15003
   outbound: {unknown: refuse}
 clusters:

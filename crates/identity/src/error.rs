@@ -26,7 +26,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: Box<Self>,
     },
     /// The requested ID belongs to another workload.
@@ -84,7 +84,7 @@ pub enum Error {
     RootUnusable {
         /// Counted from 1.
         position: usize,
-        /// What is wrong with it.
+        /// The error.
         source: rustls::Error,
     },
     /// A TLS configuration cannot be created, for example without random bytes.
@@ -107,7 +107,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the private key is what is wrong, of a certificate and its key.
+    /// Whether the error is in the private key, rather than the certificate.
     #[must_use]
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::KeyMismatch | Self::KeyUnusable(_) | Self::NoKey)

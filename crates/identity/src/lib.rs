@@ -10,7 +10,7 @@
 //!                                 Files (watches them) ─┘     each handshake reads what is there now
 //! ```
 //!
-//! Nothing here has a runtime: handshakes are driven by who owns the socket, files are looked at
+//! Nothing here has a runtime: handshakes are driven by who owns the socket, files are checked
 //! when the caller asks ([`Files::poll`]).
 
 mod authorities;

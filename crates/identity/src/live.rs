@@ -159,7 +159,7 @@ impl Live {
             .map(|identity| identity.id().clone())
     }
 
-    /// The end of our certificate's validity, where there is one.
+    /// The end of our certificate's validity, if there is one.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.state.load().identity.as_ref().map(Identity::expires)

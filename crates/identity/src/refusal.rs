@@ -7,7 +7,7 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatibl
 use crate::SpiffeId;
 use crate::error::SanError;
 
-/// The reason for which a handshake between members of the mesh failed.
+/// The reason for which a handshake between workloads of the mesh failed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Refusal {
     /// The certificate names not exactly one SPIFFE id.

@@ -32,7 +32,7 @@ const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const PROVES: u8 = 0x80;
 const CERTIFIES: u8 = 0x04;
 const SIGNS: u8 = CERTIFIES | 0x02;
-/// General names that are passed over: otherName, rfc822Name, x400Address, directoryName, ediPartyName, registeredID.
+/// General names that are skipped: otherName, rfc822Name, x400Address, directoryName, ediPartyName, registeredID.
 const OTHER_NAMES: [u8; 6] = [0xa0, 0x81, 0xa3, 0xa4, 0xa5, 0x88];
 
 /// What is read from a certificate.

@@ -324,7 +324,7 @@ fn a_session_of_a_removed_root_is_not_resumed_but_refused() {
     assert_eq!((rotation.identity, rotation.roots_removed), (false, 1));
     let met = Handshake::run(&client, &server);
     assert_eq!(met.seen_by_server(), Err(Refusal::UnknownRoot));
-    // Nor does a client resume with a server whose root it has given up.
+    // Nor does a client resume with a server whose root it has abandoned.
     let web = Live::new(identity(&ours, "web"), ours.bundle().unwrap()).unwrap();
     let client = support::client(&web);
     let cart = live(&ours, "cart");

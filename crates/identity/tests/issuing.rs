@@ -270,7 +270,7 @@ fn unreadable_files_are_retried_although_they_do_not_change() {
     assert!(watch.poll(look(), denied).unwrap().is_err(), "another one");
     assert!(watch.poll(look(), || Ok(())).unwrap().is_ok());
     assert!(watch.poll(look(), || Ok(())).is_none());
-    // What is wrong with what they hold stays wrong until they change.
+    // The error in what they hold stays wrong until they change.
     fs::write(&path, "abc").unwrap();
     let broken = || Err::<(), _>(Error::NoCertificate);
     assert!(watch.poll(look(), broken).unwrap().is_err());

@@ -52,7 +52,7 @@ pub enum Refusal {
     Annotation {
         /// Its name.
         name: &'static str,
-        /// What is wrong, and what to write instead.
+        /// The error, and what to write instead.
         reason: String,
     },
     /// Two of the same name.

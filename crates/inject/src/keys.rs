@@ -205,7 +205,7 @@ pub fn all() -> impl Iterator<Item = Key> {
     OTHERS.into_iter().chain(KNOWN.into_iter().map(sidecar))
 }
 
-/// What is wrong with a key, or with what it says.
+/// The error in a key, or with what it says.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// It is a known key in the wrong place.
@@ -264,7 +264,7 @@ impl fmt::Display for Places<'_> {
 pub struct Finding {
     /// The field, `spec.template.metadata.annotations.KEY`.
     pub path: String,
-    /// What is wrong.
+    /// The error.
     pub fault: Fault,
 }
 

@@ -276,7 +276,7 @@ pub(crate) fn object<'a>(
     })
 }
 
-/// A list of the spec; an empty one where there is none.
+/// A list of the spec; an empty one if there is none.
 pub(crate) fn list<'a>(
     spec: &'a mut Map<String, Value>,
     field: &str,

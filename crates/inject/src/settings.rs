@@ -140,7 +140,7 @@ pub enum SettingsError {
     /// They are no YAML.
     #[error("settings of sidecars: {0}")]
     Syntax(#[from] yaml::ReadError),
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("sidecar settings: {field}: {reason}")]
     Value {
         /// Which field.
@@ -181,7 +181,7 @@ impl Settings {
     /// Checks values.
     ///
     /// # Errors
-    /// The first that makes no sense.
+    /// The first that is invalid.
     pub fn check(&self) -> Result<(), SettingsError> {
         let wrong = |field, reason: String| Err(SettingsError::Value { field, reason });
         for (field, text, may_be_empty) in [

@@ -200,7 +200,7 @@ impl Policy {
     }
 }
 
-/// `tls`: between members of the mesh there is mutual TLS anyway.
+/// `tls`: between workloads of the mesh there is mutual TLS anyway.
 fn plain_text(block: &Block<'_>) -> bool {
     let mode = block.text("mode");
     match mode {

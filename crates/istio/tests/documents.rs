@@ -429,12 +429,12 @@ fn exceptions_of_operations_are_read() {
 fn headers_are_conditions() {
     let read = AuthorizationPolicy::read(&spec(
         "{action: DENY, rules: [{to: [{operation: {methods: [GET]}}], when: [{key: 'request.headers[X-Role]', values: [admin, 'root*']}, \
-         {key: 'request.headers[x-role]', values: ['*'], notValues: [guest]}]}]}",
+         {key: 'request.headers[x-role]', values: ['*'], notValues: [visitor]}]}]}",
     ));
     assert_eq!(read.findings, []);
     assert_eq!(
         json(&read.value.unwrap().rules),
-        r#"[{"action":"deny","name":"0","not_to":[{"headers":[{"name":"x-role","values":["guest"]}]}],"to":[{"headers":[{"name":"X-Role","values":["admin","root*"]},{"name":"x-role","values":["*"]}],"methods":["GET"]}]}]"#
+        r#"[{"action":"deny","name":"0","not_to":[{"headers":[{"name":"x-role","values":["visitor"]}]}],"to":[{"headers":[{"name":"X-Role","values":["admin","root*"]},{"name":"x-role","values":["*"]}],"methods":["GET"]}]}]"#
     );
     let read = AuthorizationPolicy::read(&spec(
         "{rules: [{when: [{key: 'request.headers[a]', values: [b]}]}]}",

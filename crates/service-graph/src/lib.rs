@@ -8,9 +8,9 @@
 //!   node's calls should go. [`prometheus`] has the edges of a mesh that a Prometheus watches.
 //! * [`advise`] generates configuration from what is observed (Algorithm 2).
 //! * [`relocate`] says which replicas move now, and which go back.
-//! * [`tune`] says which of what is advised is set now, and what is taken back.
+//! * [`tune`] says which of what is advised is set now, and what is rolled back.
 //! * [`rule`] says which way of balancing is fastest for a service, and when to change it.
-//! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
+//! * [`file`](mod@file) reads all three from text, and names the line of the error.
 //!
 //! ```
 //! use maglor_service_graph::{Options, Outcome, file, partition};

@@ -1,4 +1,4 @@
-//! Algorithm 1: the edges ⟨λ, r⟩ of the live graph, from counters that proxies report now and then.
+//! Algorithm 1: the edges ⟨λ, r⟩ of the live graph, from counters that proxies report periodically.
 //!
 //! A proxy reports what it has counted since it started, for each service that it calls. Differences
 //! of successive reports are kept for a window T. A report that is missing makes a longer interval,
@@ -132,7 +132,7 @@ impl LiveEdges {
     }
 
     /// Takes a report of `proxy` about the calls of `from` to `to` since it started. A report that is
-    /// not newer than the last one is passed over.
+    /// not newer than the last one is skipped.
     pub fn report(&mut self, proxy: &str, from: &str, to: &str, now: Time, counters: Counters) {
         let window = self.window;
         let tracks = self.tracks.entry(proxy.to_owned()).or_default();

@@ -131,7 +131,7 @@ impl Nodes {
     }
 
     /// Adds nodes that have gone, with room for nothing, so that what ran there can be counted;
-    /// names that are there already are passed over.
+    /// names that are there already are skipped.
     pub fn add_gone(&mut self, names: &[String]) {
         let before = self.nodes.len();
         for name in names {

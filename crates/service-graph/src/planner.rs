@@ -15,7 +15,7 @@ pub struct PlannerParams {
     pub margin: f64,
     /// And relative to all calls, so that a small cut is not chased. Default 0.01.
     pub floor: f64,
-    /// For how many rounds on end that has to hold. Default 2.
+    /// For how many rounds in a row that has to hold. Default 2.
     pub rounds: NonZeroU32,
     /// Moves a round at most; what is left follows in the next ones. Default: no limit.
     pub max_moves: Option<NonZeroU64>,
@@ -89,7 +89,7 @@ impl Planner {
             let gain = if all > 0.0 { won / all } else { 0.0 };
             return Ok(Some(Round::Keep { gain }));
         }
-        // While moves are left over, the next rounds go on without waiting again.
+        // While moves are left over, the next rounds continue without waiting again.
         let all_at_once = self
             .params
             .max_moves

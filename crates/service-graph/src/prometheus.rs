@@ -148,7 +148,7 @@ pub struct Seen {
 }
 
 /// The edges that answers come to, by caller and called service, `NAMESPACE/NAME`. Values that are no
-/// rates, and series that do not say who calls whom, are passed over.
+/// rates, and series that do not say who calls whom, are skipped.
 #[must_use]
 pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(String, String), Seen> {
     let mut all: BTreeMap<(String, String), BTreeMap<Quantity, f64>> = BTreeMap::new();

@@ -2,8 +2,8 @@
 //! much. Microseconds of arithmetic, so that a controller may ask for every service all the time.
 //!
 //! The predictions (`laws.rs`) are formulas where theory has them (the supermarket model, Erlang's loss
-//! formula, random queues as the limit of many balancers) and fits to the simulator where it
-//! has none; `crates/sim/tests/rule.rs` holds them against it. They assume Poisson arrivals and exponential
+//! formula, random queues as the limit of many balancers) and fits to the simulator if it has none
+//! ; `crates/sim/tests/rule.rs` holds them against it. They assume Poisson arrivals and exponential
 //! service. Heavier tails favour what knows the true queues more than the rule says; so the rule
 //! errs on the side of changing nothing.
 //!
@@ -47,7 +47,7 @@ pub enum Choice {
     Bounce,
     /// `ledger(group=40)` in the sidecars.
     Ledger,
-    /// `lor(choices=2)` in the sidecars, each by itself.
+    /// `lor(choices=2)` in the sidecars, each on its own.
     Local,
     /// `lor(choices=2)` in the instances of a Proxy-Service.
     ProxyService,
@@ -121,7 +121,7 @@ impl Situation {
     ///
     /// # Errors
     ///
-    /// If the situation makes no sense.
+    /// If the situation is invalid.
     pub fn decide(&self) -> Result<Verdict, SituationError> {
         self.check()?;
         let mut predictions = [

@@ -6,7 +6,7 @@
 //! mean the one of maximal entropy is taken. Its density falls, or rises, as exp(−θ·t) in every range, with one
 //! θ for all of them; with θ = 0 it would be Prometheus's `histogram_quantile`.
 //!
-//! Of times that are all about the same that is much too wide: so a [`Spread`], where it is known, bounds the
+//! Of times that are all about the same that is much too wide: so a [`Spread`], if known, bounds the
 //! quantiles above the median (the inequality of Vysochanskij and Petunin, one-sided).
 
 use crate::spread::{Spread, normal};
@@ -23,13 +23,13 @@ const HALVINGS: u32 = 60;
 /// A range goes up to its bound, which is in it, from the bound of the one before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Bounds in milliseconds, infinite where there is none, in order; and how many.
+    /// Bounds in milliseconds, infinite if there is none, in order; and how many.
     ranges: Vec<(f64, f64)>,
 }
 
 impl Times {
-    /// Response times by range: the bound in milliseconds, `None` where there is none, and how many. What is
-    /// negative or no number is passed over; a range of none says where the next one begins.
+    /// Response times by range: the bound in milliseconds, `None` if there is none, and how many. What is
+    /// negative or no number is skipped; a range of none says where the next one begins.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = (Option<f64>, f64)>) -> Self {
         let mut times = Self::default();
@@ -67,7 +67,7 @@ impl Times {
     }
 
     /// The response time in milliseconds that a share of them, 0–1, do not exceed, where their mean is `mean` and
-    /// they are spread as `spread` says, as far as it knows; `None` where there is none.
+    /// they are spread as `spread` says, as far as it knows; `None` if there is none.
     ///
     /// A mean that cannot be theirs (they are put together from reports that are not all of the same moment) is
     /// moved to where it can be. What is above the last bound is at that bound.

@@ -1,5 +1,5 @@
 //! Algorithm 2 over time, with random applications: values keep still under noise, follow what really
-//! changes, never multiply load, and what makes a service worse is taken back. `SEED` replays a run.
+//! changes, never multiply load, and what makes a service worse is rolled back. `SEED` replays a run.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -249,7 +249,7 @@ fn replicas_come_and_go() {
 }
 
 /// The load alone does nothing while a replica is idle, but does where the paper's rule is asked for;
-/// an autoscaler's service is left alone; without room nothing comes, and the reason says so.
+/// an autoscaler's service is not changed; without room nothing comes, and the reason says so.
 #[test]
 fn the_paper_s_rule_autoscalers_and_room() {
     let snapshot = |change: &dyn Fn(&mut Snapshot)| {
@@ -590,7 +590,7 @@ fn health(rng: &mut Rng, share: f64, failures: f64, latency_ms: f64) -> Health {
     }
 }
 
-/// What makes a service worse is taken back at the second look after things have settled, and is not
+/// What makes a service worse is rolled back at the second look after things have settled, and is not
 /// retried during the penalty; noise causes no rollback.
 #[test]
 fn what_got_worse_is_taken_back() {
@@ -631,7 +631,7 @@ fn what_got_worse_is_taken_back() {
     assert!(taken > 150, "{taken}");
 }
 
-/// Each time that it is taken back again it is left alone for twice as long.
+/// Each time that it is rolled back again it is not changed for twice as long.
 #[test]
 fn penalties_double() {
     let mut trial = Trial::new(TrialParams::default());
@@ -662,7 +662,7 @@ fn penalties_double() {
     }
 }
 
-/// Each service and each call is looked at a few times a snapshot, and not each for each.
+/// Each service and each call is checked a few times a snapshot, and not each for each.
 #[test]
 fn large_applications_are_observed() {
     const SERVICES: u32 = 10_000;

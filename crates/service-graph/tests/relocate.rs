@@ -358,7 +358,7 @@ fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
     );
 }
 
-/// Another one that has only what was written down goes on, whenever the first one dies.
+/// Another one that has only what was written down continues, whenever the first one dies.
 #[test]
 fn a_crash_loses_nothing() {
     for crash in 1..14 {

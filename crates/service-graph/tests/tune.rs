@@ -143,7 +143,7 @@ impl Fixture {
         }
     }
 
-    /// What comes of a round is done, and time goes on.
+    /// What comes of a round is done, and time continues.
     fn round(&mut self, round: u64) -> Round {
         let seen: Vec<Seen<'_>> = self
             .services
@@ -267,7 +267,7 @@ fn more_replicas_wait_for_nothing() {
 }
 
 /// A replica that fails, for whatever reason, is waited for as long as one takes to be ready, and no longer; and the
-/// change is not taken back because of it.
+/// change is not rolled back because of it.
 #[test]
 fn a_change_does_not_wait_for_a_replica_that_fails() {
     let (name, mut service) = Service::new("web", advice("web", 4, 100, 100));

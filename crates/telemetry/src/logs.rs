@@ -40,7 +40,7 @@ pub enum LogError {
     Directive {
         /// The directive as it was written.
         directive: String,
-        /// What is wrong with it.
+        /// The error.
         reason: &'static str,
     },
     /// The filter has no directive.

@@ -143,7 +143,7 @@ nonsense
         assert_eq!(retries(&mut meter, 5), (5.0, 5e6), "and again");
     }
 
-    /// Pieces of lines in any order, seed 7: read or passed over, never a panic.
+    /// Pieces of lines in any order, seed 7: read or skipped, never a panic.
     #[test]
     fn any_page_is_read() {
         let pieces = [

@@ -25,7 +25,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Whether it makes no sense to print more.
+/// Whether it is invalid to print more.
 #[must_use]
 pub fn has_ended() -> bool {
     ENDED.load(Ordering::Relaxed)

@@ -53,7 +53,7 @@ impl Load {
         });
     }
 
-    /// What went wrong so far.
+    /// The error so far.
     ///
     /// # Panics
     ///

@@ -98,6 +98,7 @@ fn words_are_found_in_names_and_sentences() {
         ["is to be said", "whoever"]
     );
     assert!(found("the state of the world, fn visit_str(), a retried request").is_empty());
+    assert!(found("bounce(tries=3), `tries`, maglor_exchange_bounces_total").is_empty());
     assert_eq!(found("StateOfTheWorld, but a World"), ["world"]);
     assert_eq!(findings("a/stranger.rs", "").len(), 1);
 }

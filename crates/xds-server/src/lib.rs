@@ -3,7 +3,7 @@
 //!
 //! Sockets, TLS and who may ask are the caller's: it accepts connections and hands each to
 //! [`Server::serve`] with what it knows of the peer, and its [`Policy`] says what that peer may see.
-//! gRPC is spoken on hyper's HTTP/2 directly: four methods, five bytes before a message and two
+//! gRPC is used on hyper's HTTP/2 directly: four methods, five bytes before a message and two
 //! trailers need no framework.
 //!
 //! ```no_run

@@ -140,7 +140,7 @@ impl Server {
             .collect()
     }
 
-    /// Has clients looked at again, by node id, for whom other resources of a kind may hold under the names that they
+    /// Has clients checked again, by node id, for whom other resources of a kind may hold under the names that they
     /// ask for, though none of these has changed.
     pub fn look_again(&self, kind: Kind, whose: impl Fn(&str) -> bool) {
         let open: Vec<_> = lock(&self.0.sessions)

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 /// Codes of gRPC that are used here (`grpc/status.h`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Code {
-    /// 3: the request makes no sense.
+    /// 3: the request is invalid.
     InvalidArgument = 3,
     /// 7: the peer is known and may not.
     PermissionDenied = 7,

@@ -47,7 +47,7 @@ impl Policy for Friends {
     }
 }
 
-/// A call with a body that goes on.
+/// A call with a body that continues.
 struct Call {
     requests: mpsc::UnboundedSender<Bytes>,
     response: Incoming,

@@ -21,7 +21,7 @@ use crate::proto::google::rpc::Status;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// gRPC's code for a request that makes no sense.
+/// gRPC's code for a request that is invalid.
 const INVALID_ARGUMENT: i32 = 3;
 
 /// See the module's documentation.
@@ -37,7 +37,7 @@ pub struct Client {
 /// What is asked for of one kind.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// The version that is in force, where there is one.
+    /// The version that is in force, if there is one.
     names: BTreeMap<Arc<str>, Option<String>>,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,

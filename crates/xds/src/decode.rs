@@ -191,7 +191,7 @@ pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
     listener::decode(name, &message)
 }
 
-/// Reads the roots that members of the mesh trust; each has to be usable.
+/// Reads the roots that workloads of the mesh trust; each has to be usable.
 ///
 /// # Errors
 /// [`DecodeError`]

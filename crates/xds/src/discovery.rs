@@ -2,7 +2,7 @@
 //!
 //! [`Discovery`] follows *targets*: names of Listeners. What a target refers to is asked for as it
 //! becomes known (Listener → RouteConfiguration → Cluster → ClusterLoadAssignment) and forgotten when
-//! nothing refers to it any more. What comes is decoded and checked at once; what is wrong is refused,
+//! nothing refers to it any more. What comes is decoded and checked at once; invalid resources are rejected,
 //! resource by resource, and the last good one stays.
 //!
 //! Beside targets it follows *workloads*: what the inbound listener of a sidecar does. The clusters for
@@ -103,7 +103,7 @@ pub struct Used {
 /// What a response has changed.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Whom members of the mesh trust.
+    /// Whom workloads of the mesh trust.
     pub bundle: bool,
     /// Listeners, routes or clusters.
     pub routing: bool,
@@ -135,7 +135,7 @@ impl Discovery {
         }
     }
 
-    /// Follows the roots that members of the mesh trust.
+    /// Follows the roots that workloads of the mesh trust.
     pub fn follow_bundle(&mut self) {
         self.client.subscribe(Kind::Bundle, BUNDLE);
     }
@@ -379,7 +379,7 @@ impl Discovery {
         }
     }
 
-    /// Whom members of the mesh trust, once that was said.
+    /// Whom workloads of the mesh trust, once that was said.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()

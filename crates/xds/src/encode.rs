@@ -94,7 +94,7 @@ pub fn listener(name: &str, listener: &Listener) -> Result<Resource, EncodeError
     Ok(resource(Kind::Listener, name, &message))
 }
 
-/// The roots that members of the mesh trust.
+/// The roots that workloads of the mesh trust.
 #[must_use]
 pub fn bundle(bundle: &TrustBundle) -> Resource {
     let roots = bundle.certificates().iter();

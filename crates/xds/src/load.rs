@@ -154,7 +154,7 @@ impl LoadReport {
         }
     }
 
-    /// From a message; what makes no sense counts as nothing. A cluster that is named twice is added up.
+    /// From a message; what is invalid counts as nothing. A cluster that is named twice is added up.
     #[must_use]
     pub fn read(request: &LoadStatsRequest) -> Self {
         let intervals = request.cluster_stats.iter().filter_map(|stats| {

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the fuzz targets of every package, one after the other.
+//! `cargo xtask fuzz`: the fuzz targets of every package, one after another.
 //!
 //! A package's targets are in its folder `fuzz`, which is no member of the workspace: it needs a
 //! nightly compiler. Inputs worth keeping are in `fuzz/seeds/TARGET`, words of its language in

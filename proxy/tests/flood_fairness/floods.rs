@@ -84,7 +84,7 @@ pub(crate) const FLOODS: [Flood; 15] = [
         pump(&mut client, stop, |_| requests.clone())
     }),
     flood("h1-refused", |target, stop| {
-        let requests = b"GET / HTTP/1.1\r\nhost: nobody\r\n\r\n".repeat(100);
+        let requests = b"GET / HTTP/1.1\r\nhost: absent\r\n\r\n".repeat(100);
         let mut client = connect(target.web)?;
         pump(&mut client, stop, |_| requests.clone())
     }),
@@ -109,7 +109,7 @@ const fn flood(name: &'static str, repeat: Repeat) -> Flood {
     Flood { name, repeat }
 }
 
-/// A flood that goes on until it is dropped.
+/// A flood that continues until it is dropped.
 pub(crate) struct Running(Arc<AtomicBool>, Vec<thread::JoinHandle<u64>>);
 
 impl Running {

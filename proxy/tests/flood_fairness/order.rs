@@ -1,5 +1,5 @@
 //! The order of events, where no clock is needed: the proxy stands still while a flood and one request of a victim
-//! come to its sockets, and goes on. Its access log says how much of the flood it has served before the victim.
+//! come to its sockets, and continues. Its access log says how much of the flood it has served before the victim.
 //!
 //! The flood requests an unknown host: what the proxy answers by itself needs no server, so that nothing but its
 //! own turns stops a connection.
@@ -23,7 +23,7 @@ const TURN: usize = 4;
 const STREAMS: usize = 100;
 const BEGUN: usize = 8;
 
-const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: nobody\r\n\r\n";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: absent\r\n\r\n";
 const PIPELINED: usize = 400;
 
 /// A connection of the flood.

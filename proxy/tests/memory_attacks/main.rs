@@ -29,7 +29,7 @@ use support::mesh::Root;
 const MIB: u64 = 1 << 20;
 /// What may be resident beyond the budget.
 const BEYOND: u64 = 8 * MIB;
-/// An attack goes on that long at the least, and until it takes no more memory, but no longer than that.
+/// An attack continues that long at the least, and until it takes no more memory, but no longer than that.
 const HELD: Duration = Duration::from_secs(4);
 const LONGEST: Duration = Duration::from_secs(20);
 /// It takes no more memory when that has not grown for this time.
@@ -294,7 +294,7 @@ fn report(attack: &Attack, budget: u64, measured: &Measured) {
     );
 }
 
-/// What is wrong with it, in the terms of the issue: resident memory, service, return.
+/// The error, in the terms of the issue: resident memory, service, return.
 fn faults(budget: u64, measured: &Measured, optimised: bool) -> Vec<String> {
     let mut faults = Vec::new();
     let limit = budget * MIB;

@@ -3,7 +3,7 @@
 //! As in the paper there is one instance of the catalogue, and clients ask for its page only, so that each request
 //! passes the Proxy-Service and is not balanced by it. Servers have no queue here: what differs with the
 //! Proxy-Service and without is the passage alone, and it is known for each request (`x-exact-us`). The paper's
-//! Proxy-Service is Envoy, on another machine; here Envoy passes the same requests, too, where there is one, and so
+//! Proxy-Service is Envoy, on another machine; here Envoy passes the same requests, too, if there is one, and so
 //! does a bare forwarder, which only forwards bytes: its cost is that of sockets and waking up on this machine, for
 //! any proxy.
 

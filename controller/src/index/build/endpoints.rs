@@ -285,7 +285,7 @@ fn tls<'a>(
 }
 
 /// The same for a Service whose requests go through proxies, or will, or did until now: any of the
-/// two is an endpoint, the same is spoken, and either is who is expected.
+/// two is an endpoint, the same is used, and either is who is expected.
 fn tls_by_proxies<'a>(
     index: &'a Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,

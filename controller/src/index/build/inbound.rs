@@ -203,7 +203,7 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
 }
 
 /// Behind a headless Service a client calls the pod by its address: that has a listener of its own, so
-/// that mutual TLS is spoken there, too. Whatever a slice says, it is that of no address but the pod's own.
+/// that mutual TLS is used there, too. Whatever a slice says, it is that of no address but the pod's own.
 fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId, Resource)> {
     let mut published = Vec::new();
     let mut seen = BTreeSet::new();

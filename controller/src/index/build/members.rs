@@ -1,7 +1,7 @@
 //! The serving endpoints of a Service, from its slices and pods.
 //!
 //! What a pod says of itself counts more than what a slice says of it: Kubernetes writes the slices from the
-//! pods, one after the other, and is seconds behind where many change.
+//! pods, one after another, and is seconds behind where many change.
 
 use std::collections::BTreeMap;
 

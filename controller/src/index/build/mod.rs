@@ -74,7 +74,7 @@ pub(super) fn listener(protocol: Protocol, name: &str) -> Listener {
     }
 }
 
-/// What is spoken to endpoints.
+/// The protocol for endpoints.
 pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
     match protocol {
         Protocol::Http2 => raw::UpstreamProtocol::Http2,

@@ -365,9 +365,9 @@ fn divide(
     }
 }
 
-/// The application's own timeouts apply if none is set; and what is said on one level and makes no sense
-/// beside what is said on another is left out: each was right where it stands, and proxies would refuse the whole. A
-/// attempt has no more time than the request, and none is started beside one that has ended by then.
+/// The application's own timeouts apply if none is set. Settings of different levels that conflict are left out: each
+/// is valid on its own, but proxies would reject the combination. An attempt has no more time than the request, and no
+/// attempt starts after the request has ended.
 fn reconcile(route: &mut raw::Route) {
     let timeout = *route.timeout.get_or_insert(raw::TimeSpan(Duration::ZERO));
     let is_beyond = |part: raw::TimeSpan| !timeout.0.is_zero() && part > timeout;

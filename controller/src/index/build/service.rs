@@ -196,7 +196,7 @@ fn own_names(
     published
 }
 
-/// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. What is spoken there is
+/// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. The protocol there is
 /// declared, and policies hold, also for pods without a sidecar; pods with sidecars report more themselves
 /// (`inbound`).
 fn by_address(

@@ -53,7 +53,7 @@ pub struct Listener {
     pub hostname: Option<String>,
     /// Where clients connect.
     pub port: u16,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: ListenerProtocol,
     /// Which namespaces' routes it takes.
     pub namespaces: RouteNamespaces,
@@ -67,7 +67,7 @@ pub struct Listener {
     pub wants_clients_certificates: bool,
 }
 
-/// What is spoken on a listener.
+/// The protocols of a listener.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum ListenerProtocol {
     /// `HTTP`.

@@ -308,7 +308,7 @@ pub enum ReadError {
     Shape {
         /// `spec`, `metadata`, ….
         part: &'static str,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
 }

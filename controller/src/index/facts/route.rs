@@ -192,7 +192,7 @@ impl Route {
     }
 
     fn read(kind: RouteKind, meta: &Meta, value: &Value) -> Self {
-        // The second one knows the place of what is wrong.
+        // The second one knows the place of the error.
         let spec: Result<Spec, SpecError> = part(value, "spec").or_else(|_| check::spec(value));
         let (mut gateways, mut hostnames) = (Vec::new(), Vec::new());
         if let Ok(spec) = &spec {
@@ -286,7 +286,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
 }
 
 impl Rule {
-    /// All rules, and what is wrong with them.
+    /// All rules, and the error in them.
     fn all(kind: RouteKind, spec: &Spec, namespace: &str) -> (Vec<Self>, Vec<Unsupported>) {
         let mut errors = Vec::new();
         let each = spec.rules.iter().enumerate();

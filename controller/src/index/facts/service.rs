@@ -22,7 +22,7 @@ pub const PROXY_GROUP: &str = maglor_inject::keys::PROXY_GROUP;
 /// `80=20001,5432=20002`.
 pub const PROXY_PORTS: &str = maglor_inject::keys::PROXY_PORTS;
 
-/// What is spoken on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
     /// Not declared: detected from the first bytes.
@@ -83,7 +83,7 @@ pub struct ServicePort {
     pub name: Option<String>,
     /// Its number.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol of the port.
     pub protocol: Protocol,
 }
 

@@ -62,7 +62,7 @@ pub struct SliceEndpoint {
     pub zone: Option<String>,
     /// The pod, of the slice's namespace.
     pub pod: Option<String>,
-    /// Which of the pods that had this name, one after the other.
+    /// Which of the pods that had this name, one after another.
     pub uid: Option<Box<str>>,
     /// Its own name below that of the Service, in a StatefulSet.
     pub hostname: Option<String>,

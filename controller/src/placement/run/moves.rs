@@ -102,7 +102,7 @@ impl Operator {
         }
     }
 
-    /// Begins the moves of the last round, of each Deployment one after the other.
+    /// Begins the moves of the last round, of each Deployment one after another.
     pub(super) async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
         let id = id(policy);
         let Some(governed) = self.governed.get_mut(&id) else {

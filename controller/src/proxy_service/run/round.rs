@@ -1,4 +1,4 @@
-//! `ProxyService`s for many Services: all of these are looked at now and then, at the price of a few lists. Only
+//! `ProxyService`s for many Services: all of these are checked periodically, at the price of a few lists. Only
 //! those where something is to be done, or was, are attended to one by one.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use crate::tuning::status::part_word;
 use crate::tuning::traffic::{advised, document, name, slow_start};
 
 impl Operator {
-    /// Takes back what is no good; what cannot be taken back now, in the next round.
+    /// Takes back what is no good; what cannot be rolled back now, in the next round.
     pub(super) async fn take_back(&mut self, stage: &Stage<'_>, round: &Round) {
         for undone in &round.undone {
             let (service, part) = (&undone.service, undone.part);
@@ -55,7 +55,7 @@ impl Operator {
         let Some(governed) = self.governed.get_mut(&id(stage.policy)) else {
             return Ok(());
         };
-        // Whatever the reason: it is not made, and looked at again.
+        // Whatever the reason: it is not made, and checked again.
         if !matches!(written, Ok(Written::Done)) {
             governed.tuning.missed(&begun.service, part);
             governed.done.changes = governed.done.changes.saturating_sub(1);

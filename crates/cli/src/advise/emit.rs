@@ -137,7 +137,7 @@ fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), writ
     );
 }
 
-/// What containers of the Deployment request: each its own where that is known, else the one of the service's name
+/// What containers of the Deployment request: each its own if known, else the one of the service's name
 /// all.
 fn containers(advice: &Advice, name: &str) -> Vec<Value> {
     let amounts = |cpu: Option<&Advised<u64>>, memory: Option<&Advised<u64>>| {

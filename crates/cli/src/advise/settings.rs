@@ -17,7 +17,7 @@ pub(super) struct Setting {
     pub(super) service: String,
     /// Its path in the resource that has it.
     pub(super) setting: String,
-    /// What there is, where it is known.
+    /// What there is, if known.
     pub(super) now: Option<String>,
     pub(super) advised: String,
     pub(super) reason: String,

@@ -7,7 +7,7 @@ use maglor_terminal::output;
 
 use crate::input::read_text;
 
-/// Prints what is wrong; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
+/// Prints the error; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
 pub(super) fn run(files: &[PathBuf]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for file in files {

@@ -24,7 +24,7 @@ const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Less left than this: the certificate should have been renewed.
 const SOON: f64 = 3600.0;
 
-/// What is wrong with proxies, by what it is.
+/// The error in proxies, by what it is.
 #[derive(Debug, Default)]
 struct Wrong {
     silent: Vec<String>,
@@ -198,7 +198,7 @@ async fn pods(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     strict(cluster, &[missing, others].concat(), report).await
 }
 
-/// Who cannot call members of the mesh any more.
+/// Who cannot call workloads of the mesh any more.
 async fn strict(
     cluster: &Cluster,
     without: &[String],

@@ -258,7 +258,7 @@ fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let mut seen = vec![false; count];
     let mut left_last = Vec::with_capacity(count);
     for start in 0..count {
-        // Where it goes on, and with which of those that are called.
+        // Where it continues, and with which of those that are called.
         let mut way = vec![(start, 0)];
         if std::mem::replace(&mut seen[start], true) {
             continue;
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!((column("b"), column("c")), (1, 0));
     }
 
-    /// A large mesh, with circles: all of it is looked at a few times, and not for each call anew.
+    /// A large mesh, with circles: all of it is checked a few times, and not for each call anew.
     #[test]
     fn large_graphs_are_drawn() {
         const SERVICES: usize = 1500;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub(super) struct Fault {
     /// Names and indices from the root.
     pub(super) path: Vec<String>,
-    /// What is wrong, and what would be right.
+    /// The error, and what would be right.
     pub(super) reason: String,
 }
 

@@ -62,7 +62,7 @@ struct Scope<'a> {
     here: &'a Value,
 }
 
-/// A line, and what is wrong there.
+/// A line, and the error there.
 type Fault = (usize, String);
 
 /// Renders one file; `data` has the fields `Values` and `Release`.

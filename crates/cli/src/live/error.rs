@@ -17,7 +17,7 @@ pub(crate) enum LiveError {
         whom: String,
         /// For what.
         path: String,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
     /// Connection refused.
@@ -89,7 +89,7 @@ pub(crate) enum LiveError {
     Prometheus {
         /// What was asked, in PromQL.
         query: String,
-        /// What is wrong.
+        /// The error.
         source: Box<AnswerError>,
     },
     /// The controller says something that this command cannot read.
@@ -97,7 +97,7 @@ pub(crate) enum LiveError {
     Resource {
         /// Which resource.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The runtime cannot be set up.
@@ -108,7 +108,7 @@ pub(crate) enum LiveError {
     Snapshot {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
     /// Another status than 200.
@@ -123,7 +123,7 @@ pub(crate) enum LiveError {
         /// The first line of why.
         text: String,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("{what} `{value}`: {expected}")]
     Value {
         /// Which.

@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             .await?;
         let query = query(options);
         for proxy in &proxies {
-            // Before the first line: what is wrong with the filters is wrong with all of them.
+            // Before the first line: the error in the filters is wrong with all of them.
             let page = proxy.admin.lines(&query).await?;
             tokio::spawn(follow(proxy.clone(), page, lines.clone()));
         }
@@ -191,7 +191,7 @@ async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Se
                     source,
                 }),
             },
-            // One of several pods has ended; the others go on.
+            // One of several pods has ended; the others continue.
             Ok(None) | Err(_) => {
                 eprintln!("{}: has ended", proxy.name);
                 return;
@@ -230,7 +230,7 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
         "outbound" => "out",
         _ => "-  ",
     };
-    // Who a member of the mesh is, is said by namespace and account.
+    // Who a workload of the mesh is, is said by namespace and account.
     let peer = request.peer.as_deref().map(|peer| {
         let path = peer
             .strip_prefix("spiffe://")

@@ -34,7 +34,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The share of connections that were of members of the mesh; `None` without any.
+    /// The share of connections that were of workloads of the mesh; `None` without any.
     pub(super) fn mutual_tls(&self) -> Option<f64> {
         (self.connections > 0.0).then(|| (self.mutual / self.connections).min(1.0))
     }

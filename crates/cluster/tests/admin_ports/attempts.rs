@@ -84,7 +84,7 @@ impl Attempt {
         Self::new(format!("{line} {fields:?}"), bytes, expected)
     }
 
-    /// Makes it over a connection of its own; what is wrong with the response.
+    /// Makes it over a connection of its own; the error in the response.
     pub(crate) fn fails(&self, to: SocketAddr) -> Option<String> {
         let received = match round_trip(to, &self.bytes) {
             Ok(received) => received,

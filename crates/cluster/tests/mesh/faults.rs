@@ -1,4 +1,4 @@
-//! What may die while requests go on.
+//! What may die while requests continue.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{RATE, rolled_out};
 const AWAY: Duration = Duration::from_secs(5);
 
 /// A partitioned node does not respond, so that a request to it must be abandoned and retried elsewhere.
-/// All that are on their way there are given up at the same time, and as many may be repeated.
+/// All that are on their way there are abandoned at the same time, and as many may be repeated.
 const RETRIES: &str = "
 apiVersion: maglor.dev/v1alpha1
 kind: TrafficPolicy

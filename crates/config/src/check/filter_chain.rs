@@ -25,7 +25,7 @@ pub(super) fn all(
     scope: &Scope<'_>,
     tables: &Tables,
 ) -> Vec<FilterChain> {
-    // With both of the first, what is spoken is found out.
+    // With both of the first, the protocol is detected.
     let set = [
         ("http", raw.http.is_some()),
         ("tcp", raw.tcp.is_some() && raw.http.is_none()),

@@ -225,7 +225,7 @@ pub(super) fn mirrors(
     mirrors
 }
 
-/// What is wrong with a route's retries beside its mirrors and its clusters' budgets.
+/// The error in a route's retries beside its mirrors and its clusters' budgets.
 pub(super) fn combinations(
     raw: &raw::Route,
     targets: &[&raw::Cluster],

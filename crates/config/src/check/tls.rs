@@ -159,7 +159,7 @@ pub(super) fn check_file(path: Option<&str>, at: &At<'_>) {
 fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind, mesh: bool) -> Vec<String> {
     use crate::listener::HttpProtocol::{Auto, Http1, Http2};
     let possible: &[&str] = match behind {
-        // Members of the mesh have a transport of their own (docs/transport.md).
+        // Workloads of the mesh have a transport of their own (docs/transport.md).
         Behind::Http(Auto) if mesh => &["maglor/1", "h2", "http/1.1"],
         Behind::Http(Auto) => &["h2", "http/1.1"],
         Behind::Http(Http1) => &["http/1.1"],

@@ -39,7 +39,7 @@ pub(crate) struct Place {
     pub(crate) line: usize,
     /// Characters before it in the line.
     pub(crate) column: usize,
-    /// Characters to underline; more than the line has when a value goes on below.
+    /// Characters to underline; more than the line has when a value continues below.
     pub(crate) length: usize,
 }
 

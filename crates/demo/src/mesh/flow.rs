@@ -7,7 +7,7 @@ use maglor_telemetry::scrape::{Histogram, Sample};
 
 use super::plan::{Edge, SERVICES, edges};
 
-/// The sidecars' listener for other members of the mesh.
+/// The sidecars' listener for other workloads of the mesh.
 pub(super) const INBOUND: &str = "inbound";
 
 /// Everything that the proxies have counted during some time.

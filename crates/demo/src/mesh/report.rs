@@ -151,7 +151,7 @@ impl Report {
         self.success
     }
 
-    /// What went wrong that should not have, if anything: a request that failed while all was well,
+    /// The error that should not have, if anything: a request that failed while all was well,
     /// an accepted or uncounted intrusion, a request without caller identity.
     fn verdict(&self) -> Option<String> {
         let healthy = self.stages.first()?;

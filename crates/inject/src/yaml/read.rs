@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::flow;
 use super::scalar::resolve;
 
-/// Definitions of resources are nested some sixty deep; who goes on after this wants to exhaust the stack.
+/// Definitions of resources are nested some sixty deep; who continues after this wants to exhaust the stack.
 const MAX_DEPTH: usize = 256;
 /// Values of a text, aliases counted as often as they are used.
 const MAX_VALUES: usize = 2_000_000;
@@ -36,7 +36,7 @@ pub struct ReadError {
     pub document: usize,
     /// Where, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 
@@ -87,7 +87,7 @@ fn read(text: &str) -> Result<Vec<Document>, ReadError> {
     Ok(documents)
 }
 
-/// The documents of a text as texts, with the number of lines before each: what is wrong in one leaves the others to
+/// The documents of a text as texts, with the number of lines before each: the error in one leaves the others to
 /// be read. A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
 #[must_use]
 pub fn split(text: &str) -> Vec<(usize, &str)> {

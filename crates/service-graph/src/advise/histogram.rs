@@ -42,7 +42,7 @@ impl Histogram {
         }
     }
 
-    /// Takes a sample; what is negative or no number is passed over.
+    /// Takes a sample; what is negative or no number is skipped.
     pub(super) fn add(&mut self, now: Time, value: f64) {
         if !value.is_finite() || value < 0.0 {
             return;

@@ -1,6 +1,6 @@
 //! Values that keep still: they follow a series upwards at once where it leaves a band around them,
-//! and downwards only after it has stayed below the band for a while. After each such change they go
-//! on with the series upwards until it has settled, so that it is well within the band then.
+//! and downwards only after it has stayed below the band for a while. After each such change they continue
+//!  with the series upwards until it has settled, so that it is well within the band then.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use maglor_balance::Time;
 pub struct Band {
     /// Above `value × (1 + up)` the value grows at once.
     pub up: f64,
-    /// Below `value × (1 − down)`, for `patience` on end, it shrinks.
+    /// Below `value × (1 − down)`, for `patience` in a row, it shrinks.
     pub down: f64,
     /// How long a series has to be low.
     pub patience: Duration,
-    /// For so long after a change the band above is a fifth of what it is later.
+    /// For this long after a change the band above is a fifth of what it is later.
     pub settle: Duration,
 }
 

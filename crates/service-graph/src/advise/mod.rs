@@ -66,9 +66,9 @@ pub struct Advice {
     pub cpu_millis: Option<Advised<u64>>,
     /// Memory that a replica requests, in MiB.
     pub memory_mib: Option<Advised<u64>>,
-    /// A replica's memory limit in MiB, where there is one and it is too low.
+    /// A replica's memory limit in MiB, if there is one and it is too low.
     pub memory_limit_mib: Option<Advised<u64>>,
-    /// What each container of a replica requests, where it is known what it uses; injected ones are among them.
+    /// What each container of a replica requests, if known what it uses; injected ones are among them.
     pub containers: Vec<ContainerAdvice>,
     /// How many replicas.
     pub replicas: Option<Advised<u32>>,

@@ -30,11 +30,11 @@ pub struct ServiceUse {
     pub cpu_limit_millis: Option<u64>,
     /// A replica's memory limit in MiB.
     pub memory_limit_mib: Option<u64>,
-    /// CPU in use by a replica, the mean, in thousandths of a core, where it is known.
+    /// CPU in use by a replica, the mean, in thousandths of a core, if known.
     pub cpu_used_millis: Option<f64>,
-    /// Memory in use by the replica that uses most, in MiB, where it is known.
+    /// Memory in use by the replica that uses most, in MiB, if known.
     pub memory_used_mib: Option<f64>,
-    /// What each container of a replica uses, where it is known.
+    /// What each container of a replica uses, if known.
     pub containers: Vec<ContainerUse>,
     /// Requests that wait for a replica, of all replicas together.
     pub pending: f64,
@@ -68,7 +68,7 @@ pub struct EdgeUse {
     pub latency_ms: f64,
     /// Calls that have not ended; where there are no calls, connections that are open.
     pub in_flight: f64,
-    /// The 99th percentile of the response time in milliseconds, where it is known.
+    /// The 99th percentile of the response time in milliseconds, if known.
     pub p99_ms: Option<f64>,
     /// Calls a second that fail, of `rps`.
     pub failures: f64,
@@ -153,7 +153,7 @@ impl<'a> Around<'a> {
             .unwrap_or_else(|| edges.map(|edge| edge.rps).sum())
     }
 
-    /// How many replicas of a service call; 1 where it is not known.
+    /// How many replicas of a service call; 1 if unknown.
     pub(super) fn callers(&self, name: &str) -> u32 {
         self.replicas.get(name).map_or(1, |count| (*count).max(1))
     }

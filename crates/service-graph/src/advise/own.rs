@@ -59,7 +59,7 @@ impl Own {
     }
 }
 
-/// r without the time of calls: these come one after the other, unless that takes longer than r; then they come at
+/// r without the time of calls: these come one after another, unless that takes longer than r; then they come at
 /// the same time, and the longest counts.
 fn latency_ms(calls: f64, into: &[&EdgeUse], out: &[&EdgeUse]) -> f64 {
     let whole = into.iter().map(|edge| edge.latency_ms).fold(0.0, f64::max);

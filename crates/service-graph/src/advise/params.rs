@@ -93,7 +93,7 @@ pub struct Resources {
     /// How long a peak of memory is remembered: its half-life. Default 24 h.
     pub memory_half_life: Duration,
     /// Memory beyond the peak, relative to it: as far as the peak is above what is usual (used half of
-    /// the time), so many times. Default 3.
+    /// the time), this many times. Default 3.
     pub memory_swing: f64,
     /// At least and at most so much of it, relative. Default 0.1 to 0.3.
     pub memory_margin: (f64, f64),
@@ -149,7 +149,7 @@ pub struct Scaling {
     pub utilization: Option<f64>,
     /// When CPU and load count anew. Default: 10 % above, 20 % below for 5 min.
     pub band: Band,
-    /// CPU that requests do not explain calls for replicas when it has lasted for so long. Default 45 s.
+    /// CPU that requests do not explain calls for replicas when it has lasted for this long. Default 45 s.
     pub lasting: Duration,
     /// Nothing is taken away so soon after a change. Default 1 min.
     pub cool_down: Duration,

@@ -7,7 +7,7 @@
 //!    more often than the best, or its response times are longer by half. It loses twice a step; all of it if
 //!    more than half of its calls fail.
 //! 2. Where none is worse, weights go to the share that each version has of all replicas, by a step at most; none
-//!    grows that is slower than the best by a fifth. What is between the two is left alone, so nothing goes to and
+//!    grows that is slower than the best by a fifth. What is between the two is not changed, so nothing goes to and
 //!    fro.
 //! 3. A version that was worse does not come as near to that weight again for half an hour, and twice as long each
 //!    further time.

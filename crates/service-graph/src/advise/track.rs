@@ -18,7 +18,7 @@ use super::params::{Params, Resources};
 /// quota do not fit each other to the last percent.
 const BUSY: f64 = 0.9;
 
-/// What is the same for so long was measured again.
+/// What is the same for this long was measured again.
 const SAME: Duration = Duration::from_secs(60);
 
 /// λ has grown where it is above what it was by more than noise of ±20 %. Averages over seconds are noisy, and
@@ -149,7 +149,7 @@ impl ServiceTrack {
         (rps * self.cost.quantile(0.5)).min(most * used)
     }
 
-    /// The least CPU that was in use for so long; 0 as long as it is not known for so long.
+    /// The least CPU that was in use for this long; 0 as long as it is not known for this long.
     fn lasts(&mut self, now: Time, used: f64, lasting: Duration) -> f64 {
         let old = |(at, _): &(Time, f64)| now.saturating_since(*at) >= lasting;
         self.recent.push_back((now, used));
@@ -191,7 +191,7 @@ pub(super) struct EdgeTrack {
     pub(super) tail_ms: Hold,
     /// r in milliseconds.
     pub(super) latency: Hold,
-    /// Connections of bytes, which are no calls.
+    /// TCP connections, which are no calls.
     pub(super) connections: Hold,
     /// The tail is the mean's multiple.
     pub(super) from_mean: bool,

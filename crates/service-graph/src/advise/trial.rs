@@ -21,7 +21,7 @@ pub struct Health {
 /// When a change is for the worse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialParams {
-    /// After a change nothing is judged for so long: things settle. Default 1 min.
+    /// After a change nothing is judged for this long: things settle. Default 1 min.
     pub settle: Duration,
     /// What is not found to be worse within this, settling included, stays. Default 10 min.
     pub length: Duration,
@@ -34,7 +34,7 @@ pub struct TrialParams {
     /// A share of failures that is higher by this, and by three standard errors, is worse, 0–1.
     /// Default 0.01.
     pub failures: f64,
-    /// For how many looks on end. Default 2.
+    /// For how many looks in a row. Default 2.
     pub looks: u32,
     /// Time for which a rolled-back change is not retried; it doubles each time. Default 30 min.
     pub penalty: Duration,
@@ -77,7 +77,7 @@ pub struct Trial {
     /// When it was begun, and how the service fared before.
     running: Option<(Time, Health)>,
     worse: u32,
-    /// Taken back so often on end.
+    /// Taken back so often in a row.
     failed: u32,
     until: Time,
 }
@@ -95,8 +95,8 @@ impl Trial {
         }
     }
 
-    /// Goes on where another one ended: what is on trial since when, how often on end something was taken
-    /// back, and the end of the pause.
+    /// Goes on where another one ended: what is on trial since when, how often in a row something was rolled back
+    /// , and the end of the pause.
     #[must_use]
     pub fn restored(
         params: TrialParams,
@@ -118,7 +118,7 @@ impl Trial {
         self.params = params;
     }
 
-    /// How often on end something was taken back.
+    /// How often in a row something was rolled back.
     #[must_use]
     pub fn failed(&self) -> u32 {
         self.failed
@@ -130,7 +130,7 @@ impl Trial {
         self.until
     }
 
-    /// Whether a change may be made now: none is on trial, and the last one was not taken back lately.
+    /// Whether a change may be made now: none is on trial, and the last one was not rolled back lately.
     #[must_use]
     pub fn is_open(&self, now: Time) -> bool {
         self.running.is_none() && now >= self.until
@@ -167,7 +167,7 @@ impl Trial {
                 }
             }
         }
-        // What is worse once is looked at again before it is kept.
+        // What is worse once is checked again before it is kept.
         if age >= self.params.length && self.worse == 0 {
             (self.running, self.failed) = (None, 0);
             return Verdict::Keep;

@@ -67,7 +67,7 @@ pub enum FileError {
         line: usize,
         /// The way to the field.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: GraphError,
     },
     /// A field that has to be there.
@@ -85,7 +85,7 @@ pub enum FileError {
         line: usize,
         /// The way to the field.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: NodesError,
     },
     /// A snapshot that is not later than the one before.
@@ -127,7 +127,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// The line of what is wrong, from 1; None if it is the file as a whole.
+    /// The line of the error, from 1; None if it is the file as a whole.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         match self {
@@ -149,10 +149,10 @@ impl FileError {
 /// Reads a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
 /// `max_per_node` and `pinned`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
 /// `bytes_per_second`; `latency_ms` may be left out, too. Repeated pairs add up. What a snapshot of
-/// the live graph ([`snapshots`]) has beyond that is passed over.
+/// the live graph ([`snapshots`]) has beyond that is skipped.
 ///
 /// # Errors
-/// What is wrong with it, by line and field.
+/// The error, by line and field.
 pub fn graph(text: &str) -> Result<Graph, FileError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     let mut graph = Graph::default();
@@ -242,7 +242,7 @@ fn add_edge(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileE
 /// `delays: [{from, to, ms}]` between them, each way.
 ///
 /// # Errors
-/// What is wrong with it, by line and field.
+/// The error, by line and field.
 pub fn nodes(text: &str) -> Result<Nodes, FileError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     let top = root.line();
@@ -294,10 +294,10 @@ pub struct Present {
 }
 
 /// Reads a placement, `placement: {service: {node: replicas}}`, as `maglor partition` prints it; the
-/// rest of what it prints is passed over.
+/// rest of what it prints is skipped.
 ///
 /// # Errors
-/// What is wrong with it, by line and field.
+/// The error, by line and field.
 pub fn placement(text: &str) -> Result<Present, FileError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     let node = root.required("placement")?;

@@ -33,7 +33,7 @@ pub enum AnswerError {
 /// Reads an answer.
 ///
 /// # Errors
-/// It is none, or says what is wrong with the query.
+/// It is none, or reports the error in the query.
 pub fn answer(text: &str) -> Result<Vec<Sample>, AnswerError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     if root.name("status")? != "success" {

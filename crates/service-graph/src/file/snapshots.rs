@@ -18,7 +18,7 @@ use crate::graph::GraphError;
 /// after the one before where it is absent. The first one's time is 0 in what is returned.
 ///
 /// # Errors
-/// What is wrong with it, by line and field.
+/// The error, by line and field.
 pub fn snapshots(text: &str) -> Result<Vec<(Time, Snapshot)>, FileError> {
     let root = yaml::read(text)?;
     let mut fields = Fields::new(String::new(), root.clone())?;

@@ -9,7 +9,7 @@ use super::Record;
 /// What is compared before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
-    /// For how long nothing is looked at after the last move: averages hold what was before.
+    /// For how long nothing is checked after the last move: averages hold what was before.
     pub settle: Duration,
     /// For how long it is looked afterwards; what was before is averaged over about as long.
     pub window: Duration,

@@ -1,13 +1,13 @@
 //! Decides which replicas move now, and which are moved back: applies [`partition`](crate::partition) to a running
 //! cluster.
 //!
-//! Round by round a [`Relocation`] looks at what runs where. A plan that has been worth it for some rounds on end is
-//! adopted: its services are wanted where it says, and get there a few moves a round. Then the averages settle, and
-//! how the services' calls fare is compared with before. What is worse off goes back, and is left alone for longer
-//! each time; what has moved rests for a while.
+//! Round by round a [`Relocation`] looks at what runs where. A plan that has been worth it for some rounds in a row
+//! is adopted: its services are wanted where it says, and get there a few moves a round. Then the averages settle,
+//! and how the services' calls fare is compared with before. What is worse off goes back, and is not changed for
+//! longer each time; what has moved rests for a while.
 //!
 //! ```text
-//! watching ──worth it, m rounds on end──► moving ──all are there──► judged ──► kept
+//! watching ──worth it, m rounds in a row──► moving ──all are there──► judged ──► kept
 //!     ▲                                     │ it would not pay any more           │ worse
 //!     └──────────────── rest ◄──────────────┴────── rolled back ◄── undoing ◄─────┘
 //! ```
@@ -82,9 +82,9 @@ pub struct Round {
 #[derive(Clone, Debug)]
 pub struct Relocation {
     params: Params,
-    /// For how many rounds on end a plan was worth it.
+    /// For how many rounds in a row a plan was worth it.
     worth: u32,
-    /// For how many rounds on end one that is carried out would not pay.
+    /// For how many rounds in a row one that is carried out would not pay.
     doubts: u32,
     records: BTreeMap<String, Record>,
     /// Since when services are judged.

@@ -14,15 +14,15 @@ pub struct Params {
     pub margin: f64,
     /// And relative to all traffic, so that a small rest is not chased; 0–1.
     pub floor: f64,
-    /// m: for how many rounds on end that has to hold; 1 or more.
+    /// m: for how many rounds in a row that has to hold; 1 or more.
     pub rounds: u32,
     /// For how long a plan is expected to be good.
     pub horizon: Duration,
-    /// What a move costs: a replica's mean traffic for so long.
+    /// What a move costs: a replica's mean traffic for this long.
     pub move_cost: Duration,
     /// B: moves that are begun a round, at most; 1 or more.
     pub moves: usize,
-    /// For how long a service that was moved is left alone.
+    /// For how long a service that was moved is not changed.
     pub cool_down: Duration,
     /// What is compared before and after.
     pub guard: Guard,

@@ -38,8 +38,8 @@ pub struct Record {
     pub before: Option<Measured>,
     /// And afterwards.
     pub after: Option<Measured>,
-    /// It is left alone until then.
+    /// It is not changed until then.
     pub rests_until: Time,
-    /// How often on end it was moved in vain.
+    /// How often in a row it was moved in vain.
     pub failures: u32,
 }

@@ -34,7 +34,7 @@ pub enum Reason {
     Undoing,
     /// A plan is worth it, but not for long enough yet.
     Waiting {
-        /// Rounds on end.
+        /// Rounds in a row.
         seen: u32,
         /// How many it takes.
         needed: u32,

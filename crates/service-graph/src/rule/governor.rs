@@ -1,6 +1,6 @@
 //! Hysteresis for the rule: its result may be momentary, and a change has a cost.
 //!
-//! A [`Governor`] looks at a service now and then. It averages what it sees, asks the rule, and changes only what is
+//! A [`Governor`] looks at a service periodically. It averages what it sees, asks the rule, and changes only what is
 //! predicted to gain much, for long enough; after a change it leaves things alone for a while, looks whether the
 //! latency is what was predicted, and takes back what did not help. Several share a [`Budget`] of changes.
 
@@ -72,7 +72,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// At most so many within so long.
+    /// At most this many within so long.
     #[must_use]
     pub fn new(most: usize, within: Duration) -> Self {
         let taken = VecDeque::new();

@@ -8,7 +8,7 @@ use super::problem::{Demand, Problem};
 use super::refine::shuffle;
 use super::state::State;
 
-/// Places services by turns, the next one always that with most traffic to those placed already;
+/// Places services in turn, the next one always that with most traffic to those placed already;
 /// each unit where it costs least among the nodes that take it. What fits nowhere overloads.
 pub(crate) fn greedy(problem: &Problem, rng: &mut Rng) -> State {
     let mut partial = Partial::new(problem);

@@ -1,5 +1,5 @@
 //! Refinement by the method of Fiduccia and Mattheyses (1982), k-way and localized: from one service
-//! at a time, moves are made in the order of their gain, also bad ones, and taken back to the best
+//! at a time, moves are made in the order of their gain, also bad ones, and rolled back to the best
 //! point (multi-try FM: Sanders and Schulz, ESA 2011). Moves keep within every capacity.
 
 use std::cmp::Ordering;

@@ -3,12 +3,12 @@
 //!
 //! Round by round a [`Tuning`] compares what is set of each service with what is advised. Of what differs a few
 //! changes are begun, the most urgent first. A change is compared with before once all replicas are as they are to
-//! be; what is worse, or never came to be, is taken back and left alone for longer each time.
+//! be; what is worse, or never came to be, is rolled back and left alone for longer each time.
 //!
 //! ```text
 //! steady ──worth it──► changing ──all replicas are so──► judged ──► kept ──cool-down──► steady
 //!    ▲                    │ not in time                    │ worse
-//!    └─────── rest ◄──────┴────────── taken back ◄─────────┘
+//!    └─────── rest ◄──────┴────────── rolled back ◄─────────┘
 //! ```
 //!
 //! More replicas wait for nothing but room and the changes of a round. All else waits until a service was observed
@@ -34,7 +34,7 @@ pub use params::Params;
 pub use record::{Of, Record, Stage};
 use wants::{Wanted, wanted};
 
-/// How often something was in vain is remembered for so long.
+/// How often something was in vain is remembered for this long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
 /// What can be changed of a service.
@@ -171,7 +171,7 @@ pub enum Wait {
     Observing,
     /// Another change of it, or its replicas, are on the way.
     OnTheWay,
-    /// The same was taken back lately.
+    /// The same was rolled back lately.
     Resting,
     /// The replicas of another service are being replaced.
     Rollout,
@@ -204,7 +204,7 @@ pub struct Begun {
     pub reason: String,
 }
 
-/// A change that is taken back.
+/// A change that is rolled back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undone {
     /// Of which service.
@@ -263,7 +263,7 @@ impl Tuning {
         &self.records
     }
 
-    /// A change of the last round could not be made: the service is not what was seen. It is looked at again.
+    /// A change of the last round could not be made: the service is not what was seen. It is checked again.
     pub fn missed(&mut self, service: &str, part: Part) {
         let of = (service.to_owned(), part);
         match self.records.get_mut(&of) {
@@ -272,7 +272,7 @@ impl Tuning {
         }
     }
 
-    /// What was to be taken back could not be: the next round says so again.
+    /// What was to be rolled back could not be: the next round says so again.
     pub fn pending(&mut self, service: &str, part: Part) {
         if let Some(record) = self.records.get_mut(&(service.to_owned(), part)) {
             record.pending = true;

@@ -13,13 +13,14 @@ pub struct Params {
     pub margin: f64,
     /// Changes that are begun a round, of all services together. Default 2.
     pub changes: usize,
-    /// A service is observed for so long before it is changed; but replicas are added at once. Default 10 min.
+    /// A service is observed for this long before it is changed; but replicas are added at once. Default 10 min.
     pub observe: Duration,
-    /// After a change of a service nothing else of it is changed for so long, but for more replicas. Default 10 min.
+    /// After a change of a service nothing else of it is changed for this long, but for more replicas. Default 10
+    /// min.
     pub cool_down: Duration,
-    /// Replicas that are not ready after this are no good: what made them is taken back. Default 3 min.
+    /// Replicas that are not ready after this are no good: what made them is rolled back. Default 3 min.
     pub ready: Duration,
-    /// What makes a change be taken back.
+    /// What makes a change be rolled back.
     pub trial: TrialParams,
 }
 

@@ -31,7 +31,7 @@ pub struct Record {
     pub before: Health,
     /// And lately, where it is compared.
     pub after: Option<Health>,
-    /// Why it was changed, or taken back.
+    /// Why it was changed, or rolled back.
     pub reason: String,
     /// Whether it may be retried.
     pub trial: Trial,
@@ -39,7 +39,7 @@ pub struct Record {
     pub unavailable: u32,
     /// When it was compared the last time.
     pub(super) looked: Option<Time>,
-    /// It was to be taken back, and could not be yet.
+    /// It was to be rolled back, and could not be yet.
     pub(super) pending: bool,
     /// Since when not all replicas are as they are to be, if they are not.
     unready: Option<Time>,
@@ -64,7 +64,7 @@ impl Record {
     }
 
     /// Takes over whether all replicas are as they should be, those apart that were not before either; returns
-    /// whether the service can be judged: they are, or have not been for so long that it is the change's effect.
+    /// whether the service can be judged: they are, or have not been for this long that it is the change's effect.
     pub(super) fn can_be_looked_at(&mut self, complete: bool, now: Time, ready: Duration) -> bool {
         if complete {
             self.unready = None;

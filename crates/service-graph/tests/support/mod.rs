@@ -51,7 +51,7 @@ pub(crate) fn connect(rng: &mut Rng, graph: &mut Graph) {
     }
 }
 
-/// A random graph with at most so many replicas in all.
+/// A random graph with at most this many replicas in all.
 pub(crate) fn small_graph(rng: &mut Rng, most: u32) -> Graph {
     let mut graph = Graph::default();
     let mut left = between(rng, 2, most);

@@ -41,7 +41,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// What is wrong, in one line.
+    /// The error, in one line.
     pub fn parse(text: &str, model: &WorkModel) -> Result<Self, String> {
         let deployment: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let hosts = model.hosts();

@@ -30,7 +30,7 @@ pub struct Counts {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Requests that are here now: they wait, are worked on, or wait for those whom they call. A
-    /// request whose client has gone is not here, but the work on it goes on.
+    /// request whose client has gone is not here, but the work on it continues.
     pub in_flight: u32,
     /// Of them, those whose own work has not ended.
     pub queued: u32,
@@ -153,7 +153,7 @@ struct Behaviour {
     groups: Vec<Calls>,
 }
 
-/// Services that are called one after the other.
+/// Services that are called one after another.
 #[derive(Debug)]
 struct Calls {
     drawn: usize,

@@ -73,7 +73,7 @@ static BODY: [u8; LONGEST] = [b'm'; LONGEST];
 ///
 /// # Errors
 ///
-/// A file makes no sense, an address is taken, or the system refuses something.
+/// A file is invalid, an address is taken, or the system refuses something.
 pub fn run(options: &Options) -> Result<(), AppError> {
     let model = read(&options.workmodel)?;
     let model = WorkModel::parse(&model).map_err(|source| AppError::WorkModel {

@@ -24,7 +24,7 @@ use super::{Case, Class, Outcome};
 const SECONDS: u32 = 20;
 /// Memory of its own that it may ask the system for (stacks and what its libraries write to included), in KiB.
 const KILOBYTES: u32 = 160 << 10;
-/// What it may write to say what is wrong, in bytes.
+/// What it may write to report the error, in bytes.
 const LONGEST: usize = 50_000;
 
 const GRAPH: &str = "services: [{name: a, replicas: 1, cpu_millis: 1, memory_mib: 1}]\nedges: []\n";

@@ -195,7 +195,7 @@ impl RawConnection {
         }
     }
 
-    /// Says that nothing more will be sent; reading goes on.
+    /// Says that nothing more will be sent; reading continues.
     ///
     /// # Errors
     ///

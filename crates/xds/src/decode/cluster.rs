@@ -193,7 +193,7 @@ fn discover(
     Ok(())
 }
 
-/// Which version of HTTP is spoken; HTTP/1.1 where nothing is said.
+/// Which version of HTTP is used; HTTP/1.1 where nothing is said.
 fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
     let Some(any) = message.typed_extension_protocol_options.get(HTTP_OPTIONS) else {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 pub(super) const SECONDS: &str = "maglor.response_seconds";
 /// Sum of the bytes of bodies, both ways.
 pub(super) const BYTES: &str = "maglor.body_bytes";
-/// Requests that took at most so many microseconds, and more than the next lower such metric says.
+/// Requests that took at most this many microseconds, and more than the next lower such metric says.
 const TIMES: &str = "maglor.micros_le.";
 /// The bound of those that have none.
 const NO_BOUND: &str = "inf";
@@ -51,7 +51,7 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     all
 }
 
-/// Takes one; what makes no sense counts as nothing.
+/// Takes one; what is invalid counts as nothing.
 pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
     let (count, value) = (
         stats.num_requests_finished_with_metric,

@@ -139,7 +139,7 @@ impl Session {
         self.kinds[kind.index()].look_at_all = true;
     }
 
-    /// Takes a delta request. Types that are not distributed are passed over.
+    /// Takes a delta request. Types that are not distributed are skipped.
     pub fn receive_delta(
         &mut self,
         cache: &mut Cache,

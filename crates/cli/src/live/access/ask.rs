@@ -47,7 +47,7 @@ impl Admin {
         }
     }
 
-    /// A connection, to speak whatever is spoken there.
+    /// A connection, to speak whatever is used there.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Io>, LiveError> {
         match self {
             Self::Direct(address) => {

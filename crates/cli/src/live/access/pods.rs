@@ -13,7 +13,7 @@ use super::super::LiveError;
 use super::ask::Admin;
 use super::{Address, CONTROLLER_PORT, Pods, SIDECAR_PORT, Where};
 
-/// The container that makes a pod a member of the mesh.
+/// The container that makes a pod a workload of the mesh.
 pub(crate) const PROXY_CONTAINER: &str = "maglor-proxy";
 /// Which pods are the controller's.
 const CONTROLLER: &str = "app.kubernetes.io/name=maglor-controller";

@@ -25,8 +25,8 @@ impl Heat {
 /// The last temperature relative to the mean change of a move.
 const COLD: f64 = 0.01;
 
-/// What an overload of the mean unit costs at the beginning, in temperatures: the least, and so many
-/// times that at most. Each walk draws its own: where hardly anything fits, low prices end in
+/// What an overload of the mean unit costs at the beginning, in temperatures: the least, and this many times
+///  that at most. Each walk draws its own: where hardly anything fits, low prices end in
 /// placements that do not, and elsewhere high ones close most ways.
 const PRICE: f64 = 5.0;
 const PRICE_RANGE: f64 = 100.0;
@@ -184,7 +184,7 @@ impl<'a> Walk<'a> {
         problem.neighbours(s).len() + 4
     }
 
-    /// Where to: to a neighbour as a rule, anywhere now and then.
+    /// Where to: to a neighbour as a rule, anywhere periodically.
     fn target(&self, s: usize, rng: &mut Rng) -> usize {
         let neighbours = self.problem.neighbours(s);
         if neighbours.is_empty() || rng.below(8) < 3 {

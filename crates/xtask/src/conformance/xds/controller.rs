@@ -13,7 +13,7 @@ use super::{Asker, free_port, until};
 /// The only service that clients ask for.
 pub(super) const NAME: &str = "web.shop.svc.cluster.local:80";
 
-/// What is spoken: also which kind of routes there are.
+/// The protocol, which also determines the kind of routes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Speaks {
     Grpc,

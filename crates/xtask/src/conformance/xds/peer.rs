@@ -76,7 +76,7 @@ impl Script<'_> {
         report.case(format!("{}: {what}", self.name), done);
     }
 
-    /// Runs all of it; each case goes on from where the last one stopped.
+    /// Runs all of it; each case continues from where the last one stopped.
     pub(super) fn run(mut self, report: &mut Report) {
         let [a, b, c, other] = self.servers;
         self.case(report, "takes routes and endpoints, and balances", |this| {

@@ -143,7 +143,7 @@ fn where_all_are_busy_the_least_busy_takes_it() {
         assert_eq!(get(&outbound, "/").status, 200);
     }
     let taken = (own(&servers[0]), own(&servers[1]));
-    // The loads ask again at once when they are answered, so that counts dip now and then.
+    // The loads ask again at once when they are answered, so that counts dip periodically.
     assert!(taken.0 >= 17 && taken.0 + taken.1 == 20, "{taken:?}");
     few.stop();
     many.stop();

@@ -160,7 +160,7 @@ impl<'a> Hop<'a> {
 
     /// Both ends of the client's connection, where they have addresses.
     pub(super) fn ends(&self) -> Option<Addresses> {
-        self.service.ends
+        self.service.ends()
     }
 
     /// The way to an endpoint.

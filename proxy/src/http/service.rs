@@ -40,7 +40,7 @@ use crate::state::HttpChain;
 use crate::station::{self, Visit};
 use crate::timer::Timer;
 use crate::upstream::Pools;
-use crate::worker::Worker;
+use crate::worker::{Slot, Worker};
 
 /// One client connection's view of its filter chain.
 #[derive(Debug)]
@@ -49,15 +49,15 @@ pub(crate) struct Service {
     pub(crate) pools: Rc<Pools>,
     chain: Arc<HttpChain>,
     pub(crate) client: Client,
-    /// The addresses of the client's connection; `None` = it came over a Unix socket.
-    pub(crate) ends: Option<Addresses>,
+    /// The address that the client connected to; `None` = it came over a Unix socket.
+    pub(crate) destination: Option<SocketAddr>,
     /// Where the connection was going, if it was redirected here.
     pub(crate) original: Option<SocketAddr>,
     /// When the connection is old enough to end.
     expires: Option<Instant>,
     expired: Cell<bool>,
     /// The connection's place among those of its worker.
-    slot: usize,
+    slot: Slot,
     /// A request has come.
     asked: Cell<bool>,
 }
@@ -76,8 +76,8 @@ impl Service {
         pools: &Rc<Pools>,
         chain: Arc<HttpChain>,
         client: Client,
-        (ends, original): (Option<Addresses>, Option<SocketAddr>),
-        slot: usize,
+        (destination, original): (Option<SocketAddr>, Option<SocketAddr>),
+        slot: Slot,
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
         // Connections that came together should not leave together.
@@ -90,12 +90,20 @@ impl Service {
             pools,
             chain,
             client,
-            ends,
+            destination,
             original,
             expires,
             expired: Cell::new(false),
             slot,
             asked: Cell::new(false),
+        })
+    }
+
+    /// The addresses of the client's connection; `None` = it came over a Unix socket.
+    pub(crate) fn ends(&self) -> Option<Addresses> {
+        Some(Addresses {
+            source: self.client.address.socket()?,
+            destination: self.destination?,
         })
     }
 
@@ -297,7 +305,7 @@ impl Service {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
                 let location =
-                    rewrite::location(redirect, route, &request, (&self.client, self.ends));
+                    rewrite::location(redirect, route, &request, (&self.client, self.ends()));
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {

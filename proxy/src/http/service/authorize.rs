@@ -57,7 +57,7 @@ impl Service {
                 Some(said) => said.ip,
                 None => self.client.address.ip(),
             },
-            port: self.ends.map(|ends| ends.destination.port()),
+            port: self.destination.map(|address| address.port()),
             request: Some(RequestFacts {
                 method: &request.method,
                 path: request.path(),

@@ -22,7 +22,6 @@ pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
     let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     let registered = Connections::register(&local.worker);
     let start = start(tcp, state, local, registered.slot());
-    eprintln!("SIZE start {} Connection {}", std::mem::size_of_val(&start), std::mem::size_of::<Connection>());
     Connection {
         step: Step::Starting(Box::pin(start)),
         registered,

@@ -1,35 +1,21 @@
 //! One request to one endpoint and its response back.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use http::{StatusCode, Version};
 use maglor_config::UpstreamProtocol;
-use maglor_config::route::{Destination, Forward, HostRewrite};
-use tokio::time::Instant;
+use maglor_config::route::Destination;
 
+use super::client::assertion;
 use super::hash_key::{self, HashKey};
+use super::hop::Hop;
 use super::record::Record;
-use super::service::{RequestContext, Service};
 use super::tries::{Progress, Tries};
-use super::{assertion, headers, rewrite};
+use super::{headers, rewrite};
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::message::{Body, Request, Response};
-use crate::proxy_protocol::Addresses;
-use crate::route::Route;
-use crate::upstream::{Cluster, Sender, Target};
-
-/// A request on its way from a route to an endpoint.
-#[derive(Clone, Copy)]
-pub(crate) struct Hop<'a> {
-    pub(crate) service: &'a Service,
-    pub(crate) route: &'a Route,
-    pub(crate) forward: &'a Forward,
-    pub(crate) context: &'a RequestContext,
-    /// The protocol that the client may and wants to switch to.
-    pub(crate) upgrade: Option<&'a [u8]>,
-}
+use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
 pub(crate) async fn forward(
@@ -94,7 +80,7 @@ fn finish(response: &mut Response, keys: [HashKey; 2], upgrading: bool, record: 
     }
 }
 
-impl<'a> Hop<'a> {
+impl Hop<'_> {
     /// What keeps the client at one of the route's clusters.
     fn sticky_key(&self, request: &Request) -> HashKey {
         let Some(kind) = &self.forward.sticky else {
@@ -141,45 +127,5 @@ impl<'a> Hop<'a> {
             };
         }
         rewrite::path(request, self.forward, self.route)
-    }
-
-    /// Names the endpoint in the request where the route wants that.
-    pub(super) fn rewrite_host(&self, request: &mut Request, target: &Target) {
-        match &self.forward.host_rewrite {
-            Some(HostRewrite::Literal(value)) => {
-                request.fields.set(Known::Host, value.as_bytes());
-            }
-            None if request.fields.contains(Known::Host) => {}
-            Some(HostRewrite::Endpoint) | None => {
-                request
-                    .fields
-                    .set(Known::Host, target.authority().as_bytes());
-            }
-        }
-    }
-
-    /// Both ends of the client's connection, where they have addresses.
-    pub(super) fn ends(&self) -> Option<Addresses> {
-        self.service.ends
-    }
-
-    /// The way to an endpoint.
-    pub(super) fn sender<'b>(
-        &'b self,
-        cluster: &'b Arc<Cluster>,
-        target: &'b Arc<Target>,
-        now: Instant,
-    ) -> Sender<'b> {
-        let Service { worker, pools, .. } = self.service;
-        Sender {
-            cluster,
-            target,
-            pools,
-            shard: worker.shard(),
-            now,
-            ends: self.ends(),
-            interim: self.context.interim.as_deref(),
-            unlimited: false,
-        }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use maglor_balance::{Rng, combine, hash_bytes};
 use maglor_config::route::{HashKind, HashSource};
 
-use super::headers::{self, Client};
+use super::client::Client;
+use super::headers;
 use crate::fields::{Fields, Known};
 use crate::message::Request;
 use crate::route::query_value;

@@ -12,8 +12,7 @@ use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 use tokio::time::{Instant, Sleep};
 
-use super::LEAVE_AFTER;
-use super::service::{RequestContext, Service};
+use super::connection::{LEAVE_AFTER, RequestContext, Service};
 use super::streams::{self, Busy, Streams};
 use super::timers::{Lent, Timers};
 use crate::codec;

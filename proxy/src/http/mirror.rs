@@ -13,7 +13,7 @@ use maglor_balance::guard::Percent;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
-use super::forward::Hop;
+use super::hop::Hop;
 use super::replay::Replay;
 use super::tried::Tried;
 use crate::error::ProxyError;

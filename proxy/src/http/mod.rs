@@ -1,15 +1,18 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
 //! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mux`] (a request off the wire) →
-//! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way.
+//! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way. All of a connection's
+//! requests share its [`connection`].
 
-mod assertion;
+mod client;
+mod connection;
 mod consult;
 mod deadline;
 mod forward;
 mod hash_key;
 mod headers;
 mod hedge;
+mod hop;
 mod http1;
 mod http2;
 mod mirror;
@@ -30,12 +33,6 @@ mod tried;
 mod tries;
 mod upload;
 
-use std::time::Duration;
-
-pub(crate) use headers::Client;
+pub(crate) use client::Client;
+pub(crate) use connection::Service;
 pub(crate) use serve::serve;
-pub(crate) use service::Service;
-
-/// A connection that is to end (drain, changed listener, age) waits so long for requests that were
-/// sent before its client could know.
-const LEAVE_AFTER: Duration = Duration::from_secs(1);

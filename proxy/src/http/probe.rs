@@ -8,7 +8,8 @@ use maglor_balance::{Rng, Time};
 use maglor_config::Filter;
 use maglor_config::listener::HttpFilter;
 
-use super::headers::{self, Client};
+use super::client::Client;
+use super::headers;
 use crate::build::{self, Sources};
 use crate::codec::{self, Limits, RequestHead};
 use crate::message::Request;

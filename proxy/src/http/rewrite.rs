@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use maglor_config::route::{Forward, PathRewrite, Redirect, RedirectPath};
 
-use super::headers::Client;
+use super::client::Client;
 use crate::codec::HeadError;
 use crate::error::ProxyError;
 use crate::message::Request;

@@ -13,8 +13,8 @@ use maglor_config::listener::HttpProtocol;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
-use super::service::Service;
-use super::{LEAVE_AFTER, http1, http2};
+use super::connection::{LEAVE_AFTER, Service};
+use super::{http1, http2};
 use crate::detect::{self, Detected};
 use crate::io::Stream;
 use crate::mux;

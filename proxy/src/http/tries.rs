@@ -17,13 +17,13 @@ use maglor_balance::guard::retry::{
 };
 use tokio::time::Instant;
 
+use super::connection::Service;
 use super::deadline::{self, Deadline};
-use super::forward::Hop;
 use super::hedge::{Racer, Racing};
+use super::hop::Hop;
 use super::mirror;
 use super::payload::{Payload, Reserved};
 use super::sent;
-use super::service::Service;
 use super::tried::Tried;
 use super::upload::Upload;
 use crate::error::ProxyError;

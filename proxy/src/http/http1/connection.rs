@@ -21,8 +21,7 @@ use crate::codec::{
 };
 use crate::error::ProxyError;
 use crate::fields::Fields;
-use crate::http::LEAVE_AFTER;
-use crate::http::service::Service;
+use crate::http::connection::{LEAVE_AFTER, Service};
 use crate::io::{Io, Stream};
 use crate::memory;
 use crate::message::{Body, Interim, Request, Source};

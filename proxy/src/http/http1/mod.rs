@@ -18,7 +18,7 @@ use http::{Method, Version};
 use tokio::time::Instant;
 
 use self::connection::{Next, Shared};
-use super::service::{RequestContext, Service};
+use super::connection::{RequestContext, Service};
 use crate::codec::RequestHead;
 use crate::io::{Io, Stream};
 use crate::message::{Interim, TakenOver, Takeover};

@@ -14,7 +14,7 @@ use super::{After, Asked};
 use crate::codec::{self, Framing, Output};
 use crate::error::ProxyError;
 use crate::fields::Known;
-use crate::http::service::Service;
+use crate::http::connection::Service;
 use crate::message::{Body, Response, TakenOver};
 
 pub(super) async fn respond(

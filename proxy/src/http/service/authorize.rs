@@ -2,11 +2,11 @@
 
 use maglor_config::tls::MeshMode;
 
-use super::Service;
 use crate::authorization::{Denied, Facts, RequestFacts};
 use crate::error::ProxyError;
 use crate::fields::Known;
-use crate::http::assertion::Assertion;
+use crate::http::client::assertion::Assertion;
+use crate::http::connection::Service;
 use crate::http::record::Record;
 use crate::http::reply;
 use crate::message::{Account as _, Request, Response};

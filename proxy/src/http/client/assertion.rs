@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use maglor_identity::SpiffeId;
 
-use super::headers::Client;
+use super::Client;
 use crate::fields::{Fields, Known};
 
 /// In place of an address.

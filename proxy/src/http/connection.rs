@@ -1,0 +1,123 @@
+//! One client connection, as its requests see it.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Version;
+use maglor_config::listener::HttpFilter;
+use tokio::time::Instant;
+
+use super::client::Client;
+use crate::codec::Limits;
+use crate::fields::Known;
+use crate::message::{CARRIED_HTTP1, Interim, Request};
+use crate::proxy_protocol::Addresses;
+use crate::state::HttpChain;
+use crate::timer::Timer;
+use crate::upstream::Pools;
+use crate::worker::Worker;
+
+/// A connection that is to end (drain, changed listener, age) waits so long for requests that were
+/// sent before its client could know.
+pub(super) const LEAVE_AFTER: Duration = Duration::from_secs(1);
+
+/// One client connection's view of its filter chain.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) pools: Rc<Pools>,
+    pub(super) chain: Arc<HttpChain>,
+    pub(crate) client: Client,
+    /// The addresses of the client's connection; `None` = it came over a Unix socket.
+    pub(crate) ends: Option<Addresses>,
+    /// Where the connection was going, if it was redirected here.
+    pub(crate) original: Option<SocketAddr>,
+    /// When the connection is old enough to end.
+    pub(super) expires: Option<Instant>,
+    pub(super) expired: Cell<bool>,
+    /// The connection's place among those of its worker.
+    pub(super) slot: usize,
+    /// A request has come.
+    pub(super) asked: Cell<bool>,
+}
+
+/// What comes with a request from its connection.
+pub(crate) struct RequestContext {
+    pub(crate) started: Instant,
+    pub(crate) timer: Rc<Timer>,
+    /// Where informational responses go; `None` = they are dropped.
+    pub(crate) interim: Option<Rc<dyn Interim>>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        pools: &Rc<Pools>,
+        chain: Arc<HttpChain>,
+        client: Client,
+        (ends, original): (Option<Addresses>, Option<SocketAddr>),
+        slot: usize,
+    ) -> Rc<Self> {
+        let age = chain.settings.max_connection_age;
+        // Connections that came together should not leave together.
+        let jitter = worker.with_rng(|rng| 0.9 + 0.2 * rng.unit());
+        let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
+        let worker = Rc::clone(worker);
+        let pools = Rc::clone(pools);
+        Rc::new(Self {
+            worker,
+            pools,
+            chain,
+            client,
+            ends,
+            original,
+            expires,
+            expired: Cell::new(false),
+            slot,
+            asked: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &HttpFilter {
+        &self.chain.settings
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let settings = self.settings();
+        Limits {
+            bytes: settings.max_header_bytes,
+            headers: settings.max_headers,
+        }
+    }
+
+    /// When the connection is old enough to end.
+    pub(crate) fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    /// Whether the connection should end when its present requests have been answered.
+    pub(crate) fn is_draining(&self) -> bool {
+        // Relaxed: a connection that misses it is woken again or sees it at its next request.
+        self.worker.is_draining()
+            || self.chain.retired.load(Ordering::Relaxed)
+            || self.expired.get()
+    }
+
+    /// Whether clients are outside of the mesh, and their version of HTTP says nothing of what servers speak.
+    pub(super) fn is_edge(&self) -> bool {
+        let on_demand = self.chain.on_demand.as_ref();
+        on_demand.is_some_and(|one| one.settings.by_virtual_host)
+    }
+
+    /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
+    /// over HTTP/2: its application need not understand more than it was sent.
+    pub(super) fn carried(&self, request: &Request) -> Option<Version> {
+        let version = request.fields.get(Known::XMaglorHttpVersion)?;
+        (version == CARRIED_HTTP1.as_bytes() && self.client.peer().is_some())
+            .then_some(Version::HTTP_11)
+    }
+}

@@ -12,14 +12,14 @@ use maglor_config::listener::HttpFilter;
 use tokio::time::Instant;
 
 use super::client::Client;
-use crate::codec::Limits;
-use crate::fields::Known;
-use crate::message::{CARRIED_HTTP1, Interim, Request};
-use crate::proxy_protocol::Addresses;
-use crate::state::HttpChain;
-use crate::timer::Timer;
+use crate::http::timer::Timer;
+use crate::protocol::fields::Known;
+use crate::protocol::http1::Limits;
+use crate::protocol::message::{CARRIED_HTTP1, Interim, Request};
+use crate::protocol::proxy_protocol::Addresses;
+use crate::routing::listener::HttpChain;
+use crate::runtime::worker::Worker;
 use crate::upstream::Pools;
-use crate::worker::Worker;
 
 /// A connection that is to end (drain, changed listener, age) waits so long for requests that were
 /// sent before its client could know.

@@ -6,15 +6,15 @@ use http::{StatusCode, Version};
 use maglor_config::UpstreamProtocol;
 use maglor_config::route::Destination;
 
+use super::accounting::Record;
+use super::attempt::hop::Hop;
+use super::attempt::{Progress, Tries};
 use super::client::assertion;
 use super::hash_key::{self, HashKey};
-use super::hop::Hop;
-use super::record::Record;
-use super::tries::{Progress, Tries};
 use super::{headers, rewrite};
-use crate::error::ProxyError;
-use crate::fields::Known;
-use crate::message::{Body, Request, Response};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.

@@ -8,9 +8,9 @@ use maglor_config::route::{HashKind, HashSource};
 
 use super::client::Client;
 use super::headers;
-use crate::fields::{Fields, Known};
-use crate::message::Request;
-use crate::route::query_value;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::Request;
+use crate::routing::route::query_value;
 
 /// The hash of a request, and the cookie that keeps it where the client had none.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ mod tests {
     use http::{Method, Version};
 
     use super::*;
-    use crate::codec::Target;
+    use crate::protocol::http1::Target;
 
     fn key(policy: &[HashSource], uri: &str, cookie: Option<&str>) -> HashKey {
         let mut request = Request {

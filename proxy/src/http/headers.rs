@@ -10,8 +10,8 @@ use maglor_config::listener::{ClientCertMode, ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
 
 use super::client::Client;
-use crate::fields::{Fields, Known};
-use crate::message::Request;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::Request;
 
 /// The first protocol that a request asks to switch to and that is one of `allowed` (lower case).
 pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<Vec<u8>> {

@@ -1,36 +1,28 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
-//! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mux`] (a request off the wire) →
-//! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way. All of a connection's
+//! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mesh_transport`] (a request off the wire) →
+//! [`pipeline`] (its phases) → [`forward`] (to an endpoint and back), and out the same way. All of a connection's
 //! requests share its [`connection`].
 
-mod client;
+mod accounting;
+mod attempt;
+pub(crate) mod client;
 mod connection;
-mod consult;
 mod deadline;
 mod forward;
 mod hash_key;
-mod headers;
-mod hedge;
-mod hop;
+pub(crate) mod headers;
 mod http1;
 mod http2;
-mod mirror;
-mod mux;
+mod mesh_transport;
 mod path;
-mod payload;
-pub mod probe;
-mod record;
-mod replay;
+mod pipeline;
 mod reply;
 mod rewrite;
-mod sent;
 mod serve;
-mod service;
+mod stream_timers;
 mod streams;
-mod timers;
-mod tried;
-mod tries;
+mod timer;
 mod upload;
 
 pub(crate) use client::Client;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use maglor_config::listener::PathNormalization;
 
-use crate::message::Request;
+use crate::protocol::message::Request;
 
 /// Normalizes a request's path as the listener is configured to.
 pub(super) fn normalize(request: &mut Request, mode: PathNormalization) {

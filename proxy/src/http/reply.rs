@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use http::StatusCode;
 use maglor_config::route::DirectResponse;
 
-use crate::error::ProxyError;
-use crate::exchange::{PROTOCOL, Said};
-use crate::fields::{Fields, Known};
-use crate::message::{Body, Response};
+use crate::mesh::load_feedback::queue_protocol::{PROTOCOL, Said};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Body, Response};
 
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use maglor_config::route::{Forward, PathRewrite, Redirect, RedirectPath};
 
 use super::client::Client;
-use crate::codec::HeadError;
-use crate::error::ProxyError;
-use crate::message::Request;
-use crate::proxy_protocol::Addresses;
-use crate::route::Route;
+use crate::protocol::error::ProxyError;
+use crate::protocol::http1::HeadError;
+use crate::protocol::message::Request;
+use crate::protocol::proxy_protocol::Addresses;
+use crate::routing::route::Route;
 
 /// Applies a route's path rewrite.
 pub(crate) fn path(

@@ -13,9 +13,9 @@ use rustls::{ClientConfig, HandshakeKind};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::io::{Io, Stream};
-use crate::metrics::{MeshMetrics, Refusals};
-use crate::throttle::Throttle;
+use crate::net::io::{Io, Stream};
+use crate::os::throttle::Throttle;
+use crate::telemetry::metrics::{MeshMetrics, Refusals};
 
 /// The first byte of TLS: a handshake record.
 const HANDSHAKE: u8 = 0x16;

@@ -14,13 +14,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use super::{ClientTls, Cluster, Target, round_trip};
-use crate::error::ProxyError;
-use crate::io::Io;
-use crate::mux;
-use crate::own_connections;
-use crate::proxy_protocol::{self, Addresses};
-use crate::send_queue;
-use crate::socket;
+use crate::net::io::Io;
+use crate::net::own_connections;
+use crate::net::send_queue;
+use crate::net::socket;
+use crate::protocol::error::ProxyError;
+use crate::protocol::mesh_transport;
+use crate::protocol::proxy_protocol::{self, Addresses};
 use crate::tls;
 
 /// What is about to be spoken on a connection, and what ALPN may therefore promise.
@@ -42,7 +42,7 @@ impl Speaks {
 
     fn alpn(self, in_mesh: bool) -> &'static [&'static [u8]] {
         match self {
-            Self::Negotiated if in_mesh => &[mux::ALPN, b"h2", b"http/1.1"],
+            Self::Negotiated if in_mesh => &[mesh_transport::ALPN, b"h2", b"http/1.1"],
             Self::Bytes => &[],
             Self::Http1 => &[b"http/1.1"],
             Self::Http2 => &[b"h2"],
@@ -164,7 +164,7 @@ async fn establish(
     match tls.mesh() {
         None => tls::connect(tcp, name, config)
             .await
-            .map_err(tls::words::explained),
+            .map_err(tls::explain::explained),
         Some(mesh) => tls::mesh::connect(tcp, name, config, &mesh.refused).await,
     }
 }

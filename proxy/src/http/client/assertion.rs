@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use maglor_identity::SpiffeId;
 
 use super::Client;
-use crate::fields::{Fields, Known};
+use crate::protocol::fields::{Fields, Known};
 
 /// In place of an address.
 const UNKNOWN: &str = "unknown";
@@ -67,7 +67,7 @@ pub(crate) fn set(fields: &mut Fields, client: &Client) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_address::ClientAddress;
+    use crate::net::client_address::ClientAddress;
 
     fn read(values: &[&str]) -> Result<Option<Assertion>, Unreadable> {
         let mut fields = Fields::default();

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use maglor_identity::SpiffeId;
 
 use self::assertion::Assertion;
-use crate::client_address::ClientAddress;
+use crate::net::client_address::ClientAddress;
 use crate::tls::Peer;
 
 /// The client of a connection, in the forms in which headers want it. Made once a connection.

@@ -19,10 +19,10 @@ use tokio::time::Instant;
 
 use self::connection::{Next, Shared};
 use super::connection::{RequestContext, Service};
-use crate::codec::RequestHead;
-use crate::io::{Io, Stream};
-use crate::message::{Interim, TakenOver, Takeover};
-use crate::turns;
+use crate::net::fairness;
+use crate::net::io::{Io, Stream};
+use crate::protocol::http1::RequestHead;
+use crate::protocol::message::{Interim, TakenOver, Takeover};
 
 /// An idle connection keeps its buffers this long.
 const PARK_AFTER: Duration = Duration::from_millis(500);
@@ -124,7 +124,7 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
             }
             // Nothing else of this worker runs while one connection goes on: who pipelines waits for the others before
             // each further request, whether a server has to answer it or not.
-            After::NextRequest if shared.has_input() => turns::next().await,
+            After::NextRequest if shared.has_input() => fairness::next().await,
             After::NextRequest => {}
             After::TakenOver(taken) => {
                 let Some(downstream) = Shared::into_stream(shared) else {

@@ -11,11 +11,11 @@ use http_body::{Body as _, Frame};
 
 use super::connection::Shared;
 use super::{After, Asked};
-use crate::codec::{self, Framing, Output};
-use crate::error::ProxyError;
-use crate::fields::Known;
 use crate::http::connection::Service;
-use crate::message::{Body, Response, TakenOver};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::http1::{self, Framing, Output};
+use crate::protocol::message::{Body, Response, TakenOver};
 
 pub(super) async fn respond(
     shared: &Rc<Shared>,
@@ -134,14 +134,14 @@ impl Shared {
             _ if response.status == StatusCode::NO_CONTENT => fields.remove(Known::ContentLength),
             Framing::Length(length) => {
                 if !plan.bodiless && !fields.contains(Known::ContentLength) {
-                    codec::set_content_length(fields, length);
+                    http1::set_content_length(fields, length);
                 }
             }
             Framing::Chunked | Framing::Close => fields.remove(Known::ContentLength),
         }
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(response.status, fields, out);
+        http1::encode_response(response.status, fields, out);
         match plan.framing {
             Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             Framing::Close | Framing::Length(_) => {}
@@ -157,7 +157,7 @@ impl Shared {
     fn encode_tunnel_head(&self, response: &Response) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(response.status, &response.fields, out);
+        http1::encode_response(response.status, &response.fields, out);
         out.extend_from_slice(b"\r\n");
     }
 

@@ -1,0 +1,379 @@
+//! What a request is accounted for: one record from its arrival to the last byte of its response.
+//!
+//! The record travels with the response's body, so that every way a request can end (answered,
+//! refused, cancelled by the client, cut off) passes through [`Record::drop`] exactly once.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
+
+use super::attempt::Progress;
+use super::attempt::accounting::Tried;
+use super::deadline::Deadline;
+use super::upload::Upload;
+use crate::http::timer::Timer;
+use crate::mesh::load_feedback::calls::Call;
+use crate::mesh::load_feedback::reporting::{Ending, Visit};
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Account, Request, Response};
+use crate::runtime::worker::Worker;
+use crate::telemetry::access_log::{Ended, Entry};
+use crate::telemetry::metrics::RouteMetrics;
+use crate::upstream::Place;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Record {
+    worker: Rc<Worker>,
+    started: Instant,
+    timer: Rc<Timer>,
+    deadline: Deadline,
+    /// How long no byte may move.
+    idle: Duration,
+    /// When that is over, if none does.
+    idle_until: Instant,
+    /// Whether a byte has moved since the timer was last looked at.
+    moved: bool,
+    route: Option<Arc<RouteMetrics>>,
+    /// The request's place in its cluster.
+    place: Option<Place>,
+    /// The try whose response the client gets.
+    tried: Option<Tried>,
+    /// Its stay at the server behind this proxy, where that is counted.
+    visit: Option<Visit>,
+    /// Whose call it is, until it ends.
+    call: Option<Call>,
+    status: StatusCode,
+    flag: &'static str,
+    response_bytes: u64,
+    entry: Option<Box<Entry>>,
+    /// When the last byte of the response came from its origin.
+    received: Option<Instant>,
+    /// The client has not taken all of it at once.
+    late: bool,
+    /// The endpoint has not sent all of it.
+    cut_off: bool,
+    done: bool,
+}
+
+/// Status that is logged when nothing was sent.
+const NONE: u16 = 499;
+
+impl Record {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        started: Instant,
+        timer: Rc<Timer>,
+        idle: Duration,
+        entry: Option<Box<Entry>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            worker: Rc::clone(worker),
+            started,
+            timer,
+            deadline: Deadline::never(started),
+            idle,
+            idle_until: started + idle,
+            moved: false,
+            route: None,
+            place: None,
+            tried: None,
+            visit: None,
+            call: None,
+            status: StatusCode::from_u16(NONE).unwrap_or_default(),
+            flag: "-",
+            response_bytes: 0,
+            entry,
+            received: None,
+            late: false,
+            cut_off: false,
+            done: false,
+        })
+    }
+
+    /// The request goes by this route, which allows it so much time.
+    pub(super) fn route(&mut self, metrics: &Arc<RouteMetrics>, deadline: Deadline) {
+        self.route = Some(Arc::clone(metrics));
+        self.deadline = deadline;
+        self.arm(self.started);
+    }
+
+    /// No route takes it.
+    pub(super) fn unrouted(&mut self, metrics: &Arc<RouteMetrics>) {
+        self.route(metrics, Deadline::never(self.started));
+    }
+
+    /// Waits for something as long as the request may take. It is pinned by the caller: an argument
+    /// that is a future of many kilobytes would be there twice.
+    ///
+    /// # Errors
+    /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
+    pub(super) async fn patiently<F: Future>(
+        &mut self,
+        mut future: Pin<&mut F>,
+    ) -> Result<F::Output, ProxyError> {
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.poll_timeout(cx).map(Err),
+        })
+        .await
+    }
+
+    /// The request's identifier is known.
+    pub(crate) fn request_id(&mut self, request: &Request) {
+        if let Some(entry) = &mut self.entry {
+            entry.request_id(request);
+        }
+        if let Some(visit) = &mut self.visit
+            && let Some(id) = request.fields.get(Known::XRequestId)
+        {
+            visit.identify(id);
+        }
+    }
+
+    /// The request is a call that an application behind this proxy makes for another one.
+    pub(super) fn call(&mut self, call: Option<Call>) {
+        self.call = call;
+    }
+
+    /// When the route's timeout runs out.
+    pub(super) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// Forwarding is over, but for the response's body.
+    pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
+        let Progress {
+            place,
+            tried,
+            racing,
+        } = progress;
+        if let (Some(entry), Some(tried)) = (&mut self.entry, &tried) {
+            entry.upstream(tried.address(), tried.cluster().name(), tried.number());
+        }
+        self.place = place;
+        self.tried = tried;
+        let upstreams = |error| self.is_upstreams(error);
+        let upstreams = result.as_ref().err().is_some_and(upstreams);
+        let raced = upstreams && !racing.is_empty() && !self.deadline.is_hurried();
+        let Some(place) = &mut self.place else {
+            return;
+        };
+        let success = match (result, &self.tried) {
+            (Err(_), None) if raced => {
+                let unjudged = racing.iter().filter(|(_, judged)| !judged);
+                place.silent(unjudged.map(|(target, _)| target), self.worker.shared());
+                false
+            }
+            (result, Some(tried)) if tried.is_excused(result.as_ref().err()) => return,
+            (Ok(_), Some(tried)) => tried.is_success(),
+            (Err(_), Some(_)) if upstreams => false,
+            (_, None) | (Err(_), Some(_)) => return,
+        };
+        if !place.learns() {
+            return;
+        }
+        let now = Instant::now();
+        let answered = self.tried.as_ref().filter(|_| result.is_ok());
+        let latency = answered.map(|tried| now - tried.started());
+        let time = self.worker.time(now);
+        self.worker
+            .with_rng(|rng| place.judge(success, latency, time, rng));
+    }
+
+    /// The request counts at the server behind this proxy until it ends.
+    pub(super) fn visit(&mut self, visit: Option<Visit>) {
+        self.visit = visit;
+    }
+
+    /// Says in a response how busy the server is, where its request asked.
+    pub(super) fn describe_queue(&self, fields: &mut Fields) {
+        if let Some(visit) = &self.visit {
+            visit.describe(fields);
+        }
+    }
+
+    /// The response has this status.
+    pub(crate) fn status(&mut self, status: StatusCode) {
+        self.status = status;
+        self.moved = true;
+    }
+
+    /// Something moves both ways without bound: only idleness ends it.
+    pub(crate) fn lift_deadline(&mut self) {
+        self.deadline = Deadline::never(self.started);
+    }
+
+    fn arm(&self, now: Instant) {
+        let idle = self.idle_until;
+        let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
+        self.timer.set(now, Some(next));
+    }
+
+    /// Whether a byte has moved, either way, since this was last asked.
+    fn take_moved(&mut self) -> bool {
+        let upload = self.deadline.upload();
+        std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
+    }
+
+    /// Whether an error says something about the endpoint: that the time of a client has run out which has
+    /// not even sent its request does not.
+    fn is_upstreams(&self, error: &ProxyError) -> bool {
+        let awaited = self.deadline.upload().is_some_and(Upload::is_awaited);
+        error.is_upstreams() && !(awaited && matches!(error, ProxyError::RequestTimeout))
+    }
+
+    fn finish(&mut self, now: Instant) {
+        self.done = true;
+        let shard = self.worker.shard();
+        if let Some(route) = &self.route {
+            // The client has seen the status of the head, and not the whole response: not a success.
+            let status = match self.cut_off {
+                true => StatusCode::BAD_GATEWAY,
+                false => self.status,
+            };
+            route.request(shard, status, now - self.started, self.response_bytes);
+        }
+        if let Some(entry) = self.entry.take() {
+            let ended = Ended {
+                status: self.status,
+                flag: self.flag,
+                response_bytes: self.response_bytes,
+                took: now - self.started,
+            };
+            self.worker.tell(&entry, ended, now);
+        }
+        self.timer.set(now, None);
+        self.release();
+    }
+
+    /// How the request ended at the server behind this proxy.
+    fn ending(&self) -> Ending {
+        let erred = self.tried.as_ref().is_some_and(Tried::erred);
+        if self.flag == "DC" {
+            Ending::Left
+        } else if erred || self.cut_off || self.status.as_u16() >= 400 {
+            Ending::Error
+        } else {
+            Ending::Good
+        }
+    }
+
+    /// The endpoint has no part in what follows.
+    fn release(&mut self) {
+        let ending = self.ending();
+        if let Some(visit) = &mut self.visit {
+            visit.ended(ending);
+        }
+        self.tried = None;
+        self.place = None;
+        self.visit = None;
+        self.call = None;
+    }
+}
+
+impl Account for Record {
+    fn count(&mut self, bytes: u64) {
+        self.response_bytes += bytes;
+        self.moved = true;
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        if let Some(tried) = &self.tried {
+            let metrics = tried.cluster().metrics();
+            metrics.sent(self.worker.shard(), bytes);
+        }
+    }
+
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(tried) = &mut self.tried {
+            tried.trailers(trailers);
+        }
+    }
+
+    fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    fn received(&mut self) {
+        if self.done || self.received.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        if let Some(tried) = &mut self.tried {
+            tried.complete(now, self.response_bytes);
+        }
+        self.release();
+        // What the client takes to read the rest is not the endpoint's time.
+        self.lift_deadline();
+        self.received = Some(now);
+    }
+
+    fn complete(&mut self) {
+        if self.done {
+            return;
+        }
+        self.received();
+        // Mostly the socket takes the last bytes at once: no second reading of the clock then.
+        let at_once = self.received.filter(|_| !self.late);
+        self.finish(at_once.unwrap_or_else(Instant::now));
+    }
+
+    fn fail(&mut self, error: &ProxyError) {
+        let upstreams = self.is_upstreams(error);
+        if let Some(tried) = self.tried.as_mut().filter(|_| upstreams) {
+            tried.failed(error);
+        }
+        let begun = self.status.as_u16() != NONE;
+        self.cut_off |= begun && error.is_cut_off();
+        self.flag = error.verdict().flag;
+        if let Some(entry) = &mut self.entry {
+            entry.error(error);
+        }
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        self.late |= self.received.is_some();
+        loop {
+            ready!(self.timer.poll_expired(cx));
+            let now = Instant::now();
+            if self.deadline.is_over(now) {
+                return Poll::Ready(ProxyError::RequestTimeout);
+            }
+            if self.take_moved() {
+                self.idle_until = now + self.idle;
+            }
+            if self.idle_until <= now {
+                return Poll::Ready(ProxyError::StreamIdleTimeout);
+            }
+            self.arm(now);
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if memory::is_resetting() {
+            self.fail(&ProxyError::MemoryBudget);
+        }
+        if self.flag == "-" && self.received.is_some() {
+            return self.complete();
+        }
+        if self.flag == "-" {
+            // Neither completed nor failed: the client left before the end.
+            self.flag = "DC";
+        }
+        self.finish(Instant::now());
+    }
+}

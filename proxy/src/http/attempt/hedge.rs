@@ -1,0 +1,99 @@
+//! Hedged requests: another try beside one that is slow; the first good answer wins.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry::HedgePolicy;
+use tokio::time::Instant;
+
+use super::accounting::Tried;
+use super::{Tries, discard};
+use crate::http::deadline::Deadline;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::Response;
+use crate::upstream::Target;
+
+/// How a try has ended.
+type Ended = (Tried, Result<Response, ProxyError>);
+/// The endpoints of tries that are under way beside each other, and whether each was judged.
+pub(in crate::http) type Racing = Vec<(Arc<Target>, bool)>;
+/// A try under way.
+pub(in crate::http) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+
+impl<'a> Tries<'a> {
+    /// Runs a try, and others beside it when it takes long. Those that lose are abandoned. Who is under
+    /// way is in `racing` at every moment, the latest last, and whether it was judged.
+    pub(in crate::http) async fn race(
+        &mut self,
+        first: Tried,
+        hedge: &HedgePolicy,
+        now: Instant,
+        racing: &mut Racing,
+    ) -> Ended {
+        let delay = hedge.delay.or(self.per_try_timeout());
+        self.exclude(first.target().id);
+        racing.push((Arc::clone(first.target()), false));
+        let mut racers = vec![self.racer(first, now)];
+        let mut next = delay.map(|delay| self.time_of_try(delay, now));
+        loop {
+            let Some((mut tried, result)) = first_of(&mut racers, next.as_ref()).await else {
+                // A try that is only slow has not failed, but one that has had its time has: the next
+                // one wins, and nobody waits for what becomes of it.
+                if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
+                    *judged = true;
+                    let shared = self.service().worker.shared();
+                    self.cluster().judge(late, Sample::LocalFailure, shared);
+                }
+                let now = Instant::now();
+                let joined = self.join(hedge, now, racing);
+                let delay = delay.filter(|_| joined.is_some());
+                next = delay.map(|delay| self.time_of_try(delay, now));
+                racers.extend(joined);
+                continue;
+            };
+            racing.retain(|(target, _)| target.id != tried.target().id);
+            if racers.is_empty() || !self.is_bad(&result) {
+                return (tried, result);
+            }
+            match result {
+                Ok(response) => discard(response),
+                Err(error) => tried.failed(&error),
+            }
+        }
+    }
+
+    /// Another try, if there may be one.
+    fn join(
+        &mut self,
+        hedge: &HedgePolicy,
+        now: Instant,
+        racing: &mut Racing,
+    ) -> Option<Racer<'a>> {
+        let permit = self.hedge(hedge, now)?;
+        let tried = self.pick(now, Some(permit)).ok()?;
+        self.exclude(tried.target().id);
+        racing.push((Arc::clone(tried.target()), false));
+        Some(self.racer(tried, now))
+    }
+}
+
+/// The next try that ends; `None` when it is time for another one.
+async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<&Deadline>) -> Option<Ended> {
+    let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
+        for at in 0..racers.len() {
+            if let Poll::Ready(ended) = racers[at].as_mut().poll(cx) {
+                drop(racers.swap_remove(at));
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    };
+    let ended = poll_fn(|cx| poll(racers, cx));
+    match next {
+        Some(next) => next.wait(ended).await,
+        None => Some(ended.await),
+    }
+}

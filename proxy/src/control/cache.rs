@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use maglor_identity::{Error, Identity, TrustBundle};
 use maglor_xds::snapshot;
 
-use crate::mesh::identity::Kept;
+use crate::mesh::identity::Stored;
 
 const RESOURCES: &str = "resources";
 const ROOTS: &str = "roots.pem";
@@ -67,14 +67,14 @@ impl Cache {
     }
 
     /// What an earlier process has left: its identity unless that has expired, and the roots that it trusted.
-    pub(crate) fn identity(&self) -> Kept {
+    pub(crate) fn identity(&self) -> Stored {
         let roots = self.usable(ROOTS, TrustBundle::from_pem);
         let identity = self.usable(IDENTITY, |own| Identity::from_pem(own, own));
         let has_expired = |own: &Identity| own.expires() <= SystemTime::now();
         if let Some(own) = identity.as_ref().filter(|own| has_expired(own)) {
             tracing::info!(id = %own.id(), "the kept identity has expired");
         }
-        Kept {
+        Stored {
             identity: identity.filter(|own| !has_expired(own) && roots.is_some()),
             roots,
         }

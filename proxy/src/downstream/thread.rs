@@ -104,16 +104,18 @@ fn run(
         worker,
         pools: Rc::new(Pools::default()),
     };
-    runtime.block_on(obey(local, commands));
+    runtime.block_on(run_commands(local, commands));
 }
 
 /// Carries out commands until the control thread drops its end.
-async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
+async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
     tokio::task::spawn_local(Rc::clone(&local.pools).give_way());
-    tokio::task::spawn_local(fairness::give());
-    tokio::task::spawn_local(delayed_release::release(Rc::clone(&local.worker.kept)));
+    tokio::task::spawn_local(fairness::run());
+    tokio::task::spawn_local(delayed_release::release(Rc::clone(
+        &local.worker.delayed_releases,
+    )));
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {
@@ -163,7 +165,7 @@ async fn accept(
     mut stopped: oneshot::Receiver<()>,
 ) {
     let state = Rc::new(state);
-    let told = Throttle::new();
+    let log = Throttle::new();
     let serve = |tcp| {
         let place = place(&tcp, &local, &state);
         if place != Place::None {
@@ -182,7 +184,7 @@ async fn accept(
                     // Those that are to go have to be polled for it.
                     Place::Made | Place::None => tokio::task::yield_now().await,
                 },
-                Err(error) => after_failure(&error, &local.worker, &told).await,
+                Err(error) => after_failure(&error, &local.worker, &log).await,
             },
         }
     }
@@ -197,12 +199,12 @@ async fn accept(
 }
 
 /// Makes room, and waits, where it was not only one connection that could not be accepted.
-async fn after_failure(error: &io::Error, worker: &Worker, told: &Throttle) {
+async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
     if is_of_one_connection(error) {
         return;
     }
     worker.connections.shed(1);
-    if let Some(unsaid) = told.allow() {
+    if let Some(unsaid) = log.allow() {
         tracing::warn!(%error, unsaid, "accept failed");
     }
     tokio::time::sleep(ACCEPT_BACK_OFF).await;

@@ -14,12 +14,12 @@ use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use super::attempt::Progress;
-use super::attempt::accounting::Tried;
+use super::attempt::accounting::Attempt;
 use super::deadline::Deadline;
 use super::upload::Upload;
 use crate::http::timer::Timer;
 use crate::mesh::load_feedback::calls::Call;
-use crate::mesh::load_feedback::reporting::{Ending, Visit};
+use crate::mesh::load_feedback::reporting::{Ending, InFlightGuard};
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
@@ -46,9 +46,9 @@ pub(crate) struct Record {
     /// The request's place in its cluster.
     place: Option<Place>,
     /// The try whose response the client gets.
-    tried: Option<Tried>,
+    attempt: Option<Attempt>,
     /// Its stay at the server behind this proxy, where that is counted.
-    visit: Option<Visit>,
+    in_flight_guard: Option<InFlightGuard>,
     /// Whose call it is, until it ends.
     call: Option<Call>,
     status: StatusCode,
@@ -85,8 +85,8 @@ impl Record {
             moved: false,
             route: None,
             place: None,
-            tried: None,
-            visit: None,
+            attempt: None,
+            in_flight_guard: None,
             call: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             flag: "-",
@@ -116,7 +116,7 @@ impl Record {
     ///
     /// # Errors
     /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
-    pub(super) async fn patiently<F: Future>(
+    pub(super) async fn with_deadline<F: Future>(
         &mut self,
         mut future: Pin<&mut F>,
     ) -> Result<F::Output, ProxyError> {
@@ -132,10 +132,10 @@ impl Record {
         if let Some(entry) = &mut self.entry {
             entry.request_id(request);
         }
-        if let Some(visit) = &mut self.visit
+        if let Some(in_flight_guard) = &mut self.in_flight_guard
             && let Some(id) = request.fields.get(Known::XRequestId)
         {
-            visit.identify(id);
+            in_flight_guard.identify(id);
         }
     }
 
@@ -153,28 +153,32 @@ impl Record {
     pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
         let Progress {
             place,
-            tried,
+            attempt,
             racing,
         } = progress;
-        if let (Some(entry), Some(tried)) = (&mut self.entry, &tried) {
-            entry.upstream(tried.address(), tried.cluster().name(), tried.number());
+        if let (Some(entry), Some(attempt)) = (&mut self.entry, &attempt) {
+            entry.upstream(
+                attempt.address(),
+                attempt.cluster().name(),
+                attempt.number(),
+            );
         }
         self.place = place;
-        self.tried = tried;
+        self.attempt = attempt;
         let upstreams = |error| self.is_upstreams(error);
         let upstreams = result.as_ref().err().is_some_and(upstreams);
         let raced = upstreams && !racing.is_empty() && !self.deadline.is_hurried();
         let Some(place) = &mut self.place else {
             return;
         };
-        let success = match (result, &self.tried) {
+        let success = match (result, &self.attempt) {
             (Err(_), None) if raced => {
                 let unjudged = racing.iter().filter(|(_, judged)| !judged);
                 place.silent(unjudged.map(|(target, _)| target), self.worker.shared());
                 false
             }
-            (result, Some(tried)) if tried.is_excused(result.as_ref().err()) => return,
-            (Ok(_), Some(tried)) => tried.is_success(),
+            (result, Some(attempt)) if attempt.is_excused(result.as_ref().err()) => return,
+            (Ok(_), Some(attempt)) => attempt.is_success(),
             (Err(_), Some(_)) if upstreams => false,
             (_, None) | (Err(_), Some(_)) => return,
         };
@@ -182,22 +186,22 @@ impl Record {
             return;
         }
         let now = Instant::now();
-        let answered = self.tried.as_ref().filter(|_| result.is_ok());
-        let latency = answered.map(|tried| now - tried.started());
+        let answered = self.attempt.as_ref().filter(|_| result.is_ok());
+        let latency = answered.map(|attempt| now - attempt.started());
         let time = self.worker.time(now);
         self.worker
             .with_rng(|rng| place.judge(success, latency, time, rng));
     }
 
     /// The request counts at the server behind this proxy until it ends.
-    pub(super) fn visit(&mut self, visit: Option<Visit>) {
-        self.visit = visit;
+    pub(super) fn in_flight_guard(&mut self, in_flight_guard: Option<InFlightGuard>) {
+        self.in_flight_guard = in_flight_guard;
     }
 
     /// Says in a response how busy the server is, where its request asked.
     pub(super) fn describe_queue(&self, fields: &mut Fields) {
-        if let Some(visit) = &self.visit {
-            visit.describe(fields);
+        if let Some(in_flight_guard) = &self.in_flight_guard {
+            in_flight_guard.describe(fields);
         }
     }
 
@@ -249,7 +253,7 @@ impl Record {
                 response_bytes: self.response_bytes,
                 took: now - self.started,
             };
-            self.worker.tell(&entry, ended, now);
+            self.worker.notify_observers(&entry, ended, now);
         }
         self.timer.set(now, None);
         self.release();
@@ -257,7 +261,7 @@ impl Record {
 
     /// How the request ended at the server behind this proxy.
     fn ending(&self) -> Ending {
-        let erred = self.tried.as_ref().is_some_and(Tried::erred);
+        let erred = self.attempt.as_ref().is_some_and(Attempt::erred);
         if self.flag == "DC" {
             Ending::Left
         } else if erred || self.cut_off || self.status.as_u16() >= 400 {
@@ -270,12 +274,12 @@ impl Record {
     /// The endpoint has no part in what follows.
     fn release(&mut self) {
         let ending = self.ending();
-        if let Some(visit) = &mut self.visit {
-            visit.ended(ending);
+        if let Some(in_flight_guard) = &mut self.in_flight_guard {
+            in_flight_guard.ended(ending);
         }
-        self.tried = None;
+        self.attempt = None;
         self.place = None;
-        self.visit = None;
+        self.in_flight_guard = None;
         self.call = None;
     }
 }
@@ -287,15 +291,15 @@ impl Account for Record {
     }
 
     fn sent(&mut self, bytes: u64) {
-        if let Some(tried) = &self.tried {
-            let metrics = tried.cluster().metrics();
+        if let Some(attempt) = &self.attempt {
+            let metrics = attempt.cluster().metrics();
             metrics.sent(self.worker.shard(), bytes);
         }
     }
 
     fn trailers(&mut self, trailers: &HeaderMap) {
-        if let Some(tried) = &mut self.tried {
-            tried.trailers(trailers);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.trailers(trailers);
         }
     }
 
@@ -308,8 +312,8 @@ impl Account for Record {
             return;
         }
         let now = Instant::now();
-        if let Some(tried) = &mut self.tried {
-            tried.complete(now, self.response_bytes);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.complete(now, self.response_bytes);
         }
         self.release();
         // What the client takes to read the rest is not the endpoint's time.
@@ -329,8 +333,8 @@ impl Account for Record {
 
     fn fail(&mut self, error: &ProxyError) {
         let upstreams = self.is_upstreams(error);
-        if let Some(tried) = self.tried.as_mut().filter(|_| upstreams) {
-            tried.failed(error);
+        if let Some(attempt) = self.attempt.as_mut().filter(|_| upstreams) {
+            attempt.failed(error);
         }
         let begun = self.status.as_u16() != NONE;
         self.cut_off |= begun && error.is_cut_off();

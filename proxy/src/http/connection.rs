@@ -15,7 +15,7 @@ use super::client::Client;
 use crate::http::timer::Timer;
 use crate::protocol::fields::Known;
 use crate::protocol::http1::Limits;
-use crate::protocol::message::{CARRIED_HTTP1, Interim, Request};
+use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::routing::listener::HttpChain;
 use crate::runtime::worker::Worker;
@@ -42,7 +42,7 @@ pub(crate) struct Service {
     /// The connection's place among those of its worker.
     pub(super) slot: usize,
     /// A request has come.
-    pub(super) asked: Cell<bool>,
+    pub(super) has_requests: Cell<bool>,
 }
 
 /// What comes with a request from its connection.
@@ -78,7 +78,7 @@ impl Service {
             expires,
             expired: Cell::new(false),
             slot,
-            asked: Cell::new(false),
+            has_requests: Cell::new(false),
         })
     }
 
@@ -115,9 +115,9 @@ impl Service {
 
     /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
     /// over HTTP/2: its application need not understand more than it was sent.
-    pub(super) fn carried(&self, request: &Request) -> Option<Version> {
+    pub(super) fn original_version(&self, request: &Request) -> Option<Version> {
         let version = request.fields.get(Known::XMaglorHttpVersion)?;
-        (version == CARRIED_HTTP1.as_bytes() && self.client.peer().is_some())
+        (version == ORIGINAL_HTTP1.as_bytes() && self.client.peer().is_some())
             .then_some(Version::HTTP_11)
     }
 }

@@ -70,7 +70,7 @@ impl Deadline {
     }
 
     /// The same request may take so long from now on, and no other limit holds.
-    pub(super) fn of_try(&self, timeout: Duration, now: Instant) -> Self {
+    pub(super) fn for_attempt(&self, timeout: Duration, now: Instant) -> Self {
         Self {
             started: now,
             timeout: Some(timeout),

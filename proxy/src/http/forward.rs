@@ -8,7 +8,7 @@ use maglor_config::route::Destination;
 
 use super::accounting::Record;
 use super::attempt::hop::Hop;
-use super::attempt::{Progress, Tries};
+use super::attempt::{Attempts, Progress};
 use super::client::assertion;
 use super::hash_key::{self, HashKey};
 use super::{headers, rewrite};
@@ -38,7 +38,7 @@ pub(crate) async fn forward(
     let key = hop.hash_key(&request);
     hop.prepare(&mut request, &cluster)?;
 
-    let mut tries = Tries::new(
+    let mut tries = Attempts::new(
         hop,
         &cluster,
         key.hash,
@@ -49,7 +49,7 @@ pub(crate) async fn forward(
     let mut progress = Progress::default();
     let result = {
         let run = pin!(tries.run(&mut progress));
-        record.patiently(run).await.and_then(|result| result)
+        record.with_deadline(run).await.and_then(|result| result)
     };
     record.forwarded(progress, &result);
     if let Err(error) = &result {
@@ -110,7 +110,7 @@ impl Hop<'_> {
         if in_mesh && self.service.settings().says_client {
             assertion::set(&mut request.fields, &self.service.client);
         }
-        let carried = self.service.carried(request);
+        let original_version = self.service.original_version(request);
         request.fields.remove(Known::XMaglorHttpVersion);
         headers::keep_only_te_trailers(&mut request.fields);
         if let Some(protocol) = self.upgrade {
@@ -120,8 +120,8 @@ impl Hop<'_> {
             headers::join_cookies(&mut request.fields);
             let follows = cluster.config().protocol == UpstreamProtocol::Downstream;
             let guess = follows && self.service.is_edge() && !request.is_grpc();
-            request.version = match carried {
-                Some(carried) => carried,
+            request.version = match original_version {
+                Some(original_version) => original_version,
                 None if guess => Version::HTTP_11,
                 None => Version::HTTP_2,
             };

@@ -15,12 +15,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 thread_local! {
-    static TURNS: RefCell<Turns> = RefCell::default();
+    static TURNS: RefCell<TurnQueue> = RefCell::default();
 }
 
 /// Those of a thread that wait.
 #[derive(Debug, Default)]
-struct Turns {
+struct TurnQueue {
     waiting: VecDeque<Rc<Place>>,
     /// Of the task that gives the turns; `None` = there is none, and tasks do not wait.
     giver: Option<Waker>,
@@ -118,7 +118,7 @@ pub(crate) async fn each<F: Future>(future: F) -> F::Output {
 }
 
 /// Gives the turns of the calling thread; never returns.
-pub(crate) async fn give() {
+pub(crate) async fn run() {
     loop {
         poll_fn(|cx| {
             TURNS.with_borrow_mut(|turns| {
@@ -132,12 +132,12 @@ pub(crate) async fn give() {
         .await;
         // To the end of what is ready, and past the sockets.
         tokio::task::yield_now().await;
-        TURNS.with_borrow_mut(Turns::give_one);
+        TURNS.with_borrow_mut(TurnQueue::run_one);
     }
 }
 
-impl Turns {
-    fn give_one(&mut self) {
+impl TurnQueue {
+    fn run_one(&mut self) {
         while let Some(place) = self.waiting.pop_front() {
             place.queued.set(false);
             if let Some(waker) = &*place.waker.borrow() {
@@ -177,7 +177,7 @@ mod tests {
     fn one_of_many_goes_on_before_what_is_ready() {
         run(async {
             let log = Log::default();
-            tokio::task::spawn_local(give());
+            tokio::task::spawn_local(super::run());
             let busy: Vec<_> = (0..10)
                 .map(|_| tokio::task::spawn_local(busy(Rc::clone(&log))))
                 .collect();
@@ -201,7 +201,7 @@ mod tests {
     fn a_task_that_gives_up_waiting_uses_no_turn() {
         run(async {
             let noop = Context::from_waker(Waker::noop());
-            tokio::task::spawn_local(give());
+            tokio::task::spawn_local(super::run());
             tokio::task::yield_now().await;
             let gone: Vec<Turn> = (0..100).map(|_| Turn::default()).collect();
             gone.iter().for_each(|turn| turn.queue(&noop));
@@ -219,9 +219,9 @@ mod tests {
     fn each_step_of_what_is_dear_has_a_turn_of_its_own() {
         run(async {
             let log = Log::default();
-            tokio::task::spawn_local(give());
+            tokio::task::spawn_local(super::run());
             let steps = Rc::clone(&log);
-            let dear = each(async move {
+            let expensive = each(async move {
                 for _ in 0..3 {
                     steps.borrow_mut().push("step");
                     tokio::task::yield_now().await;
@@ -234,7 +234,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
             });
-            dear.await;
+            expensive.await;
             assert!(!log.borrow().windows(2).any(|two| two == ["step", "step"]));
         });
     }

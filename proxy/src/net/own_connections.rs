@@ -23,7 +23,7 @@ static ADMIN: OnceLock<SocketAddr> = OnceLock::new();
 #[derive(Debug, Default)]
 pub(crate) struct OwnConnections {
     local: Mutex<HashSet<SocketAddr>>,
-    told: AtomicBool,
+    logged: AtomicBool,
     /// Where the application alone is served.
     private: ArcSwap<Vec<SocketAddr>>,
 }
@@ -64,7 +64,7 @@ impl OwnConnections {
         let own = all.contains(&client);
         drop(all);
         // Relaxed: it only keeps the log short.
-        if own && !self.told.swap(true, Ordering::Relaxed) {
+        if own && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::error!(
                 "a connection of this proxy was redirected to it: run it as the user or group that \
                  `maglor-proxy init` exempts"

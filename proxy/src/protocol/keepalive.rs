@@ -11,22 +11,22 @@ const ASK: u8 = 3;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Beat {
+pub(crate) enum KeepaliveStep {
     /// Send a PING.
-    Ask,
+    SendPing,
     /// The peer has not answered for one interval.
     Dead,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Keepalive {
     interval: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
     silent: u8,
 }
 
-impl Pulse {
+impl Keepalive {
     /// With intervals of this length.
     pub(crate) fn every(interval: Duration) -> Self {
         Self {
@@ -37,12 +37,12 @@ impl Pulse {
     }
 
     /// Something has come.
-    pub(crate) fn heard(&mut self) {
+    pub(crate) fn received(&mut self) {
         self.silent = 0;
     }
 
     /// To be polled with the connection; `busy` = there are streams.
-    pub(crate) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<Beat> {
+    pub(crate) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<KeepaliveStep> {
         loop {
             let Some(sleep) = &mut self.sleep else {
                 if !busy {
@@ -62,10 +62,10 @@ impl Pulse {
             sleep.as_mut().reset(Instant::now() + self.interval);
             self.silent += 1;
             if self.silent > ASK {
-                return Poll::Ready(Beat::Dead);
+                return Poll::Ready(KeepaliveStep::Dead);
             }
             if self.silent == ASK {
-                return Poll::Ready(Beat::Ask);
+                return Poll::Ready(KeepaliveStep::SendPing);
             }
         }
     }
@@ -81,27 +81,36 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_peer_is_asked_once_and_then_dead() {
-        let mut pulse = Pulse::every(INTERVAL);
+        let mut keepalive = Keepalive::every(INTERVAL);
         let start = Instant::now();
-        assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Ask);
+        assert_eq!(
+            poll_fn(|cx| keepalive.poll(true, cx)).await,
+            KeepaliveStep::SendPing
+        );
         assert_eq!(start.elapsed().as_secs(), 30);
-        assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Dead);
+        assert_eq!(
+            poll_fn(|cx| keepalive.poll(true, cx)).await,
+            KeepaliveStep::Dead
+        );
         assert_eq!(start.elapsed().as_secs(), 40);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_says_something_is_alive() {
-        let mut pulse = Pulse::every(INTERVAL);
+        let mut keepalive = Keepalive::every(INTERVAL);
         for _ in 0..3 {
-            assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Ask);
-            pulse.heard();
+            assert_eq!(
+                poll_fn(|cx| keepalive.poll(true, cx)).await,
+                KeepaliveStep::SendPing
+            );
+            keepalive.received();
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_asked_without_streams() {
-        let mut pulse = Pulse::every(INTERVAL);
-        let asked = tokio::time::timeout(INTERVAL * 10, poll_fn(|cx| pulse.poll(false, cx)));
+        let mut keepalive = Keepalive::every(INTERVAL);
+        let asked = tokio::time::timeout(INTERVAL * 10, poll_fn(|cx| keepalive.poll(false, cx)));
         assert!(asked.await.is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::Target;
 
 /// What `x-maglor-http-version` says of a request that its sender made by HTTP/1.1.
-pub(crate) const CARRIED_HTTP1: &str = "1.1";
+pub(crate) const ORIGINAL_HTTP1: &str = "1.1";
 
 /// A request, all but its body.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl Body {
         Self::of(Kind::TakenOver(Box::new(Takeover::Tunnel(stream))))
     }
 
-    pub(crate) fn exchange() -> Self {
+    pub(crate) fn channel_upgrade() -> Self {
         Self::of(Kind::TakenOver(Box::new(Takeover::Exchange)))
     }
 

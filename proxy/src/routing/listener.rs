@@ -12,7 +12,7 @@ use maglor_config::listener::{HttpFilter, ProxyProtocolIn, TrafficDirection};
 use maglor_config::tls::MeshMode;
 
 use crate::mesh::authorization::Authorization;
-use crate::mesh::load_feedback::reporting::Station;
+use crate::mesh::load_feedback::reporting::LoadReporter;
 use crate::os::throttle::Throttle;
 use crate::protocol::detect::ChainSelector;
 use crate::routing::on_demand::OnDemand;
@@ -120,7 +120,7 @@ pub(crate) struct HttpChain {
     pub(crate) retired: AtomicBool,
     pub(crate) metrics: Arc<ListenerMetrics>,
     /// Where the chain stands before one server and tells how busy that is.
-    pub(crate) station: Option<Arc<Station>>,
+    pub(crate) load_reporter: Option<Arc<LoadReporter>>,
     /// Connections that members of the mesh have spoilt, where the chain is one of the mesh.
     pub(crate) failures: Option<Failures>,
     /// Hosts that are asked for when they are called.

@@ -53,12 +53,12 @@ impl Limiter {
         request: &Request,
         client: Option<IpAddr>,
         now: Time,
-    ) -> Standing<'_> {
+    ) -> RateLimitState<'_> {
         let verdict = match &self.buckets {
             Buckets::One(bucket) => bucket.take(now),
             Buckets::Keyed(key, buckets) => buckets.take(hash_of(key, request, client), now),
         };
-        Standing {
+        RateLimitState {
             params: &self.config.params,
             verdict,
         }
@@ -67,12 +67,12 @@ impl Limiter {
 
 /// Where a request stands with a limit.
 #[derive(Debug)]
-pub(crate) struct Standing<'a> {
+pub(crate) struct RateLimitState<'a> {
     params: &'a RateParams,
     verdict: Verdict,
 }
 
-impl Standing<'_> {
+impl RateLimitState<'_> {
     pub(crate) fn is_allowed(&self) -> bool {
         self.verdict.allowed
     }
@@ -94,8 +94,8 @@ impl Standing<'_> {
         let policy = format!("\"default\";q={burst};w={window}");
         fields.set(Known::RateLimitPolicy, policy.as_bytes());
         let reset = whole_seconds(self.verdict.reset);
-        let standing = format!("\"default\";r={};t={reset}", self.verdict.remaining);
-        fields.set(Known::RateLimit, standing.as_bytes());
+        let state = format!("\"default\";r={};t={reset}", self.verdict.remaining);
+        fields.set(Known::RateLimit, state.as_bytes());
     }
 }
 

@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct DelayedReleases {
     places: RefCell<BinaryHeap<Reverse<Place>>>,
     /// Numbers places, so that equal times have an order.
     number: Cell<u64>,
@@ -30,7 +30,7 @@ struct Place {
     release: Box<dyn FnOnce()>,
 }
 
-impl Kept {
+impl DelayedReleases {
     /// Calls `release` at `until`, or now if there are too many places.
     pub(crate) fn add(&self, until: Instant, release: Box<dyn FnOnce()>) {
         let mut places = self.places.borrow_mut();
@@ -70,17 +70,17 @@ impl Kept {
 }
 
 /// Gives up a worker's places in time, for as long as it lives.
-pub(crate) async fn release(kept: Rc<Kept>) {
+pub(crate) async fn release(releases: Rc<DelayedReleases>) {
     loop {
-        let earlier = kept.earlier.notified();
-        match kept.release_due(Instant::now()) {
+        let earlier = releases.earlier.notified();
+        match releases.release_due(Instant::now()) {
             Some(next) => drop(timeout_at(next, earlier).await),
             None => earlier.await,
         }
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for DelayedReleases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places = self.places.borrow().len();
         f.debug_struct("Kept").field("places", &places).finish()
@@ -115,21 +115,21 @@ mod tests {
 
     #[test]
     fn places_are_given_up_in_time_and_bounded() {
-        let kept = Kept::default();
+        let releases = DelayedReleases::default();
         let given = Rc::new(RefCell::new(Vec::new()));
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         for ms in [30, 10, 20, 10] {
             let given = Rc::clone(&given);
-            kept.add(at(ms), Box::new(move || given.borrow_mut().push(ms)));
+            releases.add(at(ms), Box::new(move || given.borrow_mut().push(ms)));
         }
-        assert_eq!(kept.release_due(at(5)), Some(at(10)));
-        assert_eq!(kept.release_due(at(20)), Some(at(30)));
+        assert_eq!(releases.release_due(at(5)), Some(at(10)));
+        assert_eq!(releases.release_due(at(20)), Some(at(30)));
         assert_eq!(*given.borrow(), [10, 10, 20]);
-        assert_eq!(kept.release_due(at(30)), None);
+        assert_eq!(releases.release_due(at(30)), None);
         for _ in 0..MOST + 7 {
             let given = Rc::clone(&given);
-            kept.add(at(99), Box::new(move || given.borrow_mut().push(99)));
+            releases.add(at(99), Box::new(move || given.borrow_mut().push(99)));
         }
         assert_eq!(given.borrow().len(), 4 + 7, "what is too much goes at once");
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::os::memory::Holders;
 use crate::protocol::detect::ServerFirst;
-use crate::runtime::delayed_release::Kept;
+use crate::runtime::delayed_release::DelayedReleases;
 use crate::runtime::shared::Shared;
 use crate::telemetry::access_log::{Ended, Entry};
 
@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     pub(crate) holders: Rc<Holders>,
     pub(crate) connections: Connections,
     /// Places that are kept after errors.
-    pub(crate) kept: Rc<Kept>,
+    pub(crate) delayed_releases: Rc<DelayedReleases>,
     draining: Cell<bool>,
     /// Connections that have given up their buffers since the last sweep.
     released: Cell<usize>,
@@ -47,7 +47,7 @@ impl Worker {
             shared,
             rng: RefCell::new(Rng::seed(seed)),
             connections: Connections::default(),
-            kept: Rc::default(),
+            delayed_releases: Rc::default(),
             draining: Cell::new(false),
             released: Cell::new(0),
             server_first: ServerFirst::default(),
@@ -104,9 +104,9 @@ impl Worker {
     }
 
     /// Tells those who want to know of a request that has ended.
-    pub(crate) fn tell(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
+    pub(crate) fn notify_observers(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
         let now = self.time(now);
-        self.shared.observers.tell(entry, ended, now);
+        self.shared.observers.notify(entry, ended, now);
     }
 }
 
@@ -128,12 +128,12 @@ struct Entered {
     waker: Waker,
     /// The lower, the earlier.
     order: u64,
-    asked: Asked,
+    activity: Activity,
 }
 
 /// What a connection has asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Asked {
+enum Activity {
     /// Nothing: there was no whole request head, and it is none of bytes.
     Nothing,
     /// The same, and it has to make room for others.
@@ -163,7 +163,7 @@ impl Connections {
         slots[slot] = Some(Entered {
             waker,
             order,
-            asked: Asked::Nothing,
+            activity: Activity::Nothing,
         });
         list.open.set(list.open.get() + 1);
         Registered {
@@ -187,9 +187,9 @@ impl Connections {
     }
 
     /// A connection has asked for something: it is not among the first to make room for others any more.
-    pub(crate) fn asks(&self, slot: usize) {
+    pub(crate) fn mark_active(&self, slot: usize) {
         if let Some(Some(entered)) = self.slots.borrow_mut().get_mut(slot) {
-            entered.asked = Asked::Something;
+            entered.activity = Activity::Something;
         }
     }
 
@@ -197,11 +197,11 @@ impl Connections {
     /// them is not repeated for each that comes. Returns how many are about to end, those of earlier calls included.
     pub(crate) fn shed(&self, excess: usize) -> usize {
         let mut slots = self.slots.borrow_mut();
-        let asked = |asked| move |entered: &&mut Entered| entered.asked == asked;
+        let activity = |activity| move |entered: &&mut Entered| entered.activity == activity;
         let ending = slots
             .iter_mut()
             .flatten()
-            .filter(asked(Asked::Shed))
+            .filter(activity(Activity::Shed))
             .count();
         let wanted = (excess + self.open.get() / 64).saturating_sub(ending);
         if wanted == 0 {
@@ -210,14 +210,14 @@ impl Connections {
         let mut silent: Vec<_> = slots
             .iter_mut()
             .flatten()
-            .filter(asked(Asked::Nothing))
+            .filter(activity(Activity::Nothing))
             .collect();
         let wanted = wanted.min(silent.len());
         if let Some(last) = wanted.checked_sub(1) {
             silent.select_nth_unstable_by_key(last, |entered| entered.order);
         }
         for entered in &mut silent[..wanted] {
-            entered.asked = Asked::Shed;
+            entered.activity = Activity::Shed;
             entered.waker.wake_by_ref();
         }
         ending + wanted
@@ -247,7 +247,7 @@ impl Registered {
     pub(crate) fn is_shed(&self) -> bool {
         let slots = self.worker.connections.slots.borrow();
         let entered = slots.get(self.slot).and_then(Option::as_ref);
-        entered.is_some_and(|entered| entered.asked == Asked::Shed)
+        entered.is_some_and(|entered| entered.activity == Activity::Shed)
     }
 }
 

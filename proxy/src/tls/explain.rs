@@ -15,10 +15,10 @@ pub(crate) fn explained(error: io::Error) -> io::Error {
 
 /// A handshake that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", words(.0))]
+#[error("{}", describe(.0))]
 struct Handshake(#[source] Error);
 
-fn words(error: &Error) -> String {
+fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(reason) => {
             format!("the peer's certificate {}", certificate(reason))

@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::{ClientTls, Cluster, Target, round_trip};
+use super::{ClientTls, Cluster, Target, rtt};
 use crate::net::io::Io;
 use crate::net::own_connections;
 use crate::net::send_queue;
@@ -92,7 +92,7 @@ pub(crate) async fn connect(
 ///
 /// # Errors
 /// When there is no connection; the caller minds the time.
-pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
+pub(crate) async fn connect_channel(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     identified(cluster).await?;
     establish(cluster, target, None, cluster.tls(), Speaks::Http1).await
 }
@@ -147,7 +147,7 @@ async fn establish(
     let mut tcp = socket::connect(&target.address).await?;
     if target.address.ip().is_some() {
         prepare(&tcp)?;
-        if let Some(micros) = round_trip::of(&tcp) {
+        if let Some(micros) = rtt::of(&tcp) {
             target.measured(micros);
         }
     }

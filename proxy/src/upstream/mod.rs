@@ -6,14 +6,14 @@ mod dns;
 pub(crate) mod grpc;
 mod pool;
 pub(crate) mod relay;
-mod round_trip;
+mod rtt;
 
 pub(crate) use cluster::endpoints::{Endpoints, Resolved};
 pub(crate) use cluster::guard::{Guard, Place};
 pub(crate) use cluster::original_destination::Destinations;
 pub(crate) use cluster::target::{Seat, Target};
 pub(crate) use cluster::{ClientMesh, ClientTls, Cluster, Clusters, Picked};
-pub(crate) use connect::{connect, connect_for_control, connect_for_exchange, connect_to_enrol};
+pub(crate) use connect::{connect, connect_channel, connect_for_control, connect_to_enrol};
 pub(crate) use dns::Resolver;
 pub(crate) use pool::http1::Connection;
 pub(crate) use pool::http2::{Answer, Http2};

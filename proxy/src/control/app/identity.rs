@@ -8,14 +8,14 @@ use maglor_identity::{Error, Identity, Live, TrustBundle};
 
 use super::App;
 use crate::control::cache::Cache;
-use crate::mesh::identity::{Kept, Missing, NotTaken, Own, Prepared};
+use crate::mesh::identity::{Missing, NotTaken, Own, Prepared, Stored};
 
 /// What a configuration makes of the identity; at the start with what an earlier process has left.
 pub(super) fn prepare(own: &Own, wanted: &Config) -> Result<Prepared, Error> {
     let plane = wanted.control_plane.as_ref();
     let cache = plane.and_then(|plane| plane.cache_dir.as_deref());
     own.prepare(wanted.identity.as_ref(), || {
-        cache.map_or_else(Kept::default, |cache| Cache::new(cache).identity())
+        cache.map_or_else(Stored::default, |cache| Cache::new(cache).identity())
     })
 }
 

@@ -265,11 +265,11 @@ impl App {
         for (_, listening) in gone {
             retire(&listening.state.borrow(), None);
             left.push(Arc::clone(&listening.state.borrow().metrics));
-            self.tell(|| Command::Close {
+            self.broadcast(|| Command::Close {
                 name: Arc::clone(&listening.key),
             });
         }
-        self.tell(|| Command::Wake);
+        self.broadcast(|| Command::Wake);
         let until = Instant::now() + self.config.drain_timeout;
         self.leaving
             .extend(left.into_iter().map(|listener| (until, listener)));
@@ -296,7 +296,7 @@ impl App {
         }
     }
 
-    fn tell(&self, command: impl Fn() -> Command) {
+    fn broadcast(&self, command: impl Fn() -> Command) {
         self.workers
             .iter()
             .for_each(|worker| worker.send(command()));
@@ -328,7 +328,7 @@ impl App {
         let over: Vec<_> = self.leaving.extract_if(.., over).collect();
         if !over.is_empty() {
             over.iter().for_each(|(_, listener)| listener.end());
-            self.tell(|| Command::Wake);
+            self.broadcast(|| Command::Wake);
         }
     }
 
@@ -400,11 +400,11 @@ impl App {
         }
         for listening in self.listening.values().filter(|l| !l.is_outbound()) {
             retire(&listening.state.borrow(), None);
-            self.tell(|| Command::Close {
+            self.broadcast(|| Command::Close {
                 name: Arc::clone(&listening.key),
             });
         }
-        self.tell(|| Command::Wake);
+        self.broadcast(|| Command::Wake);
     }
 
     /// Whether no client is connected, to whichever listener.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use maglor_config::{Config, Identity, Origination, Termination};
 
 use super::BuildError;
-use crate::mesh::identity::{Kept, Own};
+use crate::mesh::identity::{Own, Stored};
 use crate::tls::{self, Roots};
 
 /// What a proxy with this configuration could not start with here and now: certificates, keys and roots
@@ -37,7 +37,7 @@ pub fn unusable_files(config: &Config) -> Vec<BuildError> {
         }
     }
     if let Some(identity @ Identity::Files(_)) = &config.identity
-        && let Err(error) = Own::default().prepare(Some(identity), Kept::default)
+        && let Err(error) = Own::default().prepare(Some(identity), Stored::default)
     {
         found.push(BuildError::Identity {
             place: "identity".to_owned(),

@@ -18,7 +18,7 @@ use maglor_identity::Live;
 use maglor_identity::tls::{Client, Expected};
 
 use crate::mesh::authorization::Authorization;
-use crate::mesh::load_feedback::reporting::Station;
+use crate::mesh::load_feedback::reporting::LoadReporter;
 use crate::os::throttle::Throttle;
 use crate::protocol::detect::ChainSelector;
 use crate::protocol::mesh_transport;
@@ -403,7 +403,7 @@ impl Build<'_> {
         };
         if let Some(old) = old.filter(|old| old.mesh == mesh && same(&old.settings, &bare)) {
             // The servers of the service may be others now.
-            self.station(settings, Some(old));
+            self.load_reporter(settings, Some(old));
             self.routes.push((Arc::clone(old), table));
             return Arc::clone(old);
         }
@@ -415,7 +415,7 @@ impl Build<'_> {
             routes: ArcSwap::from_pointee(table),
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),
-            station: self.station(settings, old),
+            load_reporter: self.load_reporter(settings, old),
             failures: mesh.map(|_| self.metrics.mesh_listener_failures(self.name)),
             on_demand: settings.discovery.as_ref().map(|wanted| {
                 let known = old.and_then(|old| old.on_demand.clone());
@@ -426,16 +426,20 @@ impl Build<'_> {
     }
 
     /// What counts at the server behind a chain; it goes on counting after a reload.
-    fn station(&self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Option<Arc<Station>> {
+    fn load_reporter(
+        &self,
+        settings: &HttpFilter,
+        old: Option<&Arc<HttpChain>>,
+    ) -> Option<Arc<LoadReporter>> {
         let wanted = settings.load_reports.as_ref()?;
-        let known = old.and_then(|old| old.station.clone());
-        let known = known.filter(|station| station.speaks_orca() == wanted.orca);
-        let station = known.unwrap_or_else(|| {
-            let metrics = self.metrics.station(self.name);
-            Arc::new(Station::new(wanted.orca, metrics))
+        let known = old.and_then(|old| old.load_reporter.clone());
+        let known = known.filter(|load_reporter| load_reporter.speaks_orca() == wanted.orca);
+        let load_reporter = known.unwrap_or_else(|| {
+            let metrics = self.metrics.load_reporter(self.name);
+            Arc::new(LoadReporter::new(wanted.orca, metrics))
         });
-        station.set_peers(peers(wanted, self.clusters));
-        Some(station)
+        load_reporter.set_peers(peers(wanted, self.clusters));
+        Some(load_reporter)
     }
 
     fn tcp(&mut self, settings: &config::TcpFilter, old: Option<&Arc<TcpChain>>) -> Arc<TcpChain> {
@@ -461,8 +465,10 @@ fn peers(wanted: &LoadReports, clusters: &Clusters) -> Option<(Arc<Cluster>, Str
 /// Tells the stations of a listener where the servers of their services are now.
 pub(crate) fn introduce_peers(listener: &Listener, clusters: &Clusters) {
     for chain in http_chains(listener) {
-        if let (Some(station), Some(wanted)) = (&chain.station, &chain.settings.load_reports) {
-            station.set_peers(peers(wanted, clusters));
+        if let (Some(load_reporter), Some(wanted)) =
+            (&chain.load_reporter, &chain.settings.load_reports)
+        {
+            load_reporter.set_peers(peers(wanted, clusters));
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::pending_reload::Owed;
+use self::pending_reload::PendingReload;
 use crate::control::admin::{self, Admin};
 use crate::control::app::{self, App, ApplyError, SharedApp};
 use crate::control::build::BuildError;
@@ -164,7 +164,7 @@ async fn control(
         glance,
         file: options.file,
         refused: None,
-        owed: Owed::default(),
+        pending: PendingReload::default(),
     };
     life.until_stopped(&mut signals, &drain, stop).await;
     life.end(&mut signals).await;
@@ -237,7 +237,7 @@ struct Life {
     /// What was refused last, the file's text (as a hash) and why: it is told once. The folder is watched, and the log
     /// may be written there, so that telling it would be a reason to look again.
     refused: Option<(Option<u64>, String)>,
-    owed: Owed,
+    pending: PendingReload,
 }
 
 /// Why the configuration is read again.
@@ -303,7 +303,7 @@ impl Life {
             self.reload(Why::Files);
         } else if missed {
             self.reload(Why::Seen);
-        } else if self.owed.is_due(Instant::now()) {
+        } else if self.pending.is_due(Instant::now()) {
             self.reload(Why::Again);
         }
     }
@@ -314,19 +314,19 @@ impl Life {
         if let Some(glance) = &mut self.glance {
             glance.read(file);
         }
-        let files_changed = matches!(why, Why::Asked | Why::Files) || self.owed.files();
+        let files_changed = matches!(why, Why::Asked | Why::Files) || self.pending.files();
         let result = self.apply(file, files_changed, why);
         match result {
             Ok(Some(files)) => {
                 count_reload(&self.app.borrow());
                 self.files = files;
                 self.refused = None;
-                self.owed.settled();
+                self.pending.settled();
                 tracing::info!(file = %file.display(), "configuration applied");
             }
             Ok(None) => {
                 self.refused = None;
-                self.owed.settled();
+                self.pending.settled();
                 tracing::debug!("configuration unchanged");
             }
             Err(error) => self.refuse(&error, why, files_changed),
@@ -336,7 +336,7 @@ impl Life {
     /// Says once what is wrong with what there is to read.
     fn refuse(&mut self, error: &RunError, why: Why, files_changed: bool) {
         let Some(file) = &self.file else { return };
-        self.owed
+        self.pending
             .failed(files_changed, why == Why::Again, Instant::now());
         let refused = Some((hash_of(file), error.to_string()));
         if matches!(why, Why::Again | Why::Seen) && self.refused == refused {

@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
+pub(super) struct PendingReload {
     /// Certificates, keys or roots have changed, and what they hold now is not in force. A file that turns out to
     /// say what is in force already does not pay for that.
     files: bool,
@@ -22,7 +22,7 @@ pub(super) struct Owed {
     again: Option<(Instant, Duration)>,
 }
 
-impl Owed {
+impl PendingReload {
     /// Whether files are to be read again besides the configuration.
     pub(super) fn files(&self) -> bool {
         self.files
@@ -53,22 +53,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_until_something_new_is_tried() {
-        let mut owed = Owed::default();
+        let mut pending = PendingReload::default();
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
-        assert!(!owed.is_due(after(1000)) && !owed.files());
-        owed.failed(false, false, begin);
-        assert!(!owed.is_due(begin) && owed.is_due(after(1)));
-        owed.failed(true, true, after(1));
-        assert!(!owed.is_due(after(2)) && owed.is_due(after(3)));
+        assert!(!pending.is_due(after(1000)) && !pending.files());
+        pending.failed(false, false, begin);
+        assert!(!pending.is_due(begin) && pending.is_due(after(1)));
+        pending.failed(true, true, after(1));
+        assert!(!pending.is_due(after(2)) && pending.is_due(after(3)));
         for _ in 0..10 {
-            owed.failed(false, true, after(3));
+            pending.failed(false, true, after(3));
         }
-        assert!(!owed.is_due(after(32)) && owed.is_due(after(33)));
-        assert!(owed.files(), "until they are in force");
-        owed.failed(false, false, after(33));
-        assert!(owed.is_due(after(34)));
-        owed.settled();
-        assert!(!owed.is_due(after(1000)) && !owed.files());
+        assert!(!pending.is_due(after(32)) && pending.is_due(after(33)));
+        assert!(pending.files(), "until they are in force");
+        pending.failed(false, false, after(33));
+        assert!(pending.is_due(after(34)));
+        pending.settled();
+        assert!(!pending.is_due(after(1000)) && !pending.files());
     }
 }

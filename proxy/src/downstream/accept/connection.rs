@@ -32,7 +32,7 @@ pub(super) struct Standing {
     /// Which member of the mesh it is.
     pub(super) peer: Option<Box<Peer>>,
     /// A proxy in front makes it: nobody knows for whom.
-    pub(super) spoken_for: bool,
+    pub(super) asserted_client: bool,
     /// It speaks plain text where members of the mesh speak TLS.
     pub(super) plain_text: bool,
 }
@@ -60,7 +60,7 @@ impl Standing {
             request: None,
         };
         match &listener.authorization {
-            Some(rules) if self.spoken_for || rules.check(&facts, shard).is_err() => {
+            Some(rules) if self.asserted_client || rules.check(&facts, shard).is_err() => {
                 Err(Refusal::Denied)
             }
             _ => Ok(()),

@@ -425,7 +425,7 @@ fn filter(
             Box::pin(http::serve(stream, service))
         }
         Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
-            local.worker.connections.asks(slot);
+            local.worker.connections.mark_active(slot);
             let (mesh, is_peer) = (mesh(tls), peer.is_some());
             let delegate = |peer: &Peer| mesh.is_some_and(|mesh| mesh.is_delegate(peer));
             let mut state = watch::Receiver::clone(state);
@@ -433,7 +433,7 @@ fn filter(
             let standing = Standing {
                 state,
                 addresses,
-                spoken_for: peer.as_deref().is_some_and(delegate),
+                asserted_client: peer.as_deref().is_some_and(delegate),
                 plain_text: mesh.is_some() && !is_peer,
                 peer,
             };

@@ -29,7 +29,7 @@ const FAIR: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Tried {
+pub(crate) struct Attempt {
     worker: Rc<Worker>,
     cluster: Arc<Cluster>,
     target: Arc<Target>,
@@ -56,7 +56,7 @@ pub(crate) struct Tried {
     permit: Option<RetryPermit>,
 }
 
-impl Tried {
+impl Attempt {
     pub(crate) fn new(
         worker: &Rc<Worker>,
         cluster: &Arc<Cluster>,
@@ -233,7 +233,9 @@ impl Tried {
         if self.erred {
             if let Err((place, until)) = outstanding.fail(usual, time) {
                 let until = now + until.saturating_since(time);
-                self.worker.kept.add(until, Box::new(|| drop(place)));
+                self.worker
+                    .delayed_releases
+                    .add(until, Box::new(|| drop(place)));
             }
         } else if complete {
             usual.observe(time.saturating_since(outstanding.began()));
@@ -254,7 +256,7 @@ impl Tried {
     }
 }
 
-impl Drop for Tried {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(outstanding) = self.outstanding.take() {
             let now = Instant::now();

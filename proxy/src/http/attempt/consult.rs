@@ -7,37 +7,39 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use maglor_balance::exchange::{Admission, Announce, Asked as Whom, Decision, Question, Step};
+use maglor_balance::exchange::{
+    Admission, Announce, Asked as Recipients, Decision, Question, Step,
+};
 use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::{Excluded, Index, PickCtx};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::accounting::Tried;
-use super::{Progress, Tries, discard};
-use crate::mesh::load_feedback::channel::Heard;
-use crate::mesh::load_feedback::queue_protocol::{Asked, Said, orca};
+use super::accounting::Attempt;
+use super::{Attempts, Progress, discard};
+use crate::mesh::load_feedback::channel::ChannelAnswer;
+use crate::mesh::load_feedback::queue_protocol::{QueueRequest, QueueResponse, orca};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
 use crate::protocol::message::Response;
-use crate::telemetry::metrics::ExchangeMetrics;
+use crate::telemetry::metrics::QueueProtocolMetrics;
 use crate::upstream::{Endpoints, Picked, Target};
 
 /// One try's talk with the endpoints of one snapshot.
-struct Talk {
+struct Consultation {
     endpoints: Arc<Endpoints>,
     excluded: Excluded,
     decision: Decision,
 }
 
 /// Where a request goes, under which condition.
-struct Way {
+struct Choice {
     picked: Picked,
     index: Option<Index>,
-    asked: Asked,
+    request_field: QueueRequest,
 }
 
-impl Tries<'_> {
+impl Attempts<'_> {
     /// Finds an endpoint and sends the request there, until one has let it in.
     ///
     /// # Errors
@@ -45,20 +47,20 @@ impl Tries<'_> {
     /// happens to the request is in the inner result, and the try in `progress`.
     pub(in crate::http) async fn consult(
         &mut self,
-        metrics: &ExchangeMetrics,
+        metrics: &QueueProtocolMetrics,
         progress: &mut Progress,
         mut now: Instant,
         mut permit: Option<RetryPermit>,
     ) -> Result<Result<Response, ProxyError>, ProxyError> {
-        let mut talk = self.talk();
+        let mut consultation = self.consultation();
         let mut fallen_back = false;
-        self.listen(&talk.endpoints);
-        let mut step = self.step(&mut talk, now, |talk, context, rng| {
-            let Talk {
+        self.subscribe(&consultation.endpoints);
+        let mut step = self.step(&mut consultation, now, |consultation, context, rng| {
+            let Consultation {
                 endpoints,
                 decision,
                 ..
-            } = talk;
+            } = consultation;
             endpoints.balancer().begin(decision, context, rng)
         });
         loop {
@@ -70,43 +72,48 @@ impl Tries<'_> {
             {
                 metrics.questions.inc(self.shard());
                 let until = now + patience;
-                step = self.ask(metrics, &mut talk, (&to, question), until).await;
+                step = self
+                    .ask(metrics, &mut consultation, (&to, question), until)
+                    .await;
                 now = Instant::now();
             }
-            if talk.decision.has_fallen_back() && !std::mem::replace(&mut fallen_back, true) {
+            if consultation.decision.has_fallen_back() && !std::mem::replace(&mut fallen_back, true)
+            {
                 metrics.fallbacks.inc(self.shard());
             }
-            let way = self.way(metrics, &talk, &step, now)?;
-            let tried = self.tried(way.picked, now, permit.take());
-            let tried = progress.tried.insert(tried);
-            way.asked.set(self.fields());
-            let result = self.attempt(tried, now).await;
-            let said = self.said(&way.asked, tried, &result, now);
-            let (Some(Said::Refused(in_flight)), Some(index)) = (said, way.index) else {
+            let choice = self.choice(metrics, &consultation, &step, now)?;
+            let attempt = self.begin_attempt(choice.picked, now, permit.take());
+            let attempt = progress.attempt.insert(attempt);
+            choice.request_field.set(self.fields());
+            let result = self.send_attempt(attempt, now).await;
+            let response_field = self.queue_response(&choice.request_field, attempt, &result, now);
+            let (Some(QueueResponse::Refused(in_flight)), Some(index)) =
+                (response_field, choice.index)
+            else {
                 return Ok(result);
             };
             metrics.bounces.inc(self.shard());
-            permit = progress.tried.take().and_then(Tried::bounced);
+            permit = progress.attempt.take().and_then(Attempt::bounced);
             if let Ok(response) = result {
                 discard(response);
             }
             now = Instant::now();
-            step = self.step(&mut talk, now, |talk, context, rng| {
-                let Talk {
+            step = self.step(&mut consultation, now, |consultation, context, rng| {
+                let Consultation {
                     endpoints,
                     decision,
                     ..
-                } = talk;
+                } = consultation;
                 let balancer = endpoints.balancer();
                 balancer.refused(decision, (index, in_flight), context, rng)
             });
         }
     }
 
-    fn talk(&self) -> Talk {
+    fn consultation(&self) -> Consultation {
         let endpoints = self.cluster().endpoints();
-        let excluded = endpoints.indices(self.tried_before());
-        Talk {
+        let excluded = endpoints.indices(self.failed_endpoints());
+        Consultation {
             endpoints,
             excluded,
             decision: Decision::new(),
@@ -114,7 +121,7 @@ impl Tries<'_> {
     }
 
     /// Subscribes to what endpoints say of their own accord, where the policy wants that.
-    fn listen(&self, endpoints: &Arc<Endpoints>) {
+    fn subscribe(&self, endpoints: &Arc<Endpoints>) {
         if let Announce::Balancers { overhead } = endpoints.balancer().spec().announce() {
             let service = self.service();
             let (pools, worker) = (&service.pools, &service.worker);
@@ -125,50 +132,50 @@ impl Tries<'_> {
     /// Lets the policy decide.
     fn step(
         &self,
-        talk: &mut Talk,
+        consultation: &mut Consultation,
         now: Instant,
-        decide: impl FnOnce(&mut Talk, &PickCtx<'_>, &mut maglor_balance::Rng) -> Step,
+        decide: impl FnOnce(&mut Consultation, &PickCtx<'_>, &mut maglor_balance::Rng) -> Step,
     ) -> Step {
         let worker = &self.service().worker;
-        let excluded = talk.excluded.clone();
+        let excluded = consultation.excluded.clone();
         let context = PickCtx {
             now: worker.time(now),
             hash: self.hash(),
             excluded: &excluded,
         };
-        worker.with_rng(|rng| decide(talk, &context, rng))
+        worker.with_rng(|rng| decide(consultation, &context, rng))
     }
 
     /// Puts a question and waits for what is needed of the answers.
     async fn ask(
         &self,
-        metrics: &ExchangeMetrics,
-        talk: &mut Talk,
-        (to, question): (&Whom, Question),
+        metrics: &QueueProtocolMetrics,
+        consultation: &mut Consultation,
+        (to, question): (&Recipients, Question),
         until: Instant,
     ) -> Step {
         // It closes when nobody is left who could answer.
-        let mut heard = self.put(talk, to, question);
+        let mut answers = self.put(consultation, to, question);
         loop {
-            let answer = timeout_at(until, heard.recv()).await;
+            let answer = timeout_at(until, answers.recv()).await;
             let now = Instant::now();
             let Ok(Some((from, answer))) = answer else {
-                return self.step(talk, now, |talk, context, rng| {
-                    let Talk {
+                return self.step(consultation, now, |consultation, context, rng| {
+                    let Consultation {
                         endpoints,
                         decision,
                         ..
-                    } = talk;
+                    } = consultation;
                     endpoints.balancer().timed_out(decision, context, rng)
                 });
             };
             metrics.answers.inc(self.shard());
-            let step = self.step(talk, now, |talk, context, rng| {
-                let Talk {
+            let step = self.step(consultation, now, |consultation, context, rng| {
+                let Consultation {
                     endpoints,
                     decision,
                     ..
-                } = talk;
+                } = consultation;
                 let balancer = endpoints.balancer();
                 balancer.answered(decision, (from, answer), context, rng)
             });
@@ -178,30 +185,37 @@ impl Tries<'_> {
         }
     }
 
-    fn put(&self, talk: &Talk, to: &Whom, question: Question) -> mpsc::Receiver<Heard> {
-        let (sender, heard) = mpsc::channel(to.len().max(1));
+    fn put(
+        &self,
+        consultation: &Consultation,
+        to: &Recipients,
+        question: Question,
+    ) -> mpsc::Receiver<ChannelAnswer> {
+        let (sender, answers) = mpsc::channel(to.len().max(1));
         let service = self.service();
         let now = service.worker.time(Instant::now());
         for index in to {
-            let Some(target) = talk.endpoints.targets().get(index.get()) else {
+            let Some(target) = consultation.endpoints.targets().get(index.get()) else {
                 continue;
             };
-            if !target.is_stranger(now) {
-                let link = service.pools.link(self.cluster(), target, &service.worker);
-                link.ask(*index, question, &sender);
+            if !target.lacks_queue_protocol(now) {
+                let channel = service
+                    .pools
+                    .channel(self.cluster(), target, &service.worker);
+                channel.ask(*index, question, &sender);
             }
         }
-        heard
+        answers
     }
 
     /// The endpoint of a step that sends; by the local policy where the step's cannot be had.
-    fn way(
+    fn choice(
         &self,
-        metrics: &ExchangeMetrics,
-        talk: &Talk,
+        metrics: &QueueProtocolMetrics,
+        consultation: &Consultation,
         step: &Step,
         now: Instant,
-    ) -> Result<Way, ProxyError> {
+    ) -> Result<Choice, ProxyError> {
         let &Step::Send {
             to,
             admission,
@@ -211,35 +225,36 @@ impl Tries<'_> {
             return Err(self.cluster().nobody());
         };
         let time = self.service().worker.time(now);
-        let target = talk.endpoints.targets().get(to.get());
+        let target = consultation.endpoints.targets().get(to.get());
         let conditional = admission != Admission::Always;
         let picked = match target {
             // It would let in whatever comes.
-            Some(target) if conditional && target.is_stranger(time) => {
-                metrics.strangers.inc(self.shard());
+            Some(target) if conditional && target.lacks_queue_protocol(time) => {
+                metrics.without_protocol.inc(self.shard());
                 None
             }
             // It could not be sent a second time.
             Some(_) if conditional && !self.is_resendable() => None,
             Some(target) => target.take(self.cluster().guard(), time).inspect(|_| {
-                self.cluster().judge_choice(&talk.endpoints, to, time);
+                self.cluster()
+                    .judge_choice(&consultation.endpoints, to, time);
             }),
             None => None,
         };
-        let unconditional = Asked {
+        let unconditional = QueueRequest {
             admission: Admission::Always,
             ticket: None,
         };
         Ok(match (picked, target) {
-            (Some(picked), _) => Way {
+            (Some(picked), _) => Choice {
                 picked,
                 index: Some(to),
-                asked: Asked { admission, ticket },
+                request_field: QueueRequest { admission, ticket },
             },
-            (None, target) => Way {
+            (None, target) => Choice {
                 picked: self.by_counts(target.filter(|_| conditional), now)?,
                 index: None,
-                asked: unconditional,
+                request_field: unconditional,
             },
         })
     }
@@ -259,31 +274,35 @@ impl Tries<'_> {
     }
 
     /// What the endpoint's proxy says of its queue; also whether it has one that knows the protocol.
-    fn said(
+    fn queue_response(
         &self,
-        asked: &Asked,
-        tried: &Tried,
+        request_field: &QueueRequest,
+        attempt: &Attempt,
         result: &Result<Response, ProxyError>,
         now: Instant,
-    ) -> Option<Said> {
+    ) -> Option<QueueResponse> {
         let response = result.as_ref().ok()?;
-        let conditional = asked.admission != Admission::Always;
+        let conditional = request_field.admission != Admission::Always;
         // Who was asked without a condition has had the request: whatever it says, it gets it once.
-        let makes_sense = |said: &Said| match said {
-            Said::InFlight(_) => true,
-            Said::Refused(_) => conditional && response.status == StatusCode::SERVICE_UNAVAILABLE,
+        let makes_sense = |response_field: &QueueResponse| match response_field {
+            QueueResponse::InFlight(_) => true,
+            QueueResponse::Refused(_) => {
+                conditional && response.status == StatusCode::SERVICE_UNAVAILABLE
+            }
         };
-        let said = Said::of(&response.fields).filter(makes_sense);
+        let response_field = QueueResponse::of(&response.fields).filter(makes_sense);
         if conditional {
             let now = self.service().worker.time(now);
-            tried.target().set_stranger(said.is_none(), now);
+            attempt
+                .target()
+                .set_lacks_queue_protocol(response_field.is_none(), now);
         }
-        if said.is_none()
+        if response_field.is_none()
             && let Some(report) = response.fields.get(Known::EndpointLoadMetrics)
             && let Some(in_flight) = orca::in_flight(report)
         {
-            tried.target().stats.report(in_flight);
+            attempt.target().stats.report(in_flight);
         }
-        said
+        response_field
     }
 }

@@ -9,26 +9,26 @@ use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::HedgePolicy;
 use tokio::time::Instant;
 
-use super::accounting::Tried;
-use super::{Tries, discard};
+use super::accounting::Attempt;
+use super::{Attempts, discard};
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Response;
 use crate::upstream::Target;
 
 /// How a try has ended.
-type Ended = (Tried, Result<Response, ProxyError>);
+type Ended = (Attempt, Result<Response, ProxyError>);
 /// The endpoints of tries that are under way beside each other, and whether each was judged.
 pub(in crate::http) type Racing = Vec<(Arc<Target>, bool)>;
 /// A try under way.
 pub(in crate::http) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
-impl<'a> Tries<'a> {
+impl<'a> Attempts<'a> {
     /// Runs a try, and others beside it when it takes long. Those that lose are abandoned. Who is under
     /// way is in `racing` at every moment, the latest last, and whether it was judged.
     pub(in crate::http) async fn race(
         &mut self,
-        first: Tried,
+        first: Attempt,
         hedge: &HedgePolicy,
         now: Instant,
         racing: &mut Racing,
@@ -37,9 +37,9 @@ impl<'a> Tries<'a> {
         self.exclude(first.target().id);
         racing.push((Arc::clone(first.target()), false));
         let mut racers = vec![self.racer(first, now)];
-        let mut next = delay.map(|delay| self.time_of_try(delay, now));
+        let mut next = delay.map(|delay| self.attempt_deadline(delay, now));
         loop {
-            let Some((mut tried, result)) = first_of(&mut racers, next.as_ref()).await else {
+            let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
                 // A try that is only slow has not failed, but one that has had its time has: the next
                 // one wins, and nobody waits for what becomes of it.
                 if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
@@ -50,17 +50,17 @@ impl<'a> Tries<'a> {
                 let now = Instant::now();
                 let joined = self.join(hedge, now, racing);
                 let delay = delay.filter(|_| joined.is_some());
-                next = delay.map(|delay| self.time_of_try(delay, now));
+                next = delay.map(|delay| self.attempt_deadline(delay, now));
                 racers.extend(joined);
                 continue;
             };
-            racing.retain(|(target, _)| target.id != tried.target().id);
+            racing.retain(|(target, _)| target.id != attempt.target().id);
             if racers.is_empty() || !self.is_bad(&result) {
-                return (tried, result);
+                return (attempt, result);
             }
             match result {
                 Ok(response) => discard(response),
-                Err(error) => tried.failed(&error),
+                Err(error) => attempt.failed(&error),
             }
         }
     }
@@ -73,10 +73,10 @@ impl<'a> Tries<'a> {
         racing: &mut Racing,
     ) -> Option<Racer<'a>> {
         let permit = self.hedge(hedge, now)?;
-        let tried = self.pick(now, Some(permit)).ok()?;
-        self.exclude(tried.target().id);
-        racing.push((Arc::clone(tried.target()), false));
-        Some(self.racer(tried, now))
+        let attempt = self.pick(now, Some(permit)).ok()?;
+        self.exclude(attempt.target().id);
+        racing.push((Arc::clone(attempt.target()), false));
+        Some(self.racer(attempt, now))
     }
 }
 

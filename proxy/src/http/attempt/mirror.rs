@@ -12,7 +12,7 @@ use http_body::Body as _;
 use maglor_balance::guard::Percent;
 use tokio::time::Instant;
 
-use super::accounting::Tried;
+use super::accounting::Attempt;
 use super::hop::Hop;
 use super::replay::Replay;
 use crate::http::deadline::Deadline;
@@ -62,7 +62,7 @@ pub(in crate::http) fn send(
         let body = body.map_or_else(Body::empty, Replay::follow);
         let deadline = match deadline.at(now) {
             Some(_) => deadline.clone(),
-            None => deadline.of_try(PATIENCE, now),
+            None => deadline.for_attempt(PATIENCE, now),
         };
         tokio::task::spawn_local(async move {
             let sent = deadline.wait(copy.send(body, now)).await;
@@ -90,11 +90,11 @@ impl Copy {
         let picked = self
             .worker
             .with_rng(|rng| self.cluster.pick(time, None, &[], rng))?;
-        let mut tried = Tried::new(&self.worker, &self.cluster, picked, 1, now, None);
+        let mut attempt = Attempt::new(&self.worker, &self.cluster, picked, 1, now, None);
         if self.hurried {
-            tried.hurry();
+            attempt.hurry();
         }
-        let target = Arc::clone(tried.target());
+        let target = Arc::clone(attempt.target());
         if !self.request.fields.contains(Known::Host) {
             let host = target.authority();
             self.request.fields.set(Known::Host, host.as_bytes());
@@ -110,14 +110,14 @@ impl Copy {
             unlimited: false,
         };
         let result = sender.send(&self.request, body).await;
-        let response = result.inspect_err(|error| tried.failed(error))?;
-        tried.answered(&response, self.request.is_grpc());
+        let response = result.inspect_err(|error| attempt.failed(error))?;
+        attempt.answered(&response, self.request.is_grpc());
         let (mut body, mut bytes) = (response.body, 0);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            let frame = frame.inspect_err(|error| tried.failed(error))?;
+            let frame = frame.inspect_err(|error| attempt.failed(error))?;
             bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
-        tried.complete(Instant::now(), bytes);
+        attempt.complete(Instant::now(), bytes);
         Ok(())
     }
 }

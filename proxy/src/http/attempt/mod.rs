@@ -26,14 +26,14 @@ use maglor_balance::guard::retry::{
 };
 use tokio::time::Instant;
 
-use self::accounting::Tried;
+use self::accounting::Attempt;
 use self::hedge::{Racer, Racing};
 use self::hop::Hop;
 use self::payload::{Payload, Reserved};
 use super::connection::Service;
 use super::deadline::{self, Deadline};
 use super::upload::Upload;
-use crate::mesh::load_feedback::queue_protocol::Said;
+use crate::mesh::load_feedback::queue_protocol::QueueResponse;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
@@ -43,7 +43,7 @@ use crate::upstream::{Cluster, Picked, Place, Target};
 const DISCARD: usize = 64 * 1024;
 
 /// See the module's documentation.
-pub(super) struct Tries<'a> {
+pub(super) struct Attempts<'a> {
     hop: Hop<'a>,
     cluster: &'a Arc<Cluster>,
     policy: &'a RetryPolicy,
@@ -58,7 +58,7 @@ pub(super) struct Tries<'a> {
     _reserved: Option<Reserved>,
     state: retry::Tries,
     /// Endpoints that have failed.
-    tried: Vec<u64>,
+    failed_endpoints: Vec<u64>,
 }
 
 /// What a request holds while it is under way.
@@ -66,12 +66,12 @@ pub(super) struct Tries<'a> {
 pub(super) struct Progress {
     pub(super) place: Option<Place>,
     /// The last try.
-    pub(super) tried: Option<Tried>,
+    pub(super) attempt: Option<Attempt>,
     /// Where tries are under way beside each other.
     pub(super) racing: Racing,
 }
 
-impl<'a> Tries<'a> {
+impl<'a> Attempts<'a> {
     pub(super) fn new(
         hop: Hop<'a>,
         cluster: &'a Arc<Cluster>,
@@ -86,13 +86,13 @@ impl<'a> Tries<'a> {
             || request.fields.contains(Known::IdempotencyKey);
         let facts = retry::Request {
             idempotent,
-            attempt: attempt_of(&request.fields),
+            attempt: attempt_number(&request.fields),
             // It may move: see `context`.
             deadline: None,
         };
         let copies = mirror::chosen(&hop, &request);
-        let talks = cluster.exchange().is_some();
-        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || talks;
+        let consults = cluster.queue_protocol().is_some();
+        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || consults;
         let limit = hop.forward.request_buffer_limit;
         let reserved = kept
             .then(|| Reserved::new(&body, limit, worker.shared()))
@@ -117,7 +117,7 @@ impl<'a> Tries<'a> {
             body,
             _reserved: reserved,
             state: retry::Tries::new(),
-            tried: Vec::new(),
+            failed_endpoints: Vec::new(),
         }
     }
 
@@ -131,13 +131,13 @@ impl<'a> Tries<'a> {
         let mut permit = None;
         loop {
             let result = self.once(progress, now, permit.take()).await?;
-            let Some(tried) = &mut progress.tried else {
+            let Some(attempt) = &mut progress.attempt else {
                 return self.last(result);
             };
             let next = match self.outcome(&result) {
                 Some(outcome) if self.policy.covers(&outcome) => {
                     now = Instant::now();
-                    self.next(&outcome, tried.target().id, now)
+                    self.next(&outcome, attempt.target().id, now)
                 }
                 _ => None,
             };
@@ -147,9 +147,9 @@ impl<'a> Tries<'a> {
             permit = granted;
             match result {
                 Ok(response) => discard(response),
-                Err(error) => tried.failed(&error),
+                Err(error) => attempt.failed(&error),
             }
-            progress.tried = None;
+            progress.attempt = None;
             if after > Duration::ZERO {
                 Box::pin(tokio::time::sleep(after)).await;
                 now = Instant::now();
@@ -165,20 +165,22 @@ impl<'a> Tries<'a> {
         permit: Option<RetryPermit>,
     ) -> Result<Result<Response, ProxyError>, ProxyError> {
         let cluster = self.cluster;
-        match (&self.hop.forward.hedge, cluster.exchange()) {
+        match (&self.hop.forward.hedge, cluster.queue_protocol()) {
             (None, None) => {
                 let (picked, now) = self.choose_in_turn(now).await?;
-                let tried = progress.tried.insert(self.tried(picked, now, permit));
-                Ok(self.attempt(tried, now).await)
+                let attempt = progress
+                    .attempt
+                    .insert(self.begin_attempt(picked, now, permit));
+                Ok(self.send_attempt(attempt, now).await)
             }
             (None, Some(metrics)) => Box::pin(self.consult(metrics, progress, now, permit)).await,
             (Some(hedge), _) => {
                 let (picked, now) = self.choose_in_turn(now).await?;
-                let first = self.tried(picked, now, permit);
+                let first = self.begin_attempt(picked, now, permit);
                 let race = self.race(first, hedge, now, &mut progress.racing);
-                let (tried, result) = Box::pin(race).await;
+                let (attempt, result) = Box::pin(race).await;
                 progress.racing.clear();
-                progress.tried = Some(tried);
+                progress.attempt = Some(attempt);
                 Ok(result)
             }
         }
@@ -197,44 +199,52 @@ impl<'a> Tries<'a> {
         &self,
         now: Instant,
         permit: Option<RetryPermit>,
-    ) -> Result<Tried, ProxyError> {
-        Ok(self.tried(self.choose(now)?, now, permit))
+    ) -> Result<Attempt, ProxyError> {
+        Ok(self.begin_attempt(self.choose(now)?, now, permit))
     }
 
     /// The endpoint that the policy chooses by what this proxy knows itself.
     pub(super) fn choose(&self, now: Instant) -> Result<Picked, ProxyError> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
-        worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng))
+        worker.with_rng(|rng| {
+            self.cluster
+                .pick(time, self.hash, &self.failed_endpoints, rng)
+        })
     }
 
     /// The same, waiting while all endpoints have as many requests as they may have.
     async fn choose_in_turn(&self, now: Instant) -> Result<(Picked, Instant), ProxyError> {
         let guard = self.cluster.guard();
-        guard.seated(now, |now| self.choose(now)).await
+        guard.when_admitted(now, |now| self.choose(now)).await
     }
 
-    pub(super) fn tried(&self, picked: Picked, now: Instant, permit: Option<RetryPermit>) -> Tried {
+    pub(super) fn begin_attempt(
+        &self,
+        picked: Picked,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Attempt {
         let worker = &self.hop.service.worker;
         let count = self.state.count();
-        let mut tried = Tried::new(worker, self.cluster, picked, count, now, permit);
+        let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
         if self.deadline.is_hurried() {
-            tried.hurry();
+            attempt.hurry();
         }
-        tried
+        attempt
     }
 
-    pub(super) async fn attempt(
+    pub(super) async fn send_attempt(
         &mut self,
-        tried: &mut Tried,
+        attempt: &mut Attempt,
         now: Instant,
     ) -> Result<Response, ProxyError> {
-        self.mark(tried.target(), now);
+        self.mark(attempt.target(), now);
         let body = self.body.take();
         let limit = self.per_try_timeout();
-        let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
+        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
         let body = (body, self.deadline.held());
-        exchange(&self.hop, &self.request, body, tried, now, limit).await
+        send(&self.hop, &self.request, body, attempt, now, limit).await
     }
 
     pub(super) fn service(&self) -> &'a Service {
@@ -254,8 +264,8 @@ impl<'a> Tries<'a> {
     }
 
     /// Endpoints that have failed, by their targets' ids.
-    pub(super) fn tried_before(&self) -> &[u64] {
-        &self.tried
+    pub(super) fn failed_endpoints(&self) -> &[u64] {
+        &self.failed_endpoints
     }
 
     pub(super) fn fields(&mut self) -> &mut Fields {
@@ -273,13 +283,13 @@ impl<'a> Tries<'a> {
     }
 
     /// When a try has taken so long that is not the client's to send the request.
-    pub(super) fn time_of_try(&self, limit: Duration, now: Instant) -> Deadline {
-        self.deadline.of_try(limit, now)
+    pub(super) fn attempt_deadline(&self, limit: Duration, now: Instant) -> Deadline {
+        self.deadline.for_attempt(limit, now)
     }
 
     /// A try as a future of its own, to run beside others.
-    pub(super) fn racer(&mut self, mut tried: Tried, now: Instant) -> Racer<'a> {
-        self.mark(tried.target(), now);
+    pub(super) fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
+        self.mark(attempt.target(), now);
         let hop = self.hop;
         let request = self.request.clone();
         let body = self.body.take();
@@ -287,11 +297,11 @@ impl<'a> Tries<'a> {
         // Where it starts the next try, it does not end one.
         let limit = self.per_try_timeout();
         let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
-        let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
+        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
         let body = (body, self.deadline.held());
         Box::pin(async move {
-            let result = exchange(&hop, &request, body, &mut tried, now, limit).await;
-            (tried, result)
+            let result = send(&hop, &request, body, &mut attempt, now, limit).await;
+            (attempt, result)
         })
     }
 
@@ -407,15 +417,15 @@ impl<'a> Tries<'a> {
             budget: &guard.budget,
             active: guard.requests.active(),
             replayable: self.body.is_whole(),
-            elsewhere: self.cluster.is_usable_beyond(&self.tried),
+            elsewhere: self.cluster.is_usable_beyond(&self.failed_endpoints),
             now: self.hop.service.worker.time(now),
         }
     }
 
     /// An endpoint is not to be picked again while there are others.
     pub(super) fn exclude(&mut self, id: u64) {
-        if !self.tried.contains(&id) {
-            self.tried.push(id);
+        if !self.failed_endpoints.contains(&id) {
+            self.failed_endpoints.push(id);
         }
     }
 
@@ -427,15 +437,15 @@ impl<'a> Tries<'a> {
 }
 
 /// Sends a request to the endpoint of a try.
-async fn exchange(
+async fn send(
     hop: &Hop<'_>,
     request: &Request,
     (body, held): (Body, Option<Rc<Upload>>),
-    tried: &mut Tried,
+    attempt: &mut Attempt,
     now: Instant,
     limit: Option<Box<Deadline>>,
 ) -> Result<Response, ProxyError> {
-    let (cluster, target) = (Arc::clone(tried.cluster()), Arc::clone(tried.target()));
+    let (cluster, target) = (Arc::clone(attempt.cluster()), Arc::clone(attempt.target()));
     if let Some(distance) = &cluster.config().delay {
         let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
         Box::pin(tokio::time::sleep(delay)).await;
@@ -454,16 +464,19 @@ async fn exchange(
         }
     };
     // An endpoint that is busy has not failed.
-    let bounced = cluster.exchange().is_some()
-        && matches!(Said::of(&response.fields), Some(Said::Refused(_)));
+    let bounced = cluster.queue_protocol().is_some()
+        && matches!(
+            QueueResponse::of(&response.fields),
+            Some(QueueResponse::Refused(_))
+        );
     if !bounced {
-        tried.answered(&response, request.is_grpc());
+        attempt.answered(&response, request.is_grpc());
     }
     Ok(response)
 }
 
 /// Which try of its client a request is.
-fn attempt_of(fields: &Fields) -> u32 {
+fn attempt_number(fields: &Fields) -> u32 {
     let value = fields.get(Known::XEnvoyAttemptCount);
     let number = value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
     number.unwrap_or(1).max(1)

@@ -15,14 +15,14 @@ use crate::routing::route::{Table, without_port};
 /// What a request is denied by whose client nobody can make out.
 const UNREADABLE: &str = "x-maglor-client";
 /// What a request is denied by that a proxy in front has taken in plain text, where that is not taken.
-const STRANGER: &str = "mtls";
+const UNIDENTIFIED: &str = "mtls";
 
 impl Service {
     /// Who the client of a request is, where that is said by a proxy in front that is believed.
     ///
     /// # Errors
     /// Where that cannot be read, or is somebody who could not have come here without it.
-    pub(super) fn spoken_for(
+    pub(super) fn asserted_client(
         &self,
         request: &Request,
         table: &Table,
@@ -31,30 +31,35 @@ impl Service {
         if !peer.is_some_and(|peer| table.delegates.contains(peer)) {
             return Ok(None);
         }
-        let said = Assertion::of(&request.fields).map_err(|_| Denied(UNREADABLE.into()))?;
-        let stranger = said.as_ref().is_some_and(|said| said.id.is_none());
-        if stranger && self.chain.mesh == Some(MeshMode::Strict) {
-            return Err(Denied(STRANGER.into()));
+        let asserted = Assertion::of(&request.fields).map_err(|_| Denied(UNREADABLE.into()))?;
+        let unidentified = asserted
+            .as_ref()
+            .is_some_and(|asserted| asserted.id.is_none());
+        if unidentified && self.chain.mesh == Some(MeshMode::Strict) {
+            return Err(Denied(UNIDENTIFIED.into()));
         }
-        Ok(said)
+        Ok(asserted)
     }
 
     /// Whether the listener's rules allow the request.
     pub(super) fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
-        let said = self.spoken_for(request, table)?;
+        let asserted = self.asserted_client(request, table)?;
         let Some(authorization) = &table.authorization else {
             return Ok(());
         };
         let own = self.client.peer();
         // What a proxy in front asks for itself is how busy the server is.
-        if own.is_some_and(|own| table.delegates.contains(own)) && self.asks_to_exchange(request) {
+        if own.is_some_and(|own| table.delegates.contains(own)) && self.is_channel_upgrade(request)
+        {
             return Ok(());
         }
         let host = request.host().unwrap_or_default();
         let facts = Facts {
-            peer: said.as_ref().map_or(own, |said| said.id.as_ref()),
-            client: match &said {
-                Some(said) => said.ip,
+            peer: asserted
+                .as_ref()
+                .map_or(own, |asserted| asserted.id.as_ref()),
+            client: match &asserted {
+                Some(asserted) => asserted.ip,
                 None => self.client.address.ip(),
             },
             port: self.ends.map(|ends| ends.destination.port()),

@@ -20,14 +20,14 @@ use super::deadline::Deadline;
 use super::upload::Upload;
 use super::{forward, headers, path, reply, rewrite};
 use crate::mesh::load_feedback::calls::Call;
-use crate::mesh::load_feedback::queue_protocol::{Asked, PROTOCOL};
-use crate::mesh::load_feedback::reporting::{self, Visit};
+use crate::mesh::load_feedback::queue_protocol::{PROTOCOL, QueueRequest};
+use crate::mesh::load_feedback::reporting::{self, InFlightGuard};
 use crate::net::io::Stream;
 use crate::protocol::error::{ProxyError, Verdict};
 use crate::protocol::fields::Known;
 use crate::protocol::mesh_transport::Closed;
 use crate::protocol::message::{Account, Body, Request, Response};
-use crate::routing::rate_limit::Standing;
+use crate::routing::rate_limit::RateLimitState;
 use crate::routing::route::{Host, Route, Table, header_matches};
 use crate::telemetry::access_log::{Ended, Entry};
 use crate::upstream::relay::relay;
@@ -46,8 +46,8 @@ impl Service {
         {
             self.expired.set(true);
         }
-        if !self.asked.replace(true) {
-            self.worker.connections.asks(self.slot);
+        if !self.has_requests.replace(true) {
+            self.worker.connections.mark_active(self.slot);
         }
         let grpc = request.is_grpc();
         headers::settle_host(&mut request);
@@ -70,7 +70,7 @@ impl Service {
         let mut response = match self.authorize(&request, &table) {
             Err(denied) => self.deny(&denied, grpc, &mut record),
             Ok(()) => {
-                let outcome = match self.exchange(&request) {
+                let outcome = match self.channel_upgrade(&request) {
                     _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
                     Some(response) => Ok(response),
                     None => {
@@ -91,13 +91,14 @@ impl Service {
 
     /// The answer to a proxy that wants to exchange messages about the queue of the server behind this
     /// chain.
-    fn exchange(&self, request: &Request) -> Option<Response> {
-        self.asks_to_exchange(request).then(reply::exchange)
+    fn channel_upgrade(&self, request: &Request) -> Option<Response> {
+        self.is_channel_upgrade(request)
+            .then(reply::channel_upgrade)
     }
 
-    fn asks_to_exchange(&self, request: &Request) -> bool {
-        self.chain.station.is_some()
-            && self.believes()
+    fn is_channel_upgrade(&self, request: &Request) -> bool {
+        self.chain.load_reporter.is_some()
+            && self.trusts_queue_fields()
             && request.version == Version::HTTP_11
             && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
             && request.fields.has_token(Known::Connection, "upgrade")
@@ -111,13 +112,13 @@ impl Service {
     }
 
     /// Whether what the client says of queues is to be believed.
-    fn believes(&self) -> bool {
+    fn trusts_queue_fields(&self) -> bool {
         self.chain.mesh.is_none() || self.client.peer().is_some()
     }
 
     /// Exchanges messages about the queue of the server behind this chain.
-    pub(super) async fn converse(&self, downstream: Stream) {
-        let Some(station) = &self.chain.station else {
+    pub(super) async fn serve_channel(&self, downstream: Stream) {
+        let Some(load_reporter) = &self.chain.load_reporter else {
             return;
         };
         let host = reporting::Host {
@@ -126,12 +127,12 @@ impl Service {
             may_report: self.chain.mesh.is_none() || self.client.is_of_own_workload(),
             is_draining: &|| self.is_draining(),
         };
-        reporting::serve(downstream, station, host).await;
+        reporting::serve(downstream, load_reporter, host).await;
     }
 
     /// A call that the application behind this proxy makes for a request.
     fn call(&self, request: &Request) -> Option<Call> {
-        if self.chain.station.is_some() {
+        if self.chain.load_reporter.is_some() {
             return None;
         }
         let id = request.fields.get(Known::XRequestId)?;
@@ -143,18 +144,18 @@ impl Service {
     ///
     /// # Errors
     /// [`ProxyError::Busy`], when its balancer wants to find the server less busy than it is.
-    fn visit(
+    fn count_in_flight(
         &self,
         request: &Request,
         context: &RequestContext,
-    ) -> Result<Option<Visit>, ProxyError> {
-        let Some(station) = &self.chain.station else {
+    ) -> Result<Option<InFlightGuard>, ProxyError> {
+        let Some(load_reporter) = &self.chain.load_reporter else {
             return Ok(None);
         };
-        let asked = Asked::of(&request.fields).filter(|_| self.believes());
+        let asked = QueueRequest::of(&request.fields).filter(|_| self.trusts_queue_fields());
         let here = (&self.worker, &self.pools);
-        let visit = Visit::begin(station, here, asked, context.started);
-        visit.map(Some).map_err(ProxyError::Busy)
+        let guard = InFlightGuard::begin(load_reporter, here, asked, context.started);
+        guard.map(Some).map_err(ProxyError::Busy)
     }
 
     /// Route, limit, then do what the route says.
@@ -183,8 +184,8 @@ impl Service {
         let action = &route.config.action;
         let deadline = Deadline::of(action, &request, upload, context.started);
         record.route(&route.metrics, deadline);
-        let standing = match self.limit(&request, table, Some(route), context) {
-            Ok(standing) => standing,
+        let limit_state = match self.limit(&request, table, Some(route), context) {
+            Ok(limit_state) => limit_state,
             Err(refused) => return Ok(self.too_many(&request, &refused, record)),
         };
         self.inject_fault(&request, route, record).await?;
@@ -196,7 +197,7 @@ impl Service {
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
-                record.visit(self.visit(&request, context)?);
+                record.in_flight_guard(self.count_in_flight(&request, context)?);
                 let upgrade = headers::upgrade_protocol(&request, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 request.fields.remove_hop_by_hop();
@@ -217,8 +218,8 @@ impl Service {
         };
         headers::apply(&route.config.response_headers, &mut response.fields);
         headers::apply(&host.response_headers, &mut response.fields);
-        if let Some(standing) = standing {
-            standing.describe(&mut response.fields);
+        if let Some(limit_state) = limit_state {
+            limit_state.describe(&mut response.fields);
         }
         Ok(response)
     }
@@ -245,7 +246,7 @@ impl Service {
         }
         // On its own: it is large, and few requests wait.
         let mut found = Box::pin(chain.find(self.original, host, now));
-        match record.patiently(found.as_mut()).await? {
+        match record.with_deadline(found.as_mut()).await? {
             Ok(found) => Ok(found.table.clone()),
             // The connection goes where it was going, as one of bytes would, if the chain lets it.
             Err(_) if self.original.is_some() => Ok(None),
@@ -264,17 +265,17 @@ impl Service {
         table: &'a Table,
         route: Option<&'a Route>,
         context: &RequestContext,
-    ) -> Result<Option<Standing<'a>>, Standing<'a>> {
+    ) -> Result<Option<RateLimitState<'a>>, RateLimitState<'a>> {
         let mut last = None;
         let of_route = route.and_then(|route| route.rate_limit.as_ref());
         for limiter in table.rate_limit.as_ref().into_iter().chain(of_route) {
             let client = self.client.address.ip();
             let now = self.worker.time(context.started);
-            let standing = limiter.take(request, client, now);
-            if !standing.is_allowed() {
-                return Err(standing);
+            let limit_state = limiter.take(request, client, now);
+            if !limit_state.is_allowed() {
+                return Err(limit_state);
             }
-            last = Some(standing);
+            last = Some(limit_state);
         }
         Ok(last)
     }
@@ -282,13 +283,13 @@ impl Service {
     fn too_many(
         &self,
         request: &Request,
-        standing: &Standing<'_>,
+        limit_state: &RateLimitState<'_>,
         record: &mut Record,
     ) -> Response {
-        let error = ProxyError::RateLimited(standing.retry_after());
+        let error = ProxyError::RateLimited(limit_state.retry_after());
         record.fail(&error);
         let mut response = reply::error(&error, self.server(), request.is_grpc());
-        standing.describe(&mut response.fields);
+        limit_state.describe(&mut response.fields);
         response
     }
 
@@ -314,7 +315,7 @@ impl Service {
         }
         if let Some(delay) = injected.delay {
             let mut delay = Box::pin(tokio::time::sleep(delay));
-            record.patiently(delay.as_mut()).await?;
+            record.with_deadline(delay.as_mut()).await?;
         }
         injected
             .abort
@@ -325,8 +326,8 @@ impl Service {
     fn rewrite_headers(&self, request: &mut Request, table: &Table, host: &Host, route: &Route) {
         let settings = self.settings();
         headers::add_forwarded(request, &self.client, settings);
-        let said = self.spoken_for(request, table).ok().flatten();
-        let element = self.client.element(said.as_ref());
+        let asserted = self.asserted_client(request, table).ok().flatten();
+        let element = self.client.element(asserted.as_ref());
         let fields = &mut request.fields;
         headers::set_client_cert(fields, element.as_deref(), settings.client_cert);
         if settings.request_id {
@@ -353,7 +354,7 @@ impl Service {
                 response_bytes: response.body.size_hint().exact().unwrap_or_default(),
                 took: Duration::ZERO,
             };
-            self.worker.tell(&entry, ended, Instant::now());
+            self.worker.notify_observers(&entry, ended, Instant::now());
         }
         response
     }

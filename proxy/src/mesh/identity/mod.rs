@@ -37,7 +37,7 @@ pub(crate) struct Own {
 
 /// What an earlier process has left.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Stored {
     pub(crate) identity: Option<Identity>,
     pub(crate) roots: Option<TrustBundle>,
 }
@@ -112,7 +112,7 @@ impl Own {
     pub(crate) fn prepare(
         &self,
         wanted: Option<&Wanted>,
-        kept: impl FnOnce() -> Kept,
+        kept: impl FnOnce() -> Stored,
     ) -> Result<Prepared, Error> {
         let live = self.live.clone();
         let change = match (wanted, &self.watched) {
@@ -348,7 +348,7 @@ impl Read {
     /// The roots of a file, and what an earlier process has left, as far as it is still good. Its roots
     /// are trusted beside those of the file, until the control plane says which to trust: one of the
     /// two may not have heard of the last one. They are also where its identity has expired meanwhile.
-    fn roots(enrolment: &Enrolment, kept: Kept) -> Result<Self, Error> {
+    fn roots(enrolment: &Enrolment, kept: Stored) -> Result<Self, Error> {
         let watch = Watch::new(fingerprint(&enrolment.trust_bundle));
         let mut bundle = TrustBundle::from_file(&enrolment.trust_bundle)?;
         if let Some(known) = &kept.roots {

@@ -15,8 +15,8 @@ fn authority() -> Authority {
     Authority::create(&"mesh.example".parse().unwrap(), SystemTime::now()).unwrap()
 }
 
-fn left(identity: Identity, roots: &TrustBundle) -> Kept {
-    Kept {
+fn left(identity: Identity, roots: &TrustBundle) -> Stored {
+    Stored {
         identity: Some(identity),
         roots: Some(roots.clone()),
     }
@@ -37,7 +37,7 @@ fn issued(by: &Authority, now: SystemTime) -> Identity {
 
 impl World {
     /// A proxy that begins with these roots, and what an earlier one has left.
-    fn new(roots: &TrustBundle, kept: Kept) -> Self {
+    fn new(roots: &TrustBundle, kept: Stored) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut world = Self {
             folder,
@@ -84,7 +84,7 @@ impl World {
 fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
     let (old, new) = (authority(), authority());
     let roots = old.bundle().unwrap();
-    let mut world = World::new(&roots, Kept::default());
+    let mut world = World::new(&roots, Stored::default());
     assert!(!world.own.live().unwrap().is_identified());
     world.own.fail("nobody answers".to_owned());
     assert_eq!(
@@ -105,7 +105,7 @@ fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
 fn a_file_of_roots_takes_nothing_from_those_that_were_told() {
     let (old, new) = (authority(), authority());
     let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
-    let mut world = World::new(&roots, Kept::default());
+    let mut world = World::new(&roots, Stored::default());
     world.put(&later);
     world.own.poll(&world.metrics.identity);
     assert!(world.trusts(&later), "nothing was told yet");
@@ -146,7 +146,7 @@ fn what_an_earlier_process_has_left_is_used_if_the_roots_vouch_for_it() {
 fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
     let (old, new) = (authority(), authority());
     let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
-    let mut world = World::new(&roots, Kept::default());
+    let mut world = World::new(&roots, Stored::default());
     let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
     let expired = issued(&old, long_ago);
     let end = expired.expires();
@@ -213,7 +213,7 @@ fn a_certificate_that_proves_nothing_replaces_none_that_is_good() {
 fn roots_of_an_earlier_process_count_although_its_identity_has_expired() {
     let (old, new) = (authority(), authority());
     let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
-    let kept = Kept {
+    let kept = Stored {
         identity: None,
         roots: Some(later.clone()),
     };

@@ -17,7 +17,7 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use smallvec::SmallVec;
 
 /// A request at the server behind a listener.
-pub(crate) trait Stay: Debug + Send + Sync {
+pub(crate) trait Suspendable: Debug + Send + Sync {
     /// It waits for a call from now on.
     fn wait(&self);
 
@@ -31,12 +31,12 @@ pub(crate) struct Calls {
     /// So that proxies without such requests pay one load.
     present: AtomicUsize,
     hasher: DefaultHashBuilder,
-    stays: Mutex<HashMap<u64, SmallVec<[Entry; 1]>>>,
+    requests: Mutex<HashMap<u64, SmallVec<[Entry; 1]>>>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    stay: Arc<dyn Stay>,
+    request: Arc<dyn Suspendable>,
     /// Calls under way.
     calls: u32,
 }
@@ -46,7 +46,7 @@ struct Entry {
 pub(crate) struct Present {
     calls: Arc<Calls>,
     id: u64,
-    stay: Arc<dyn Stay>,
+    request: Arc<dyn Suspendable>,
 }
 
 /// A call under way; until it is dropped.
@@ -54,24 +54,24 @@ pub(crate) struct Present {
 pub(crate) struct Call {
     calls: Arc<Calls>,
     id: u64,
-    stay: Arc<dyn Stay>,
+    request: Arc<dyn Suspendable>,
 }
 
 impl Calls {
     /// A request with this identifier has arrived.
-    pub(crate) fn arrive(self: &Arc<Self>, id: &[u8], stay: Arc<dyn Stay>) -> Present {
+    pub(crate) fn arrive(self: &Arc<Self>, id: &[u8], request: Arc<dyn Suspendable>) -> Present {
         let id = self.hasher.hash_one(id);
         let entry = Entry {
-            stay: Arc::clone(&stay),
+            request: Arc::clone(&request),
             calls: 0,
         };
-        self.stays().entry(id).or_default().push(entry);
+        self.requests().entry(id).or_default().push(entry);
         // Relaxed: a call comes long after the request that it is made for.
         self.present.fetch_add(1, Ordering::Relaxed);
         Present {
             calls: Arc::clone(self),
             id,
-            stay,
+            request,
         }
     }
 
@@ -81,37 +81,37 @@ impl Calls {
             return None;
         }
         let id = self.hasher.hash_one(id);
-        let mut stays = self.stays();
-        let entry = stays
+        let mut requests = self.requests();
+        let entry = requests
             .get_mut(&id)?
             .iter_mut()
             .min_by_key(|entry| entry.calls)?;
         entry.calls += 1;
         if entry.calls == 1 {
-            entry.stay.wait();
+            entry.request.wait();
         }
         Some(Call {
             calls: Arc::clone(self),
             id,
-            stay: Arc::clone(&entry.stay),
+            request: Arc::clone(&entry.request),
         })
     }
 
-    fn stays(&self) -> MutexGuard<'_, HashMap<u64, SmallVec<[Entry; 1]>>> {
+    fn requests(&self) -> MutexGuard<'_, HashMap<u64, SmallVec<[Entry; 1]>>> {
         // Nothing is left half done by a panic.
-        self.stays.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut stays = self.calls.stays();
-        let known = stays.get_mut(&self.id).into_iter().flatten();
+        let mut requests = self.calls.requests();
+        let known = requests.get_mut(&self.id).into_iter().flatten();
         // It may have gone before its call.
-        if let Some(entry) = known.into_iter().find(|entry| entry.is_of(&self.stay)) {
+        if let Some(entry) = known.into_iter().find(|entry| entry.is_of(&self.request)) {
             entry.calls -= 1;
             if entry.calls == 0 {
-                entry.stay.resume();
+                entry.request.resume();
             }
         }
     }
@@ -120,19 +120,19 @@ impl Drop for Call {
 impl Drop for Present {
     fn drop(&mut self) {
         self.calls.present.fetch_sub(1, Ordering::Relaxed);
-        let mut stays = self.calls.stays();
-        if let Some(entries) = stays.get_mut(&self.id) {
-            entries.retain(|entry| !entry.is_of(&self.stay));
+        let mut requests = self.calls.requests();
+        if let Some(entries) = requests.get_mut(&self.id) {
+            entries.retain(|entry| !entry.is_of(&self.request));
             if entries.is_empty() {
-                stays.remove(&self.id);
+                requests.remove(&self.id);
             }
         }
     }
 }
 
 impl Entry {
-    fn is_of(&self, stay: &Arc<dyn Stay>) -> bool {
-        Arc::ptr_eq(&self.stay, stay)
+    fn is_of(&self, request: &Arc<dyn Suspendable>) -> bool {
+        Arc::ptr_eq(&self.request, request)
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Waits(AtomicI32);
 
-    impl Stay for Waits {
+    impl Suspendable for Waits {
         fn wait(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -156,39 +156,39 @@ mod tests {
         }
     }
 
-    fn waits(stay: &Arc<Waits>) -> i32 {
-        stay.0.load(Ordering::Relaxed)
+    fn waits(request: &Arc<Waits>) -> i32 {
+        request.0.load(Ordering::Relaxed)
     }
 
     #[test]
     fn a_request_waits_while_any_of_its_calls_is_under_way() {
-        let (calls, stay) = (Arc::<Calls>::default(), Arc::<Waits>::default());
-        let present = calls.arrive(b"a", Arc::<Waits>::clone(&stay));
+        let (calls, request) = (Arc::<Calls>::default(), Arc::<Waits>::default());
+        let present = calls.arrive(b"a", Arc::<Waits>::clone(&request));
         assert!(calls.begin(b"b").is_none());
         let (first, second) = (calls.begin(b"a"), calls.begin(b"a"));
-        assert_eq!(waits(&stay), 1);
+        assert_eq!(waits(&request), 1);
         drop(first);
-        assert_eq!(waits(&stay), 1);
+        assert_eq!(waits(&request), 1);
         drop(second);
-        assert_eq!(waits(&stay), 0);
+        assert_eq!(waits(&request), 0);
         let late = calls.begin(b"a");
         drop(present);
         assert!(calls.begin(b"a").is_none());
         drop(late);
-        assert!(calls.stays().is_empty(), "nothing is left");
+        assert!(calls.requests().is_empty(), "nothing is left");
     }
 
     #[test]
     fn calls_of_one_identifier_are_spread_over_its_requests() {
         let calls = Arc::<Calls>::default();
-        let stays: [Arc<Waits>; 2] = Default::default();
-        let present = stays
+        let requests: [Arc<Waits>; 2] = Default::default();
+        let present = requests
             .each_ref()
-            .map(|stay| calls.arrive(b"a", Arc::<Waits>::clone(stay)));
+            .map(|request| calls.arrive(b"a", Arc::<Waits>::clone(request)));
         let (first, second) = (calls.begin(b"a"), calls.begin(b"a"));
-        assert_eq!(stays.each_ref().map(waits), [1, 1]);
+        assert_eq!(requests.each_ref().map(waits), [1, 1]);
         drop((first, second));
-        assert_eq!(stays.each_ref().map(waits), [0, 0]);
+        assert_eq!(requests.each_ref().map(waits), [0, 0]);
         drop(present);
     }
 }

@@ -24,7 +24,7 @@ use crate::net::io::{Io, Stream};
 use crate::protocol::fields::Known;
 use crate::protocol::http1::{self, Limits};
 use crate::runtime::worker::Worker;
-use crate::upstream::connect_for_exchange;
+use crate::upstream::connect_channel;
 use crate::upstream::{Cluster, Target};
 
 /// Pause after a connection that failed; doubled with each failure up to the maximum.
@@ -43,11 +43,11 @@ const HEAD: Limits = Limits {
 };
 
 /// An answer, from the endpoint that was asked.
-pub(crate) type Heard = (Index, Answer);
+pub(crate) type ChannelAnswer = (Index, Answer);
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Channel {
     /// As it was when the channel was last asked for: a channel outlives a configuration.
     cluster: RefCell<Weak<Cluster>>,
     target: Weak<Target>,
@@ -57,11 +57,11 @@ pub(crate) struct Link {
     output: RefCell<BytesMut>,
     wake: Notify,
     numbers: Cell<u32>,
-    pending: RefCell<HashMap<u32, (Index, mpsc::Sender<Heard>)>>,
+    pending: RefCell<HashMap<u32, (Index, mpsc::Sender<ChannelAnswer>)>>,
     /// Messages a request that this balancer has subscribed to.
     subscription: Cell<Option<f32>>,
     /// Whether the endpoint's proxy has said how busy it is.
-    told: Cell<bool>,
+    has_reported: Cell<bool>,
     /// On whose behalf reports are sent.
     reporter: RefCell<Option<Arc<dyn Reporter>>>,
 }
@@ -76,7 +76,7 @@ enum State {
     Ended,
 }
 
-impl Link {
+impl Channel {
     pub(crate) fn new(
         cluster: &Arc<Cluster>,
         target: &Arc<Target>,
@@ -93,7 +93,7 @@ impl Link {
             numbers: Cell::new(0),
             pending: RefCell::default(),
             subscription: Cell::new(None),
-            told: Cell::new(false),
+            has_reported: Cell::new(false),
             reporter: RefCell::default(),
         })
     }
@@ -110,12 +110,12 @@ impl Link {
         self.cluster.borrow().upgrade()
     }
 
-    /// Puts a question; the answer goes to `heard`. False: there will be none.
+    /// Puts a question; the answer goes to `answers`. False: there will be none.
     pub(crate) fn ask(
         self: &Rc<Self>,
         of: Index,
         question: Question,
-        heard: &mpsc::Sender<Heard>,
+        answers: &mpsc::Sender<ChannelAnswer>,
     ) -> bool {
         let number = self.numbers.get().wrapping_add(1).max(1);
         self.numbers.set(number);
@@ -135,9 +135,9 @@ impl Link {
         {
             let mut pending = self.pending.borrow_mut();
             if pending.len() >= PENDING {
-                pending.retain(|_, (_, heard)| !heard.is_closed());
+                pending.retain(|_, (_, answers)| !answers.is_closed());
             }
-            pending.insert(number, (of, heard.clone()));
+            pending.insert(number, (of, answers.clone()));
         }
         let sent = self.send(&frame);
         if !sent {
@@ -201,7 +201,7 @@ impl Link {
         if self
             .target
             .upgrade()
-            .is_none_or(|target| target.is_stranger(now))
+            .is_none_or(|target| target.lacks_queue_protocol(now))
         {
             return false;
         }
@@ -216,9 +216,9 @@ impl Link {
         self.pending.borrow_mut().clear();
         if let Some(target) = self.target.upgrade() {
             if how == Closed::Refused {
-                target.set_stranger(true, self.worker.time(Instant::now()));
+                target.set_lacks_queue_protocol(true, self.worker.time(Instant::now()));
             }
-            if self.told.take() {
+            if self.has_reported.take() {
                 // What it said will not be corrected any more.
                 target.stats.report(0);
             }
@@ -239,7 +239,7 @@ impl Link {
 
     fn take(&self, frame: &Frame) {
         match *frame {
-            Frame::Load { number: 0, load } => self.told(&load),
+            Frame::Load { number: 0, load } => self.take_load(&load),
             Frame::Load { number, load } => self.answered(number, Answer::Load(load)),
             Frame::Referral { number, referral } => {
                 self.answered(number, Answer::Referral(referral));
@@ -261,21 +261,21 @@ impl Link {
         }
     }
 
-    fn told(&self, load: &Load) {
+    fn take_load(&self, load: &Load) {
         let (Some(cluster), Some(target)) = (self.cluster(), self.target.upgrade()) else {
             return;
         };
-        if let Some(metrics) = cluster.exchange() {
-            metrics.heard.inc(self.worker.shard());
+        if let Some(metrics) = cluster.queue_protocol() {
+            metrics.loads.inc(self.worker.shard());
         }
-        self.told.set(true);
+        self.has_reported.set(true);
         target.stats.report(load.in_flight);
     }
 
     fn answered(&self, number: u32, answer: Answer) {
         // A late answer's question has been given up, or is not there any more.
-        if let Some((of, heard)) = self.pending.borrow_mut().remove(&number) {
-            let _ = heard.try_send((of, answer));
+        if let Some((of, answers)) = self.pending.borrow_mut().remove(&number) {
+            let _ = answers.try_send((of, answer));
         }
     }
 }
@@ -289,14 +289,14 @@ enum Closed {
     Refused,
 }
 
-async fn run(link: Rc<Link>) {
-    let how = match establish(&link).await {
+async fn run(channel: Rc<Channel>) {
+    let how = match establish(&channel).await {
         Ok(Some(wire)) => {
             let begun = Instant::now();
-            let how = converse(&link, wire).await;
+            let how = serve_channel(&channel, wire).await;
             // One that agrees and leaves at once is no better than one that cannot be reached.
             if begun.elapsed() >= MAX_BACK_OFF {
-                link.failures.set(0);
+                channel.failures.set(0);
             }
             how
         }
@@ -306,17 +306,17 @@ async fn run(link: Rc<Link>) {
             Closed::Failed
         }
     };
-    link.closed(how);
+    channel.closed(how);
 }
 
 /// Connects and leaves HTTP; `None` when the endpoint does not want to.
-async fn establish(link: &Link) -> io::Result<Option<Wire>> {
-    let (Some(cluster), Some(target)) = (link.cluster(), link.target.upgrade()) else {
+async fn establish(channel: &Channel) -> io::Result<Option<Wire>> {
+    let (Some(cluster), Some(target)) = (channel.cluster(), channel.target.upgrade()) else {
         return Err(io::ErrorKind::NotFound.into());
     };
     let limit = cluster.config().connect_timeout;
     let greeting = async {
-        let io = connect_for_exchange(&cluster, &target).await?;
+        let io = connect_channel(&cluster, &target).await?;
         greet(io, target.address.to_string()).await
     };
     timeout(limit, greeting).await?
@@ -357,28 +357,29 @@ async fn greet(mut io: Io, host: String) -> io::Result<Option<Wire>> {
     }
 }
 
-async fn converse(link: &Link, mut wire: Wire) -> Closed {
-    if let Some(overhead) = link.subscription.get() {
+async fn serve_channel(channel: &Channel, mut wire: Wire) -> Closed {
+    if let Some(overhead) = channel.subscription.get() {
         let subscribe = Frame::Subscribe { overhead };
-        link.output
+        channel
+            .output
             .borrow_mut()
             .extend_from_slice(&subscribe.encode());
     }
     loop {
         while let Some(frame) = wire.next() {
-            link.take(&frame);
+            channel.take(&frame);
         }
-        let output = link.output.borrow_mut().split();
+        let output = channel.output.borrow_mut().split();
         if !output.is_empty() && wire.send(&output).await.is_err() {
             return Closed::Failed;
         }
-        if link.state.get() == State::Ended {
+        if channel.state.get() == State::Ended {
             return Closed::Idle;
         }
         let moved = async {
             tokio::select! {
                 filled = wire.fill() => matches!(filled, Ok(true)),
-                () = link.wake.notified() => true,
+                () = channel.wake.notified() => true,
             }
         };
         match timeout(IDLE, moved).await {

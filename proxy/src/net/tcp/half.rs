@@ -27,10 +27,10 @@ pub(super) enum Fault {
     Write(ErrorKind),
 }
 
-/// One way of a tunnel. At most one of `kept` and `pipe` holds bytes.
+/// One way of a tunnel. At most one of `buffered` and `pipe` holds bytes.
 pub(super) struct Half {
     /// Read and not written.
-    kept: Bytes,
+    buffered: Bytes,
     /// Where bytes are spliced through; held only while they flow.
     pipe: Option<Pipe>,
     pub(super) written: u64,
@@ -51,7 +51,7 @@ pub(super) struct Half {
 impl Half {
     pub(super) fn new(prefix: Bytes, can_splice: bool) -> Self {
         Self {
-            kept: prefix,
+            buffered: prefix,
             pipe: None,
             written: 0,
             can_splice,
@@ -79,7 +79,7 @@ impl Half {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(fault)) => {
                     self.done = true;
-                    self.kept = Bytes::new();
+                    self.buffered = Bytes::new();
                     self.pipe = None;
                     return Err(fault);
                 }
@@ -123,13 +123,13 @@ impl Half {
         target: &mut Io,
         on_bytes: &mut impl FnMut(u64),
     ) -> Poll<Result<(), Fault>> {
-        while !self.kept.is_empty() {
-            let n = ready!(Pin::new(&mut *target).poll_write(cx, &self.kept));
+        while !self.buffered.is_empty() {
+            let n = ready!(Pin::new(&mut *target).poll_write(cx, &self.buffered));
             let n = self.wrote(n, on_bytes)?;
-            self.kept.advance(n);
+            self.buffered.advance(n);
         }
         // Gives back the memory below an empty rest.
-        self.kept = Bytes::new();
+        self.buffered = Bytes::new();
         while let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.len() > 0) {
             let n = ready!(pipe.poll_drain(cx, target.tcp()));
             self.wrote(n, on_bytes)?;
@@ -205,7 +205,7 @@ impl Half {
                 Poll::Ready(result) => self.wrote(result, on_bytes)?,
                 Poll::Pending => 0,
             };
-            self.kept = Bytes::copy_from_slice(&bytes[taken..]);
+            self.buffered = Bytes::copy_from_slice(&bytes[taken..]);
             Poll::Ready(Ok(()))
         })
     }

@@ -61,7 +61,7 @@ pub(crate) struct Holders {
     readers: RefCell<Vec<Waker>>,
     /// Bytes of holders that have been told to end and have not ended.
     leaving: Cell<i64>,
-    told: Throttle,
+    log: Throttle,
 }
 
 /// What one task holds.
@@ -96,7 +96,7 @@ impl Holders {
             trimmed: Cell::new(0),
             readers: RefCell::default(),
             leaving: Cell::new(0),
-            told: Throttle::new(),
+            log: Throttle::new(),
         })
     }
 
@@ -217,7 +217,7 @@ impl Holders {
         }
         if reset > 0 {
             self.budget.count_reset(reset);
-            if let Some(unsaid) = self.told.allow() {
+            if let Some(unsaid) = self.log.allow() {
                 tracing::warn!(reset, unsaid, "memory budget: largest holders reset");
             }
         }

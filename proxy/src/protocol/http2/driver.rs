@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::AsyncWrite as _;
 use tokio::time::Sleep;
 
-use super::PULSE;
+use super::KEEPALIVE;
 use super::channel::Channel;
 use super::closed::Closed;
 use super::dispatch::Batch;
@@ -17,7 +17,7 @@ use super::frame::{self, kind};
 use super::hpack;
 use crate::net::io::{Io, Stream};
 use crate::protocol::http1;
-use crate::protocol::keepalive::{Beat, Pulse};
+use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::Intake;
 
 /// The peer may take so long, and send so much, to close a connection that has been shut down.
@@ -30,7 +30,7 @@ pub(super) struct Driver {
     intake: Intake,
     channel: Rc<Channel>,
     inbox: Inbox,
-    pulse: Pulse,
+    keepalive: Keepalive,
     ended: Option<Closed>,
     linger: Option<Linger>,
     _guard: Option<Box<dyn Debug>>,
@@ -86,7 +86,7 @@ impl Driver {
             intake: Intake::after(stream.prefix),
             channel,
             inbox: Inbox::new(block_limit),
-            pulse: Pulse::every(PULSE),
+            keepalive: Keepalive::every(KEEPALIVE),
             ended: None,
             linger: None,
             _guard: stream.guard,
@@ -136,7 +136,7 @@ impl Driver {
         if let Poll::Ready(closed) = self.poll_read(cx) {
             return Poll::Ready(closed);
         }
-        if let Poll::Ready(closed) = self.poll_pulse(cx) {
+        if let Poll::Ready(closed) = self.poll_keepalive(cx) {
             return Poll::Ready(closed);
         }
         self.poll_write(cx)
@@ -148,26 +148,26 @@ impl Driver {
             intake,
             channel,
             inbox,
-            pulse,
+            keepalive,
             ..
         } = self;
         intake.poll(io, cx, Closed::Io, |bytes, most| {
             if bytes.is_empty() {
                 return Err(Closed::ByPeer);
             }
-            pulse.heard();
+            keepalive.received();
             inbox.take(channel, bytes, most)
         })
     }
 
-    fn poll_pulse(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         loop {
-            match ready!(self.pulse.poll(true, cx)) {
-                Beat::Ask => {
+            match ready!(self.keepalive.poll(true, cx)) {
+                KeepaliveStep::SendPing => {
                     let core = &mut *self.channel.core.borrow_mut();
                     frame::encode_words(kind::PING, 0, &[0, 0], core.output.tail());
                 }
-                Beat::Dead => return Poll::Ready(Closed::Unresponsive),
+                KeepaliveStep::Dead => return Poll::Ready(Closed::Unresponsive),
             }
         }
     }

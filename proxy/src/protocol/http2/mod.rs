@@ -43,4 +43,4 @@ const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Windows before anybody has changed them (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 /// A silent peer is sent a PING after three of these and has one to answer.
-const PULSE: Duration = Duration::from_secs(20);
+const KEEPALIVE: Duration = Duration::from_secs(20);

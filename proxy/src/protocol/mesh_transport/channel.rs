@@ -20,11 +20,11 @@ use super::{CONNECTION_WINDOW, Closed};
 use crate::net::io::Io;
 use crate::protocol::flood_limits::Flood;
 use crate::protocol::http1;
-use crate::protocol::keepalive::{Beat, Pulse};
+use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST, Intake};
 
 /// A silent peer is asked for an answer after three of these, and has one for it.
-const PULSE: Duration = Duration::from_secs(10);
+const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// The peer may take so long, and send so much, to close a connection that has been shut down.
 const LINGER: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ pub(super) struct Channel {
     io: RefCell<Io>,
     intake: RefCell<Intake>,
     decoder: RefCell<Decoder>,
-    pulse: RefCell<Pulse>,
+    keepalive: RefCell<Keepalive>,
     driver: RefCell<Option<Waker>>,
     /// The driver has been woken and has not run since.
     woken: Cell<bool>,
@@ -96,7 +96,7 @@ impl Channel {
             io: RefCell::new(io),
             intake: RefCell::default(),
             decoder: RefCell::new(Decoder::new(text_limit)),
-            pulse: RefCell::new(Pulse::every(PULSE)),
+            keepalive: RefCell::new(Keepalive::every(KEEPALIVE)),
             driver: RefCell::default(),
             woken: Cell::new(false),
             linger: RefCell::default(),
@@ -146,7 +146,7 @@ impl Channel {
     fn poll_open(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
         match self.poll_read(cx) {
             Poll::Ready(closed) => Poll::Ready(closed),
-            Poll::Pending => match self.poll_pulse(cx) {
+            Poll::Pending => match self.poll_keepalive(cx) {
                 Poll::Ready(closed) => Poll::Ready(closed),
                 Poll::Pending => self.poll_write(cx),
             },
@@ -205,7 +205,7 @@ impl Channel {
         if bytes.is_empty() {
             return Err(Closed::ByPeer);
         }
-        self.pulse.borrow_mut().heard();
+        self.keepalive.borrow_mut().received();
         let core = &mut *self.core.borrow_mut();
         let decoder = &mut *self.decoder.borrow_mut();
         let mut cost = 0;
@@ -222,14 +222,14 @@ impl Channel {
         Ok(cost)
     }
 
-    fn poll_pulse(&self, cx: &mut Context<'_>) -> Poll<Closed> {
+    fn poll_keepalive(&self, cx: &mut Context<'_>) -> Poll<Closed> {
         let core = &mut *self.core.borrow_mut();
         let busy = !core.streams.is_empty();
-        let mut pulse = self.pulse.borrow_mut();
+        let mut keepalive = self.keepalive.borrow_mut();
         loop {
-            match ready!(pulse.poll(busy, cx)) {
-                Beat::Ask => core.output.words(kind::PING, 0, &[0, 0]),
-                Beat::Dead => return Poll::Ready(Closed::Unresponsive),
+            match ready!(keepalive.poll(busy, cx)) {
+                KeepaliveStep::SendPing => core.output.words(kind::PING, 0, &[0, 0]),
+                KeepaliveStep::Dead => return Poll::Ready(Closed::Unresponsive),
             }
         }
     }

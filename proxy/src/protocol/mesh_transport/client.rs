@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// Sends a request; the response's head is there when this is ready.
-    pub(crate) async fn exchange(
+    pub(crate) async fn round_trip(
         &self,
         request: &Request,
         body: Body,

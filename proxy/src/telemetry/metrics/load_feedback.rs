@@ -7,14 +7,14 @@ use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 pub(super) struct Families {
     questions: CounterFamily,
     answers: CounterFamily,
-    heard: CounterFamily,
+    loads: CounterFamily,
     bounces: CounterFamily,
     fallbacks: CounterFamily,
-    strangers: CounterFamily,
+    without_protocol: CounterFamily,
     samples: CounterFamily,
     in_flight: GaugeFamily,
     bounced: CounterFamily,
-    told: CounterFamily,
+    notified: CounterFamily,
     reports: CounterFamily,
     reports_refused: CounterFamily,
     referrals: CounterFamily,
@@ -34,7 +34,7 @@ impl Families {
                 "Answers that came in time.",
                 "cluster",
             ),
-            heard: counter(
+            loads: counter(
                 "exchange_loads_heard_total",
                 "Loads that servers' proxies told of their own accord.",
                 "cluster",
@@ -49,7 +49,7 @@ impl Families {
                 "Decisions made without the answer that the policy wanted.",
                 "cluster",
             ),
-            strangers: counter(
+            without_protocol: counter(
                 "exchange_strangers_total",
                 "Requests sent by plain `lor` because the endpoint does not speak the protocol.",
                 "cluster",
@@ -69,7 +69,7 @@ impl Families {
                 "Requests sent back to their balancer because of its limit.",
                 "listener",
             ),
-            told: counter(
+            notified: counter(
                 "exchange_loads_told_total",
                 "Loads told to balancers of the server's own accord.",
                 "listener",
@@ -93,25 +93,25 @@ impl Families {
     }
 
     /// Handles of a cluster.
-    pub(super) fn cluster(&self, cluster: &str) -> ExchangeMetrics {
-        ExchangeMetrics {
+    pub(super) fn cluster(&self, cluster: &str) -> QueueProtocolMetrics {
+        QueueProtocolMetrics {
             questions: self.questions.with(&[cluster]),
             answers: self.answers.with(&[cluster]),
-            heard: self.heard.with(&[cluster]),
+            loads: self.loads.with(&[cluster]),
             bounces: self.bounces.with(&[cluster]),
             fallbacks: self.fallbacks.with(&[cluster]),
-            strangers: self.strangers.with(&[cluster]),
+            without_protocol: self.without_protocol.with(&[cluster]),
         }
     }
 
     /// Handles of a listener.
-    pub(super) fn station(&self, listener: &str) -> StationMetrics {
-        StationMetrics {
+    pub(super) fn load_reporter(&self, listener: &str) -> LoadReporterMetrics {
+        LoadReporterMetrics {
             in_flight: self.in_flight.with(&[listener]),
             idle: self.samples.with(&[listener, "idle"]),
             busy: self.samples.with(&[listener, "busy"]),
             refused: self.bounced.with(&[listener]),
-            told: self.told.with(&[listener]),
+            notified: self.notified.with(&[listener]),
             reports: self.reports.with(&[listener]),
             reports_refused: self.reports_refused.with(&[listener]),
             referrals: self.referrals.with(&[listener]),
@@ -121,23 +121,23 @@ impl Families {
 
 /// Handles of a cluster whose policy talks to endpoints.
 #[derive(Debug)]
-pub(crate) struct ExchangeMetrics {
+pub(crate) struct QueueProtocolMetrics {
     pub(crate) questions: Counter,
     pub(crate) answers: Counter,
-    pub(crate) heard: Counter,
+    pub(crate) loads: Counter,
     pub(crate) bounces: Counter,
     pub(crate) fallbacks: Counter,
-    pub(crate) strangers: Counter,
+    pub(crate) without_protocol: Counter,
 }
 
 /// Handles of a listener that reports loads.
 #[derive(Debug)]
-pub(crate) struct StationMetrics {
+pub(crate) struct LoadReporterMetrics {
     pub(crate) in_flight: Gauge,
     pub(crate) idle: Counter,
     pub(crate) busy: Counter,
     pub(crate) refused: Counter,
-    pub(crate) told: Counter,
+    pub(crate) notified: Counter,
     pub(crate) reports: Counter,
     pub(crate) reports_refused: Counter,
     pub(crate) referrals: Counter,

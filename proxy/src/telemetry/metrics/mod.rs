@@ -35,7 +35,7 @@ pub(crate) use counts::ClusterCounts;
 pub(crate) use workers::WorkerMetrics;
 pub(crate) use xds::XdsMetrics;
 
-pub(crate) use load_feedback::{ExchangeMetrics, StationMetrics};
+pub(crate) use load_feedback::{LoadReporterMetrics, QueueProtocolMetrics};
 
 /// Classes of statuses, the label `status`.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
@@ -48,7 +48,7 @@ pub(crate) struct Metrics {
     upstream: Upstream,
     guards: Families,
     choices: choices::Families,
-    exchange: load_feedback::Families,
+    queue_protocol: load_feedback::Families,
     mesh: mesh::Families,
     workers: workers::Families,
     /// Of the proxy's own identity.
@@ -184,7 +184,7 @@ impl Metrics {
             upstream: Upstream::new(&registry),
             guards: Families::new(&registry),
             choices: choices::Families::new(&registry),
-            exchange: load_feedback::Families::new(&registry),
+            queue_protocol: load_feedback::Families::new(&registry),
             mesh: mesh::Families::new(&registry),
             workers: workers::Families::new(&registry),
             identity: IdentityMetrics::new(&registry),
@@ -312,13 +312,13 @@ impl Metrics {
     }
 
     /// Of a cluster whose policy talks to its endpoints.
-    pub(crate) fn exchange(&self, cluster: &str) -> ExchangeMetrics {
-        self.exchange.cluster(cluster)
+    pub(crate) fn queue_protocol(&self, cluster: &str) -> QueueProtocolMetrics {
+        self.queue_protocol.cluster(cluster)
     }
 
     /// Of a listener that reports loads.
-    pub(crate) fn station(&self, listener: &str) -> StationMetrics {
-        self.exchange.station(listener)
+    pub(crate) fn load_reporter(&self, listener: &str) -> LoadReporterMetrics {
+        self.queue_protocol.load_reporter(listener)
     }
 
     pub(crate) fn endpoint(

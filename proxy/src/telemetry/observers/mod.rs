@@ -72,12 +72,12 @@ impl Observers {
     }
 
     /// A request has ended.
-    pub(crate) fn tell(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
+    pub(crate) fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
         if let Some(log) = &*self.access_log.load() {
             log.write(entry, ended);
         }
         for tap in self.taps.load().iter() {
-            tap.tell(entry, ended, now);
+            tap.notify(entry, ended, now);
         }
     }
 
@@ -124,7 +124,7 @@ impl Observers {
 }
 
 impl Tap {
-    fn tell(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
+    fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
         if !self.wanted.takes(entry, ended.status) {
             return;
         }
@@ -201,7 +201,7 @@ mod tests {
         ))
     }
 
-    fn tell(observers: &Observers, now: Time) {
+    fn notify(observers: &Observers, now: Time) {
         let entry = Entry::example("GET", "/api/cart?x=1");
         let ended = Ended {
             status: StatusCode::OK,
@@ -209,7 +209,7 @@ mod tests {
             response_bytes: 2,
             took: Duration::from_millis(1),
         };
-        observers.tell(&entry, ended, now);
+        observers.notify(&entry, ended, now);
     }
 
     #[test]
@@ -236,14 +236,14 @@ mod tests {
         let observers = Arc::new(Observers::default());
         let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         for _ in 0..WAITING + 3 {
-            tell(&observers, Time::ZERO);
+            notify(&observers, Time::ZERO);
         }
         for _ in 0..WAITING {
             let line = lines.receiver.try_recv().unwrap();
             assert!(!line.windows(6).any(|part| part == b"missed"));
         }
         assert!(lines.receiver.try_recv().is_err());
-        tell(&observers, Time::ZERO);
+        notify(&observers, Time::ZERO);
         let line = lines.receiver.try_recv().unwrap();
         let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["missed"], 3);
@@ -255,16 +255,16 @@ mod tests {
         let observers = Arc::new(Observers::default());
         let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         let entry = Entry::example("GET", &format!("/{}", "x".repeat(60_000)));
-        let tell = || {
+        let notify = || {
             let ended = Ended {
                 status: StatusCode::OK,
                 flag: "-",
                 response_bytes: 2,
                 took: Duration::from_millis(1),
             };
-            observers.tell(&entry, ended, Time::ZERO);
+            observers.notify(&entry, ended, Time::ZERO);
         };
-        (0..WAITING).for_each(|_| tell());
+        (0..WAITING).for_each(|_| notify());
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let mut read = || match Pin::new(&mut lines).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(waited.len(), 3, "the last one begins below the limit");
         assert!(waited.iter().sum::<usize>() < WAITING_BYTES + 70_000);
         // What has been read has made room.
-        tell();
+        notify();
         assert!(read().is_some());
     }
 
@@ -284,7 +284,7 @@ mod tests {
         let mut lines = observers.tap(Some("rate=2"), &memory()).unwrap();
         for second in 0..3 {
             for _ in 0..10 {
-                tell(&observers, Time::from_nanos(second * 1_000_000_000));
+                notify(&observers, Time::from_nanos(second * 1_000_000_000));
             }
         }
         let mut count = 0;

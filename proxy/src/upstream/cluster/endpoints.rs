@@ -146,7 +146,7 @@ pub(in crate::upstream) fn static_addresses(endpoints: &[config::Endpoint]) -> V
 }
 
 /// Addresses that names had before a reload: they serve until the names are resolved again.
-pub(in crate::upstream) fn carried_names(
+pub(in crate::upstream) fn retained_names(
     endpoints: &[config::Endpoint],
     old: &[Arc<Target>],
 ) -> Vec<Resolved> {
@@ -157,7 +157,7 @@ pub(in crate::upstream) fn carried_names(
             by_name.entry(name).or_default().push(address);
         }
     }
-    let mut carried = Vec::new();
+    let mut retained = Vec::new();
     for (endpoint, described) in endpoints.iter().enumerate() {
         let EndpointAddress::Dns { host, port } = &described.address else {
             continue;
@@ -166,10 +166,10 @@ pub(in crate::upstream) fn carried_names(
             .get(&(Arc::clone(host), *port))
             .into_iter()
             .flatten();
-        carried.extend(addresses.map(|&address| Resolved {
+        retained.extend(addresses.map(|&address| Resolved {
             address: address.into(),
             endpoint,
         }));
     }
-    carried
+    retained
 }

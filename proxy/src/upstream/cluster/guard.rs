@@ -102,7 +102,7 @@ impl Guard {
     /// # Errors
     /// Those of `choose`; [`ProxyError::EndpointsFull`] when too many wait already, and
     /// [`ProxyError::QueueTimeout`].
-    pub(crate) async fn seated<T>(
+    pub(crate) async fn when_admitted<T>(
         &self,
         now: Instant,
         choose: impl Fn(Instant) -> Result<T, ProxyError>,
@@ -117,7 +117,7 @@ impl Guard {
                 chosen => return Ok((chosen?, now)),
             }
         }
-        Box::pin(line.seated(self.limits.queue_timeout, choose)).await
+        Box::pin(line.when_admitted(self.limits.queue_timeout, choose)).await
     }
 
     /// Requests that may be in progress now beside what `limits` says.
@@ -261,14 +261,14 @@ impl Queue {
     }
 
     /// Waits until `choose` finds an endpoint with room.
-    async fn seated<T>(
+    async fn when_admitted<T>(
         &self,
         limit: Duration,
         choose: impl Fn(Instant) -> Result<T, ProxyError>,
     ) -> Result<(T, Instant), ProxyError> {
         let mut behind = self.waiting() > 0;
         let _line = self.line().map_err(|_| ProxyError::EndpointsFull)?;
-        let seated = async {
+        let admitted = async {
             loop {
                 if !std::mem::take(&mut behind) {
                     let now = Instant::now();
@@ -280,8 +280,8 @@ impl Queue {
                 self.freed().await;
             }
         };
-        let seated = tokio::time::timeout(limit, seated).await;
-        seated.map_err(|_| ProxyError::QueueTimeout)?
+        let admitted = tokio::time::timeout(limit, admitted).await;
+        admitted.map_err(|_| ProxyError::QueueTimeout)?
     }
 
     /// A place that is counted elsewhere is free.

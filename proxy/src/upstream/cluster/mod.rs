@@ -21,12 +21,14 @@ use maglor_config::cluster as config;
 use maglor_identity::Live;
 use maglor_identity::tls::Client;
 
-use self::endpoints::{carried_names, static_addresses};
+use self::endpoints::{retained_names, static_addresses};
 use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
 use crate::net::own_connections::OwnConnections;
 use crate::protocol::error::ProxyError;
 use crate::runtime::shared::{Report, Shared};
-use crate::telemetry::metrics::{ClusterMetrics, ExchangeMetrics, Failures, Metrics, Refusals};
+use crate::telemetry::metrics::{
+    ClusterMetrics, Failures, Metrics, QueueProtocolMetrics, Refusals,
+};
 
 /// The clusters of a configuration, by name.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ pub(crate) struct Cluster {
     /// How long good answers take. Apart from what requests only read.
     usual: Arc<Usual>,
     /// Where the policy talks to endpoints.
-    exchange: Option<ExchangeMetrics>,
+    queue_protocol: Option<QueueProtocolMetrics>,
     guard: Guard,
     endpoints: ArcSwap<Endpoints>,
     /// Its endpoints as the control plane gives them, apart from the cluster; `None` = they are those
@@ -154,12 +156,12 @@ impl Cluster {
         let described = assigned.as_ref().map_or(&config.endpoints, |list| list);
         let mut known = static_addresses(described);
         if let Some(old) = &old {
-            known.extend(carried_names(described, old.targets()));
+            known.extend(retained_names(described, old.targets()));
         }
         let old = old.as_deref();
         let endpoints = Endpoints::build(&config, described, &known, old, metrics, now)?;
-        let talks = config.policy.is_collaborative();
-        let exchange = talks.then(|| metrics.exchange(&config.name));
+        let consults = config.policy.is_collaborative();
+        let queue_protocol = consults.then(|| metrics.queue_protocol(&config.name));
         let metrics = metrics.cluster(&config.name);
         let guard = Guard::new(&config, before.map(Self::guard));
         let destinations = Destinations::new(&config);
@@ -168,7 +170,7 @@ impl Cluster {
             tls,
             metrics,
             usual: before.map_or_else(Arc::default, |before| Arc::clone(&before.usual)),
-            exchange,
+            queue_protocol,
             guard,
             endpoints: ArcSwap::from_pointee(endpoints),
             assigned: ArcSwapOption::new(assigned),
@@ -207,8 +209,8 @@ impl Cluster {
     }
 
     /// What is counted of the messages about queues, where the policy sends any.
-    pub(crate) fn exchange(&self) -> Option<&ExchangeMetrics> {
-        self.exchange.as_ref()
+    pub(crate) fn queue_protocol(&self) -> Option<&QueueProtocolMetrics> {
+        self.queue_protocol.as_ref()
     }
 
     /// `None` where it has endpoints.
@@ -302,7 +304,7 @@ impl Cluster {
             return Ok(());
         }
         let mut all = static_addresses(described);
-        all.extend(carried_names(described, self.endpoints.load().targets()));
+        all.extend(retained_names(described, self.endpoints.load().targets()));
         self.replace(described, &all, metrics, now)?;
         self.assigned.store(Some(Arc::new(described.to_vec())));
         Ok(())

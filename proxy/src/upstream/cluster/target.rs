@@ -17,8 +17,8 @@ use crate::upstream::{Guard, Picked};
 /// How long an endpoint that does not speak our protocol is treated by plain `lor` before it is tried
 /// again: at first, since it may only have to hear of it from the control plane, and at most, since it
 /// may be upgraded. Between them the time doubles.
-const STRANGER_AT_FIRST: u64 = 1_000_000_000;
-const STRANGER_AT_MOST: u64 = 60_000_000_000;
+const ASK_AGAIN_AT_FIRST: u64 = 1_000_000_000;
+const ASK_AGAIN_AT_MOST: u64 = 60_000_000_000;
 
 const UNKNOWN: u32 = u32::MAX;
 
@@ -43,9 +43,9 @@ pub(crate) struct Target {
     /// When it joined, or returned to service: slow start ramps from here.
     joined: AtomicU64,
     /// Until when it is not asked how busy it is, in nanoseconds; see [`crate::mesh::load_feedback::queue_protocol`].
-    stranger_until: AtomicU64,
+    lacking_until: AtomicU64,
     /// For how long it is not asked, in nanoseconds; 0 while it is none.
-    stranger_for: AtomicU64,
+    lacking_for: AtomicU64,
     /// The shortest way there and back that was measured and not told, in microseconds; [`UNKNOWN`] = none.
     round_trip: AtomicU32,
     /// Lives as long as the endpoint, and so does its series.
@@ -93,8 +93,8 @@ impl Target {
             connections: Arc::new(Slots::new(None, 0)),
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(now.as_nanos()),
-            stranger_until: AtomicU64::new(0),
-            stranger_for: AtomicU64::new(0),
+            lacking_until: AtomicU64::new(0),
+            lacking_for: AtomicU64::new(0),
             round_trip: AtomicU32::new(UNKNOWN),
             metrics: Some(metrics),
         }
@@ -116,8 +116,8 @@ impl Target {
             connections: Arc::new(Slots::new(None, 0)),
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(0),
-            stranger_until: AtomicU64::new(0),
-            stranger_for: AtomicU64::new(0),
+            lacking_until: AtomicU64::new(0),
+            lacking_for: AtomicU64::new(0),
             round_trip: AtomicU32::new(UNKNOWN),
             metrics: None,
         })
@@ -140,27 +140,27 @@ impl Target {
     }
 
     /// Whether it has lately shown that it does not know the protocol of [`crate::mesh::load_feedback::queue_protocol`].
-    pub(crate) fn is_stranger(&self, now: Time) -> bool {
+    pub(crate) fn lacks_queue_protocol(&self, now: Time) -> bool {
         // Relaxed: advice, complete in itself.
-        now.as_nanos() < self.stranger_until.load(Ordering::Relaxed)
+        now.as_nanos() < self.lacking_until.load(Ordering::Relaxed)
     }
 
     /// It has answered as one who does not know the protocol, or (`false`) as one who does.
-    pub(crate) fn set_stranger(&self, stranger: bool, now: Time) {
+    pub(crate) fn set_lacks_queue_protocol(&self, lacking: bool, now: Time) {
         // Relaxed: two workers that say it at once make the time a little longer or shorter.
-        let last = self.stranger_for.load(Ordering::Relaxed);
-        if !stranger {
+        let last = self.lacking_for.load(Ordering::Relaxed);
+        if !lacking {
             if last != 0 {
-                self.stranger_for.store(0, Ordering::Relaxed);
-                self.stranger_until.store(0, Ordering::Relaxed);
+                self.lacking_for.store(0, Ordering::Relaxed);
+                self.lacking_until.store(0, Ordering::Relaxed);
             }
             return;
         }
         // What was sent before it was known says nothing new.
-        if !self.is_stranger(now) {
-            let time = (2 * last).clamp(STRANGER_AT_FIRST, STRANGER_AT_MOST);
-            self.stranger_for.store(time, Ordering::Relaxed);
-            self.stranger_until
+        if !self.lacks_queue_protocol(now) {
+            let time = (2 * last).clamp(ASK_AGAIN_AT_FIRST, ASK_AGAIN_AT_MOST);
+            self.lacking_for.store(time, Ordering::Relaxed);
+            self.lacking_until
                 .store(now.as_nanos().saturating_add(time), Ordering::Relaxed);
         }
     }

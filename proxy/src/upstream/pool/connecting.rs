@@ -22,7 +22,7 @@ use crate::upstream::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, 
 const LOOK: Duration = Duration::from_millis(200);
 
 /// What it takes to connect, without the request.
-pub(in crate::upstream) struct Attempt {
+pub(in crate::upstream) struct ConnectAttempt {
     pub(in crate::upstream) cluster: Arc<Cluster>,
     pub(in crate::upstream) target: Arc<Target>,
     /// The client's connection, for a PROXY header; `None` = it has no addresses, or there is no client.
@@ -59,7 +59,7 @@ async fn left(cluster: &Cluster, target: &Arc<Target>) {
     }
 }
 
-impl Attempt {
+impl ConnectAttempt {
     /// Connects.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Attempt {
         pool: &Rc<Pool>,
         turn: Option<Turn>,
     ) -> Result<(Opened, Option<Turn>), ProxyError> {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         // A pool that is no longer used is not kept.
         let pool = Rc::downgrade(pool);
         let mesh = self.cluster.tls().and_then(ClientTls::mesh);
@@ -117,12 +117,12 @@ impl Attempt {
                 Ok(opened) if speaks.is_chosen() => pool.multiplexed.learn(opened.is_shared()),
                 Ok(_) => {}
             }
-            let unwanted = tell.send(opened.map(|opened| (opened, turn)));
+            let unwanted = sender.send(opened.map(|opened| (opened, turn)));
             if let Err(Ok((opened, _turn))) = unwanted {
                 opened.keep(&pool).await;
             }
         });
-        match told.await {
+        match receiver.await {
             Ok(opened) => opened,
             // The pool has gone, with the endpoint.
             Err(_) => Err(ProxyError::NoHealthyUpstream),

@@ -393,7 +393,7 @@ fn cut_off(error: io::Error) -> ProxyError {
 /// Sends a request and returns the response as soon as its head is there.
 ///
 /// Informational responses go to `interim`. The returned body owns the connection.
-pub(crate) async fn exchange(
+pub(crate) async fn round_trip(
     mut connection: Box<Connection>,
     request: &Request,
     body: Body,

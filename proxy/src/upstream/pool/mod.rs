@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use self::multiplexed::Slot;
 use super::cluster::guard::Queue;
 use super::{Cluster, Connection, Endpoints, Multiplexed, Target};
-use crate::mesh::load_feedback::channel::Link;
+use crate::mesh::load_feedback::channel::Channel;
 use crate::protocol::proxy_protocol::Addresses;
 use crate::runtime::worker::Worker;
 
@@ -57,16 +57,18 @@ impl Pools {
     }
 
     /// The channel to an endpoint's proxy.
-    pub(crate) fn link(
+    pub(crate) fn channel(
         &self,
         cluster: &Arc<Cluster>,
         target: &Arc<Target>,
         worker: &Rc<Worker>,
-    ) -> Rc<Link> {
+    ) -> Rc<Channel> {
         let pool = self.get(cluster, target, Instant::now());
-        let link = pool.link.get_or_init(|| Link::new(cluster, target, worker));
-        link.follow(cluster);
-        Rc::clone(link)
+        let channel = pool
+            .channel
+            .get_or_init(|| Channel::new(cluster, target, worker));
+        channel.follow(cluster);
+        Rc::clone(channel)
     }
 
     /// Wants to be told the load of each endpoint, by its own proxy.
@@ -86,7 +88,7 @@ impl Pools {
             *known = Arc::downgrade(endpoints);
         }
         for target in endpoints.targets() {
-            self.link(cluster, target, worker).subscribe(overhead);
+            self.channel(cluster, target, worker).subscribe(overhead);
         }
     }
 
@@ -178,7 +180,7 @@ pub(crate) struct Pool {
     pub(super) returned: Rc<Notify>,
     connections: RefCell<Arc<Queue>>,
     /// The channel to the endpoint's proxy, where there is one.
-    link: OnceCell<Rc<Link>>,
+    channel: OnceCell<Rc<Channel>>,
     /// Connections to the same endpoint that requests share.
     pub(crate) multiplexed: Multiplexed,
 }
@@ -200,7 +202,7 @@ impl Pool {
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
-            link: OnceCell::new(),
+            channel: OnceCell::new(),
             generation: Cell::new(0),
             low_water: Cell::new(0),
             now: Cell::new(now),
@@ -323,8 +325,8 @@ impl Pool {
 
     /// Closes what is idle; each connection knows its pool, so that they would keep each other.
     fn close(&self) -> usize {
-        if let Some(link) = self.link.get() {
-            link.close();
+        if let Some(channel) = self.channel.get() {
+            channel.close();
         }
         std::mem::take(&mut *self.idle.borrow_mut()).len()
     }
@@ -333,8 +335,8 @@ impl Pool {
         self.now.set(now);
         let idle_timeout = self.config.borrow().idle_timeout;
         self.multiplexed.sweep(now, idle_timeout);
-        if let Some(link) = self.link.get() {
-            link.maintain();
+        if let Some(channel) = self.channel.get() {
+            channel.maintain();
         }
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();

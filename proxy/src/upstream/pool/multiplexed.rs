@@ -60,7 +60,7 @@ struct Connection {
 #[derive(Debug)]
 enum Carrier {
     Http2(Http2),
-    Mux(Client),
+    MeshTransport(Client),
 }
 
 impl Connection {
@@ -68,7 +68,7 @@ impl Connection {
         self.gone.get()
             || match &self.carrier {
                 Carrier::Http2(http2) => http2.is_gone(),
-                Carrier::Mux(client) => client.is_gone(),
+                Carrier::MeshTransport(client) => client.is_gone(),
             }
     }
 
@@ -81,7 +81,7 @@ impl Connection {
     fn is_short(&self) -> bool {
         match &self.carrier {
             Carrier::Http2(http2) => http2.is_short(),
-            Carrier::Mux(_) => false,
+            Carrier::MeshTransport(_) => false,
         }
     }
 
@@ -91,7 +91,7 @@ impl Connection {
         match &self.carrier {
             Carrier::Http2(http2) => http2.has_credit(now),
             // Both ends return the connection's credit whatever becomes of the bytes.
-            Carrier::Mux(_) => true,
+            Carrier::MeshTransport(_) => true,
         }
     }
 
@@ -99,7 +99,7 @@ impl Connection {
     fn has_room(&self, max_streams: u32) -> bool {
         let max_streams = match &self.carrier {
             Carrier::Http2(http2) => max_streams.min(http2.max_streams()),
-            Carrier::Mux(client) => max_streams.min(client.max_streams()),
+            Carrier::MeshTransport(client) => max_streams.min(client.max_streams()),
         };
         self.streams.get() < max_streams
     }
@@ -200,12 +200,14 @@ impl Multiplexed {
         failures: Option<Arc<Failures>>,
     ) -> Result<Slot, ProxyError> {
         let carrier = match io.alpn() {
-            Some(mesh_transport::ALPN) => Carrier::Mux(Client::start(io, move |closed| {
-                tracing::debug!(%closed, "connection to a member of the mesh ended");
-                if let Some(failures) = failures {
-                    failures.count(closed);
-                }
-            })),
+            Some(mesh_transport::ALPN) => {
+                Carrier::MeshTransport(Client::start(io, move |closed| {
+                    tracing::debug!(%closed, "connection to a member of the mesh ended");
+                    if let Some(failures) = failures {
+                        failures.count(closed);
+                    }
+                }))
+            }
             _ => Carrier::Http2(Http2::start(io).await?),
         };
         let connection = Rc::new(Connection {
@@ -335,7 +337,7 @@ impl From<Unanswered> for ProxyError {
 
 impl Slot {
     /// Sends a request and returns the response as soon as its head is there.
-    pub(crate) async fn exchange(
+    pub(crate) async fn round_trip(
         self,
         hop: &Sender<'_>,
         request: &Request,
@@ -343,8 +345,10 @@ impl Slot {
     ) -> Result<Response, Unanswered> {
         let connection = Rc::clone(&self.0);
         let answered = match &connection.carrier {
-            Carrier::Http2(http2) => http2.exchange(hop, request, body, self).await,
-            Carrier::Mux(client) => self.of_mux(client.exchange(request, body, hop.interim).await),
+            Carrier::Http2(http2) => http2.round_trip(hop, request, body, self).await,
+            Carrier::MeshTransport(client) => {
+                self.from_mesh_transport(client.round_trip(request, body, hop.interim).await)
+            }
         };
         if let Err(Unanswered::NotSent(_)) = answered {
             // What has turned a request away takes no other.
@@ -353,7 +357,7 @@ impl Slot {
         answered
     }
 
-    fn of_mux(
+    fn from_mesh_transport(
         self,
         answered: Result<client::Answered, client::Unanswered>,
     ) -> Result<Response, Unanswered> {

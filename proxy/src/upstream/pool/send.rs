@@ -10,8 +10,8 @@ use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
-use super::connecting::Attempt;
-use super::http1::{Connection, exchange};
+use super::connecting::ConnectAttempt;
+use super::http1::{Connection, round_trip};
 use super::multiplexed::{Opening, Slot, Unanswered};
 use super::room::{Found, Room, Turn};
 use crate::net::io::Stream;
@@ -41,7 +41,7 @@ pub(crate) struct Sender<'a> {
 }
 
 /// A way to send a request.
-enum Link {
+enum Connected {
     Http1(Box<Connection>),
     /// One that others use, too.
     Shared(Slot),
@@ -111,7 +111,7 @@ impl Sender<'_> {
                     opened.into_http1(&pool)
                 }
             };
-        exchange(connection, request, body, self.interim).await
+        round_trip(connection, request, body, self.interim).await
     }
 
     /// The response over a kept-alive connection, or the body back where none is left.
@@ -130,7 +130,7 @@ impl Sender<'_> {
             && let Some(connection) = pool.take(self.ends.as_ref())
         {
             let body = body.take().unwrap_or_else(Body::empty);
-            match exchange(connection, request, body, self.interim).await {
+            match round_trip(connection, request, body, self.interim).await {
                 Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
                     self.cluster.metrics().stale_retries.inc(self.shard);
                 }
@@ -146,29 +146,31 @@ impl Sender<'_> {
         let now = self.now;
         let credit = !body.is_empty();
         while let Some(slot) = pool.free_slot(now, credit) {
-            match slot.exchange(self, request, body).await {
+            match slot.round_trip(self, request, body).await {
                 Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
             }
         }
         // Where there may be no other connection, one without credit is better than none.
-        let free = || pool.free_slot(now, false).map(Link::Shared);
-        let link = match self.room(Turn::Any, free).await? {
-            Found::Instead(link) => link,
+        let free = || pool.free_slot(now, false).map(Connected::Shared);
+        let connected = match self.room(Turn::Any, free).await? {
+            Found::Instead(connected) => connected,
             Found::Room(room) => self.open(room, &pool, Speaks::Http2, credit).await?,
         };
-        self.over(link, request, body).await
+        self.over(connected, request, body).await
     }
 
     async fn over(
         &self,
-        link: Link,
+        connected: Connected,
         request: &Request,
         body: Body,
     ) -> Result<Response, ProxyError> {
-        match link {
-            Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
-            Link::Shared(slot) => Ok(slot.exchange(self, request, body).await?),
+        match connected {
+            Connected::Http1(connection) => {
+                round_trip(connection, request, body, self.interim).await
+            }
+            Connected::Shared(slot) => Ok(slot.round_trip(self, request, body).await?),
         }
     }
 
@@ -178,7 +180,7 @@ impl Sender<'_> {
         let now = self.now;
         let credit = !body.is_empty();
         while let Some(slot) = pool.free_slot(now, credit) {
-            match slot.exchange(self, request, body).await {
+            match slot.round_trip(self, request, body).await {
                 Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
             }
@@ -194,19 +196,19 @@ impl Sender<'_> {
             }
         }
         let free = || {
-            let slot = pool.free_slot(now, false).map(Link::Shared);
+            let slot = pool.free_slot(now, false).map(Connected::Shared);
             let http1 = || {
                 (!never_alone)
                     .then(|| pool.take(self.ends.as_ref()))
                     .flatten()
             };
-            slot.or_else(|| http1().map(Link::Http1))
+            slot.or_else(|| http1().map(Connected::Http1))
         };
-        let link = match self.room(Turn::Any, free).await? {
-            Found::Instead(link) => link,
+        let connected = match self.room(Turn::Any, free).await? {
+            Found::Instead(connected) => connected,
             Found::Room(room) => self.open(room, &pool, Speaks::Negotiated, credit).await?,
         };
-        self.over(link, request, body).await
+        self.over(connected, request, body).await
     }
 
     /// A connection that requests share, or that the endpoint may choose to have shared.
@@ -216,18 +218,18 @@ impl Sender<'_> {
         pool: &Rc<Pool>,
         speaks: Speaks,
         credit: bool,
-    ) -> Result<Link, ProxyError> {
+    ) -> Result<Connected, ProxyError> {
         // It may turn out to be one for all that wait here.
         let Opening { turn, before } = pool.multiplexed.turn().await;
         if let Some(slot) = pool.free_slot(self.now, credit) {
-            return Ok(Link::Shared(slot));
+            return Ok(Connected::Shared(slot));
         }
         pool.multiplexed.share_failure(before)?;
         let connecting = self.attempt(room, speaks).start(pool, turn);
         let (opened, _turn) = connecting.await?;
         Ok(match opened.is_shared() {
-            true => Link::Shared(opened.into_slot(pool, self.now).await?),
-            false => Link::Http1(opened.into_http1(pool)),
+            true => Connected::Shared(opened.into_slot(pool, self.now).await?),
+            false => Connected::Http1(opened.into_http1(pool)),
         })
     }
 
@@ -256,8 +258,8 @@ impl Sender<'_> {
         })
     }
 
-    fn attempt(&self, room: Room, speaks: Speaks) -> Attempt {
-        Attempt {
+    fn attempt(&self, room: Room, speaks: Speaks) -> ConnectAttempt {
+        ConnectAttempt {
             cluster: Arc::clone(self.cluster),
             target: Arc::clone(self.target),
             ends: self.ends,

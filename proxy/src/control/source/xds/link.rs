@@ -64,7 +64,7 @@ impl Link {
         let task = tokio::task::spawn_local(async move {
             let outcome = match picked {
                 Ok(picked) => {
-                    converse(&cluster, &picked.target, &reporter, outgoing, &sender).await
+                    serve_channel(&cluster, &picked.target, &reporter, outgoing, &sender).await
                 }
                 Err(_) => Err(CallError::NoServer),
             };
@@ -91,7 +91,7 @@ impl Link {
     }
 }
 
-async fn converse(
+async fn serve_channel(
     cluster: &Cluster,
     target: &crate::upstream::Target,
     reporter: &RefCell<Reporter>,

@@ -132,13 +132,16 @@ fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
 
 /// Reports until it is dropped.
 pub(super) async fn tell(connection: Connection, reporter: &RefCell<Reporter>) -> Infallible {
-    if let Err(why) = converse(&connection, reporter).await {
+    if let Err(why) = serve_channel(&connection, reporter).await {
         tracing::debug!(%why, "the control plane takes no reports of load");
     }
     std::future::pending().await
 }
 
-async fn converse(connection: &Connection, reporter: &RefCell<Reporter>) -> Result<(), CallError> {
+async fn serve_channel(
+    connection: &Connection,
+    reporter: &RefCell<Reporter>,
+) -> Result<(), CallError> {
     let (reports, outgoing) = mpsc::unbounded_channel();
     // A stream that has ended says so itself.
     let _ = reports.send(frame(&load::introduction(reporter.borrow().node.clone())));

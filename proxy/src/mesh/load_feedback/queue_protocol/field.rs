@@ -12,21 +12,21 @@ use crate::protocol::fields::{Fields, Known};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct QueueRequest {
     pub(crate) admission: Admission,
     pub(crate) ticket: Option<Ticket>,
 }
 
 /// What a response says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum QueueResponse {
     /// The request was let in; so many others were in flight at the end.
     InFlight(u32),
     /// It was not, for so many were.
     Refused(u32),
 }
 
-impl Asked {
+impl QueueRequest {
     /// What a request asks for. What cannot be read asks for nothing.
     pub(crate) fn of(fields: &Fields) -> Option<Self> {
         Self::parse(fields.get(Known::XMaglorQueue)?)
@@ -81,7 +81,7 @@ impl Asked {
     }
 }
 
-impl Said {
+impl QueueResponse {
     /// What a response says.
     pub(crate) fn of(fields: &Fields) -> Option<Self> {
         Self::parse(fields.get(Known::XMaglorQueue)?)
@@ -113,15 +113,15 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn asked(value: &str) -> Option<Asked> {
+    fn asked(value: &str) -> Option<QueueRequest> {
         let mut fields = Fields::default();
         fields.push(Known::XMaglorQueue, value.as_bytes());
-        Asked::of(&fields)
+        QueueRequest::of(&fields)
     }
 
     #[test]
     fn requests_say_limit_and_ticket() {
-        let both = Asked {
+        let both = QueueRequest {
             admission: Admission::AtMost(3),
             ticket: Some(Ticket {
                 epoch: 9,
@@ -132,8 +132,8 @@ mod tests {
         both.set(&mut fields);
         let value = b"limit=3,ticket=9.4294967295";
         assert_eq!(fields.get(Known::XMaglorQueue), Some(&value[..]));
-        assert_eq!(Asked::of(&fields), Some(both));
-        let neither = Asked {
+        assert_eq!(QueueRequest::of(&fields), Some(both));
+        let neither = QueueRequest {
             admission: Admission::Always,
             ticket: None,
         };
@@ -142,7 +142,7 @@ mod tests {
         assert!(!fields.contains(Known::XMaglorQueue));
         assert_eq!(
             asked(" later=1 , limit=0"),
-            Some(Asked {
+            Some(QueueRequest {
                 admission: Admission::AtMost(0),
                 ..neither
             })
@@ -166,13 +166,13 @@ mod tests {
 
     #[test]
     fn responses_say_how_many() {
-        for said in [Said::InFlight(0), Said::Refused(u32::MAX)] {
+        for said in [QueueResponse::InFlight(0), QueueResponse::Refused(u32::MAX)] {
             let mut fields = Fields::default();
             said.set(&mut fields);
-            assert_eq!(Said::of(&fields), Some(said));
+            assert_eq!(QueueResponse::of(&fields), Some(said));
         }
         let mut fields = Fields::default();
         fields.push(Known::XMaglorQueue, b"busy");
-        assert_eq!(Said::of(&fields), None);
+        assert_eq!(QueueResponse::of(&fields), None);
     }
 }

@@ -9,8 +9,8 @@
 //! * a *channel*: a connection that has left HTTP by `Upgrade: maglor-exchange/1` and carries frames of 32
 //!   bytes both ways.
 //!
-//! The balancer's side is in `http::consult` (what a request does) and `upstream::link` (a channel's
-//! client), the server's side in `station`. Whoever does not know the protocol ignores the field and
+//! The balancer's side is in `http::attempt` (what a request does) and [`super::channel`] (a channel's
+//! client), the server's side in [`super::reporting`]. Whoever does not know the protocol ignores the field and
 //! refuses the upgrade, and is treated as an endpoint of plain `lor`.
 
 mod field;
@@ -24,7 +24,7 @@ use maglor_balance::exchange::Report;
 
 pub use self::frame::{Frame, LENGTH as FRAME_LENGTH};
 
-pub(crate) use self::field::{Asked, Said};
+pub(crate) use self::field::{QueueRequest, QueueResponse};
 pub(crate) use self::wire::{PROTOCOL, Wire};
 
 /// A server that can be asked for a report.

@@ -8,9 +8,11 @@ use maglor_balance::Time;
 use maglor_balance::exchange::{Admitted, Held, Report};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Addressee, Station};
-use crate::mesh::load_feedback::calls::{Present, Stay};
-use crate::mesh::load_feedback::queue_protocol::{Asked, Frame, Reporter as _, Said, orca};
+use super::{LedgerLocation, LoadReporter};
+use crate::mesh::load_feedback::calls::{Present, Suspendable};
+use crate::mesh::load_feedback::queue_protocol::{
+    Frame, QueueRequest, QueueResponse, Reporter as _, orca,
+};
 use crate::protocol::fields::Fields;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
@@ -21,10 +23,10 @@ const REMINDER: Duration = Duration::from_secs(1);
 
 /// A request that was let in, until it ends; then balancers and ledger are told.
 #[derive(Debug)]
-pub(crate) struct Visit {
+pub(crate) struct InFlightGuard {
     worker: Rc<Worker>,
     pools: Rc<Pools>,
-    guest: Arc<Guest>,
+    counted: Arc<CountedRequest>,
     /// Known by its identifier to the calls that are made for it.
     present: Option<Present>,
     /// Whether the one who sent the request reads what the response says of the queue.
@@ -43,33 +45,36 @@ pub(crate) enum Ending {
     Left,
 }
 
-impl Visit {
+impl InFlightGuard {
     /// Lets a request in.
     ///
     /// # Errors
     /// The number of requests in flight, when that is above the request's limit.
     pub(crate) fn begin(
-        station: &Arc<Station>,
+        load_reporter: &Arc<LoadReporter>,
         (worker, pools): (&Rc<Worker>, &Rc<Pools>),
-        asked: Option<Asked>,
+        asked: Option<QueueRequest>,
         now: Instant,
     ) -> Result<Self, u32> {
-        let admitted = station.admit(asked, worker.shard(), worker.time(now))?;
-        station.metrics.in_flight.inc(worker.shard());
-        if station.is_unminded() {
-            let (station, worker, pools) =
-                (Arc::downgrade(station), Rc::clone(worker), Rc::clone(pools));
-            tokio::task::spawn_local(mind(station, worker, pools));
+        let admitted = load_reporter.admit(asked, worker.shard(), worker.time(now))?;
+        load_reporter.metrics.in_flight.inc(worker.shard());
+        if load_reporter.claim_supervision() {
+            let (load_reporter, worker, pools) = (
+                Arc::downgrade(load_reporter),
+                Rc::clone(worker),
+                Rc::clone(pools),
+            );
+            tokio::task::spawn_local(supervise(load_reporter, worker, pools));
         }
-        let guest = Guest {
-            station: Arc::clone(station),
+        let counted = CountedRequest {
+            load_reporter: Arc::clone(load_reporter),
             shared: Arc::clone(worker.shared()),
             admitted: Mutex::new(Some(admitted)),
         };
         Ok(Self {
             worker: Rc::clone(worker),
             pools: Rc::clone(pools),
-            guest: Arc::new(guest),
+            counted: Arc::new(counted),
             present: None,
             asked: asked.is_some(),
             ending: Ending::Left,
@@ -78,8 +83,8 @@ impl Visit {
 
     /// The request has this identifier: while calls with the same are under way, it does not count.
     pub(crate) fn identify(&mut self, id: &[u8]) {
-        let guest = Arc::<Guest>::clone(&self.guest);
-        self.present = Some(self.worker.shared().calls.arrive(id, guest));
+        let counted = Arc::<CountedRequest>::clone(&self.counted);
+        self.present = Some(self.worker.shared().calls.arrive(id, counted));
     }
 
     /// The request has ended; nothing is known of one of which this is never said.
@@ -89,24 +94,24 @@ impl Visit {
 
     /// Says in the response how many are in flight, where the request asked or the configuration wants it.
     pub(crate) fn describe(&self, fields: &mut Fields) {
-        let station = &self.guest.station;
+        let load_reporter = &self.counted.load_reporter;
         if self.asked {
-            Said::InFlight(station.in_flight()).set(fields);
+            QueueResponse::InFlight(load_reporter.in_flight()).set(fields);
         }
-        if station.speaks_orca {
-            orca::set(station.in_flight(), fields);
+        if load_reporter.speaks_orca {
+            orca::set(load_reporter.in_flight(), fields);
         }
     }
 }
 
-impl Drop for Visit {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         // From here on nobody makes it wait.
         self.present = None;
-        let station = &self.guest.station;
-        station.metrics.in_flight.dec(self.worker.shard());
+        let load_reporter = &self.counted.load_reporter;
+        load_reporter.metrics.in_flight.dec(self.worker.shard());
         let now = self.worker.time(Instant::now());
-        let Some(admitted) = self.guest.admitted().take() else {
+        let Some(admitted) = self.counted.admitted().take() else {
             return;
         };
         let report = match self.ending {
@@ -114,40 +119,40 @@ impl Drop for Visit {
                 self.keep(held, now);
                 // The count is what it was; but the request has reached the server, which the ledger
                 // should know.
-                Some(station.report())
+                Some(load_reporter.report())
             }),
             Ending::Good => admitted.finish(now),
             Ending::Left => admitted.abandon(),
         };
         if let Some(report) = report {
-            tell(station, &self.worker, &self.pools, &report);
+            notify(load_reporter, &self.worker, &self.pools, &report);
         }
     }
 }
 
-impl Visit {
+impl InFlightGuard {
     /// Keeps the place of an error until a good answer would have come, and reports then.
     fn keep(&self, held: Held, now: Time) {
         let until = Instant::now() + held.until().saturating_since(now);
-        let station = Arc::clone(&self.guest.station);
+        let load_reporter = Arc::clone(&self.counted.load_reporter);
         let (worker, pools) = (Rc::clone(&self.worker), Rc::clone(&self.pools));
         let release = move || {
             drop(held);
-            tell(&station, &worker, &pools, &station.report());
+            notify(&load_reporter, &worker, &pools, &load_reporter.report());
         };
-        self.worker.kept.add(until, Box::new(release));
+        self.worker.delayed_releases.add(until, Box::new(release));
     }
 }
 
 /// A visit's part that other threads may reach.
 #[derive(Debug)]
-struct Guest {
-    station: Arc<Station>,
+struct CountedRequest {
+    load_reporter: Arc<LoadReporter>,
     shared: Arc<Shared>,
     admitted: Mutex<Option<Admitted>>,
 }
 
-impl Guest {
+impl CountedRequest {
     fn admitted(&self) -> MutexGuard<'_, Option<Admitted>> {
         // Nothing is left half done by a panic.
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
@@ -158,12 +163,12 @@ impl Guest {
     }
 }
 
-impl Stay for Guest {
+impl Suspendable for CountedRequest {
     fn wait(&self) {
         if let Some(admitted) = &mut *self.admitted() {
             admitted.wait(self.now());
             // The server has one less to work on, which is news as its end would be.
-            self.station.changed.notify_one();
+            self.load_reporter.changed.notify_one();
         }
     }
 
@@ -175,60 +180,76 @@ impl Stay for Guest {
 }
 
 /// The server's load, which nobody has asked for.
-fn news(station: &Station) -> Frame {
+fn load_frame(load_reporter: &LoadReporter) -> Frame {
     Frame::Load {
         number: 0,
-        load: station.load(),
+        load: load_reporter.load(),
     }
 }
 
 /// Tells whoever should know what a server reports.
-fn tell(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, report: &Report) {
-    let told = worker.with_rng(|rng| station.listeners.tell(&news(station), rng));
-    station.metrics.told.add_shared(told);
-    tell_ledger(station, worker, pools, report);
+fn notify(
+    load_reporter: &Arc<LoadReporter>,
+    worker: &Rc<Worker>,
+    pools: &Rc<Pools>,
+    report: &Report,
+) {
+    let notified = worker.with_rng(|rng| {
+        load_reporter
+            .subscribers
+            .notify(&load_frame(load_reporter), rng)
+    });
+    load_reporter.metrics.notified.add_shared(notified);
+    report_to_ledger(load_reporter, worker, pools, report);
 }
 
-fn tell_ledger(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, report: &Report) {
-    let Some((own, addressee)) = station.addressee() else {
+fn report_to_ledger(
+    load_reporter: &Arc<LoadReporter>,
+    worker: &Rc<Worker>,
+    pools: &Rc<Pools>,
+    report: &Report,
+) {
+    let Some((own, ledger_location)) = load_reporter.ledger_location() else {
         return;
     };
-    match addressee {
-        Addressee::Own => {
+    match ledger_location {
+        LedgerLocation::Own => {
             let now = worker.time(Instant::now());
-            station.reported(own, report, None, now);
+            load_reporter.reported(own, report, None, now);
         }
-        Addressee::Host(cluster, host) => {
-            station.metrics.reports.add_shared(1);
-            let link = pools.link(&cluster, &host, worker);
-            link.report(own, report, || Arc::<Station>::clone(station));
+        LedgerLocation::Host(cluster, host) => {
+            load_reporter.metrics.reports.add_shared(1);
+            let channel = pools.channel(&cluster, &host, worker);
+            channel.report(own, report, || Arc::<LoadReporter>::clone(load_reporter));
         }
     }
 }
 
 /// Looks after a station for as long as there is one: tells what no visit tells, and tells again what was
 /// told, for messages get lost, and processes restart.
-async fn mind(station: Weak<Station>, worker: Rc<Worker>, pools: Rc<Pools>) {
-    let Some(changed) = station
+async fn supervise(load_reporter: Weak<LoadReporter>, worker: Rc<Worker>, pools: Rc<Pools>) {
+    let Some(changed) = load_reporter
         .upgrade()
-        .map(|station| Arc::clone(&station.changed))
+        .map(|load_reporter| Arc::clone(&load_reporter.changed))
     else {
         return;
     };
     let mut reminder = Instant::now() + REMINDER;
     loop {
         let changed = timeout_at(reminder, changed.notified()).await.is_ok();
-        let Some(station) = station.upgrade() else {
+        let Some(load_reporter) = load_reporter.upgrade() else {
             return;
         };
-        let report = station.report();
+        let report = load_reporter.report();
         if changed {
-            tell(&station, &worker, &pools, &report);
+            notify(&load_reporter, &worker, &pools, &report);
             continue;
         }
         reminder = Instant::now() + REMINDER;
-        let told = station.listeners.tell_all(&news(&station));
-        station.metrics.told.add_shared(told);
-        tell_ledger(&station, &worker, &pools, &report);
+        let notified = load_reporter
+            .subscribers
+            .notify_all(&load_frame(&load_reporter));
+        load_reporter.metrics.notified.add_shared(notified);
+        report_to_ledger(&load_reporter, &worker, &pools, &report);
     }
 }

@@ -22,29 +22,29 @@ use maglor_balance::exchange::{
 use maglor_balance::{Index, Rng, Time};
 use tokio::sync::Notify;
 
-use self::subscribers::{Listeners, Outbox};
-use crate::mesh::load_feedback::queue_protocol::{Asked, Frame, Reporter};
-use crate::telemetry::metrics::StationMetrics;
+use self::subscribers::{Outbox, Subscribers};
+use crate::mesh::load_feedback::queue_protocol::{Frame, QueueRequest, Reporter};
+use crate::telemetry::metrics::LoadReporterMetrics;
 use crate::upstream::{Cluster, Endpoints, Target};
 
-pub(crate) use self::in_flight::{Ending, Visit};
+pub(crate) use self::in_flight::{Ending, InFlightGuard};
 pub(crate) use self::serve::{Host, serve};
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Station {
+pub(crate) struct LoadReporter {
     inbound: Arc<Inbound>,
     peers: ArcSwapOption<Peers>,
-    desk: Mutex<Desk>,
+    ledger_host: Mutex<LedgerHost>,
     /// Whether a worker looks after it.
-    minded: AtomicBool,
+    supervised: AtomicBool,
     /// Told when there is something to tell that no visit tells.
     changed: Arc<Notify>,
     /// Balancers that want to be told.
-    listeners: Listeners,
+    subscribers: Subscribers,
     /// Whether responses have ORCA's field, too.
     speaks_orca: bool,
-    pub(crate) metrics: StationMetrics,
+    pub(crate) metrics: LoadReporterMetrics,
 }
 
 /// The servers of the service.
@@ -56,7 +56,7 @@ struct Peers {
 
 /// What hosting a ledger takes.
 #[derive(Debug, Default)]
-struct Desk {
+struct LedgerHost {
     /// Kept together with the membership that it was made for.
     ledger: Option<(Arc<Endpoints>, Ledger)>,
     /// Where to ask for a report.
@@ -64,22 +64,22 @@ struct Desk {
 }
 
 /// Whom to tell that a request has ended.
-enum Addressee {
+enum LedgerLocation {
     /// The host of the ledger is this proxy.
     Own,
     /// It is the inbound proxy of another server.
     Host(Arc<Cluster>, Arc<Target>),
 }
 
-impl Station {
-    pub(crate) fn new(speaks_orca: bool, metrics: StationMetrics) -> Self {
+impl LoadReporter {
+    pub(crate) fn new(speaks_orca: bool, metrics: LoadReporterMetrics) -> Self {
         Self {
             inbound: Arc::default(),
             peers: ArcSwapOption::empty(),
-            desk: Mutex::default(),
-            minded: AtomicBool::new(false),
+            ledger_host: Mutex::default(),
+            supervised: AtomicBool::new(false),
             changed: Arc::default(),
-            listeners: Listeners::default(),
+            subscribers: Subscribers::default(),
             speaks_orca,
             metrics,
         }
@@ -102,7 +102,7 @@ impl Station {
     }
 
     /// Lets a request in, or says how many are in flight.
-    fn admit(&self, asked: Option<Asked>, shard: usize, now: Time) -> Result<Admitted, u32> {
+    fn admit(&self, asked: Option<QueueRequest>, shard: usize, now: Time) -> Result<Admitted, u32> {
         let (admission, ticket) = match asked {
             Some(asked) => (asked.admission, asked.ticket),
             None => (Admission::Always, None),
@@ -118,8 +118,8 @@ impl Station {
     }
 
     /// Whether no worker looks after it yet; the caller does from now on.
-    fn is_unminded(&self) -> bool {
-        !self.minded.load(Ordering::Relaxed) && !self.minded.swap(true, Ordering::Relaxed)
+    fn claim_supervision(&self) -> bool {
+        !self.supervised.load(Ordering::Relaxed) && !self.supervised.swap(true, Ordering::Relaxed)
     }
 
     /// Requests in flight at the server.
@@ -133,7 +133,7 @@ impl Station {
 
     /// What the host of the ledger is told, under which name and where it is; `None` where no ledger
     /// is kept.
-    fn addressee(&self) -> Option<(Name, Addressee)> {
+    fn ledger_location(&self) -> Option<(Name, LedgerLocation)> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
         let balancer = endpoints.balancer();
@@ -143,20 +143,20 @@ impl Station {
         let groups = endpoints.groups()?;
         let own = groups.named(peers.own)?;
         let host = groups.host(groups.of(own)?)?;
-        let addressee = if host == own {
-            Addressee::Own
+        let ledger_location = if host == own {
+            LedgerLocation::Own
         } else {
             let target = endpoints.targets().get(host.get())?;
-            Addressee::Host(Arc::clone(&peers.cluster), Arc::clone(target))
+            LedgerLocation::Host(Arc::clone(&peers.cluster), Arc::clone(target))
         };
-        Some((peers.own, addressee))
+        Some((peers.own, ledger_location))
     }
 
     /// Somebody reports under this name; `outbox` leads back to it. Names come from the wire: those that
     /// the ledger does not know take no place and no time.
     fn reported(&self, from: Name, report: &Report, outbox: Option<&Outbox>, now: Time) {
-        let mut desk = self.desk();
-        let Some((_, ledger)) = &mut desk.ledger else {
+        let mut ledger_host = self.ledger_host();
+        let Some((_, ledger)) = &mut ledger_host.ledger else {
             return;
         };
         if ledger.believed(from).is_none() {
@@ -164,7 +164,7 @@ impl Station {
         }
         ledger.report(from, report, now);
         if let Some(outbox) = outbox {
-            desk.remember(from, outbox);
+            ledger_host.remember(from, outbox);
         }
     }
 
@@ -172,35 +172,37 @@ impl Station {
     fn refer(&self, among: Option<Among>, now: Time, rng: &mut Rng) -> Option<Referral> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
-        let mut desk = self.desk();
-        let ledger = desk.ledger(&endpoints, peers.own, rng)?;
+        let mut ledger_host = self.ledger_host();
+        let ledger = ledger_host.ledger(&endpoints, peers.own, rng)?;
         let (referral, audit) = ledger.ask_among(among, now, rng);
         match audit {
             // Its own server's proxy is this one.
             Some(audit) if audit.0 == peers.own => {
                 ledger.report(peers.own, &self.inbound.report(), now);
             }
-            Some(audit) => desk.audit(audit.0),
+            Some(audit) => ledger_host.audit(audit.0),
             None => {}
         }
-        drop(desk);
+        drop(ledger_host);
         self.metrics.referrals.add_shared(1);
         referral
     }
 
-    fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
+    fn ledger_host(&self) -> std::sync::MutexGuard<'_, LedgerHost> {
         // A panic under the lock leaves numbers that the next reports correct.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger_host
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reporter for Station {
+impl Reporter for LoadReporter {
     fn report(&self) -> Report {
         self.inbound.report()
     }
 }
 
-impl Desk {
+impl LedgerHost {
     /// The ledger of the group that `own` belongs to, for the servers that there are now. `None` where its host
     /// is another server, as far as this proxy knows: no server would report here, and what was reported to
     /// a former host is out of date when it is the host again.
@@ -281,7 +283,7 @@ mod tests {
 
     #[test]
     fn names_that_the_ledger_does_not_know_are_not_remembered() {
-        let station = Station::new(false, Metrics::new(1).station("web"));
+        let load_reporter = LoadReporter::new(false, Metrics::new(1).load_reporter("web"));
         let (outbox, _end) = Outbox::new();
         let report = Report {
             in_flight: 1,
@@ -289,9 +291,12 @@ mod tests {
             pace: Duration::ZERO,
         };
         let known = Name::from_bits(1);
-        let tell = |from| station.reported(from, &report, Some(&outbox), Time::ZERO);
-        tell(known);
-        assert!(station.desk().reporters.is_empty(), "there is no ledger");
+        let notify = |from| load_reporter.reported(from, &report, Some(&outbox), Time::ZERO);
+        notify(known);
+        assert!(
+            load_reporter.ledger_host().reporters.is_empty(),
+            "there is no ledger"
+        );
         let yaml = "listeners: [{name: l, address: '127.0.0.1:80', tcp: {cluster: a}}]
 clusters: [{name: a, endpoints: ['127.0.0.1:80']}]";
         let config = maglor_config::parse(yaml, "test").unwrap().config;
@@ -304,10 +309,15 @@ clusters: [{name: a, endpoints: ['127.0.0.1:80']}]";
             Time::ZERO,
         );
         let endpoints = cluster.unwrap().endpoints();
-        station.desk().ledger = Some((endpoints, Ledger::new([Member::new(known, 1)], None, 1)));
-        (0..1000).map(Name::from_bits).for_each(tell);
-        let desk = station.desk();
-        let names: Vec<_> = desk.reporters.iter().map(|(name, _)| *name).collect();
+        load_reporter.ledger_host().ledger =
+            Some((endpoints, Ledger::new([Member::new(known, 1)], None, 1)));
+        (0..1000).map(Name::from_bits).for_each(notify);
+        let ledger_host = load_reporter.ledger_host();
+        let names: Vec<_> = ledger_host
+            .reporters
+            .iter()
+            .map(|(name, _)| *name)
+            .collect();
         assert_eq!(names, [known]);
     }
 }

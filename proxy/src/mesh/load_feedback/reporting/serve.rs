@@ -9,7 +9,7 @@ use maglor_balance::Time;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::Station;
+use super::LoadReporter;
 use super::subscribers::Outbox;
 use crate::mesh::load_feedback::queue_protocol::{Frame, Wire};
 use crate::net::io::Stream;
@@ -27,7 +27,7 @@ pub(crate) struct Host<'a> {
 }
 
 /// Serves a balancer or a reporting proxy until it leaves, or this proxy drains.
-pub(crate) async fn serve(stream: Stream, station: &Station, host: Host<'_>) {
+pub(crate) async fn serve(stream: Stream, load_reporter: &LoadReporter, host: Host<'_>) {
     let (outbox, mut posted) = Outbox::new();
     let mut wire = Wire::new(stream);
     let mut answers = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) async fn serve(stream: Stream, station: &Station, host: Host<'_>) {
             Ok(Event::Filled) => {
                 let now = host.worker.time(Instant::now());
                 while let Some(frame) = wire.next() {
-                    let answer = answer(station, &host, &frame, &outbox, now);
+                    let answer = answer(load_reporter, &host, &frame, &outbox, now);
                     answers.extend(answer.into_iter().flat_map(|answer| answer.encode()));
                 }
             }
@@ -82,7 +82,7 @@ async fn next_event(
 }
 
 fn answer(
-    station: &Station,
+    load_reporter: &LoadReporter,
     host: &Host<'_>,
     frame: &Frame,
     outbox: &Outbox,
@@ -91,26 +91,28 @@ fn answer(
     match *frame {
         Frame::AskLoad { number } => Some(Frame::Load {
             number,
-            load: station.load(),
+            load: load_reporter.load(),
         }),
         Frame::AskReferral { number, among } => Some(Frame::Referral {
             number,
-            referral: host.worker.with_rng(|rng| station.refer(among, now, rng)),
+            referral: host
+                .worker
+                .with_rng(|rng| load_reporter.refer(among, now, rng)),
         }),
         Frame::Subscribe { overhead } => {
-            station.listeners.add(overhead, outbox);
+            load_reporter.subscribers.add(overhead, outbox);
             Some(Frame::Load {
                 number: 0,
-                load: station.load(),
+                load: load_reporter.load(),
             })
         }
         Frame::Report { .. } if !host.may_report => {
             let shard = host.worker.shard();
-            station.metrics.reports_refused.inc(shard);
+            load_reporter.metrics.reports_refused.inc(shard);
             None
         }
         Frame::Report { from, report } => {
-            station.reported(from, &report, Some(outbox), now);
+            load_reporter.reported(from, &report, Some(outbox), now);
             None
         }
         // What only a balancer or a reporting proxy is told.

@@ -37,7 +37,7 @@ impl Outbox {
 
 /// Balancers that have subscribed.
 #[derive(Debug, Default)]
-pub(super) struct Listeners(Mutex<Arc<[Listener]>>);
+pub(super) struct Subscribers(Mutex<Arc<[Listener]>>);
 
 #[derive(Clone, Debug)]
 struct Listener {
@@ -45,20 +45,20 @@ struct Listener {
     outbox: Outbox,
 }
 
-impl Listeners {
+impl Subscribers {
     /// Adds a balancer, which leaves by closing its channel.
     pub(super) fn add(&self, overhead: f32, outbox: &Outbox) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stay = |known: &&Listener| known.outbox.is_open() && !known.outbox.is_same(outbox);
+        let request = |known: &&Listener| known.outbox.is_open() && !known.outbox.is_same(outbox);
         let new = Listener {
             overhead,
             outbox: outbox.clone(),
         };
-        *list = list.iter().filter(stay).cloned().chain([new]).collect();
+        *list = list.iter().filter(request).cloned().chain([new]).collect();
     }
 
     /// Tells some of them: each with probability min(overhead / number, 1). Returns how many.
-    pub(super) fn tell(&self, frame: &Frame, rng: &mut Rng) -> u64 {
+    pub(super) fn notify(&self, frame: &Frame, rng: &mut Rng) -> u64 {
         let list = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
         // Balancers of one service are configured alike; where not, the most curious decides.
         let overhead = list.iter().map(|one| one.overhead).fold(0.0, f32::max);
@@ -68,19 +68,19 @@ impl Listeners {
         let announce = Announce::Balancers {
             overhead: overhead.into(),
         };
-        let mut told = 0;
+        let mut notified = 0;
         announce.choose_balancers(list.len() as u32, rng, |at| {
             let heard = list.get(at as usize);
-            told += u64::from(heard.is_some_and(|one| one.outbox.send(frame)));
+            notified += u64::from(heard.is_some_and(|one| one.outbox.send(frame)));
         });
-        told
+        notified
     }
 
     /// Tells all of them.
-    pub(super) fn tell_all(&self, frame: &Frame) -> u64 {
+    pub(super) fn notify_all(&self, frame: &Frame) -> u64 {
         let list = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let told = list.iter().filter(|one| one.outbox.send(frame));
-        told.count() as u64
+        let notified = list.iter().filter(|one| one.outbox.send(frame));
+        notified.count() as u64
     }
 }
 
@@ -90,40 +90,43 @@ mod tests {
 
     #[test]
     fn each_is_told_as_often_as_its_share() {
-        let listeners = Listeners::default();
+        let subscribers = Subscribers::default();
         let ends: Vec<_> = (0..20)
             .map(|_| {
                 let (outbox, end) = Outbox::new();
-                listeners.add(10.0, &outbox);
+                subscribers.add(10.0, &outbox);
                 (outbox, end)
             })
             .collect();
-        let (mut rng, mut told) = (Rng::seed(7), 0);
+        let (mut rng, mut notified) = (Rng::seed(7), 0);
         let mut ends = ends;
         for _ in 0..4000 {
-            told += listeners.tell(&Frame::AskLoad { number: 0 }, &mut rng);
+            notified += subscribers.notify(&Frame::AskLoad { number: 0 }, &mut rng);
             for (_, end) in &mut ends {
                 while end.try_recv().is_ok() {}
             }
         }
         // 20 listeners with probability 1/2 each: mean 40 000, standard deviation 141.
-        assert!((39_400..40_600).contains(&told), "{told}");
+        assert!((39_400..40_600).contains(&notified), "{notified}");
     }
 
     #[test]
     fn who_has_gone_is_forgotten_and_who_is_slow_is_not_waited_for() {
-        let listeners = Listeners::default();
+        let subscribers = Subscribers::default();
         let (slow, mut end) = Outbox::new();
-        listeners.add(100.0, &slow);
+        subscribers.add(100.0, &slow);
         let gone = Outbox::new().0;
-        listeners.add(100.0, &gone);
-        listeners.add(100.0, &slow);
+        subscribers.add(100.0, &gone);
+        subscribers.add(100.0, &slow);
         let mut rng = Rng::seed(1);
-        let told: u64 = (0..100)
-            .map(|_| listeners.tell(&Frame::AskLoad { number: 0 }, &mut rng))
+        let notified: u64 = (0..100)
+            .map(|_| subscribers.notify(&Frame::AskLoad { number: 0 }, &mut rng))
             .sum();
-        assert_eq!(told, BACKLOG as u64, "one listener, and no more than fits");
+        assert_eq!(
+            notified, BACKLOG as u64,
+            "one listener, and no more than fits"
+        );
         end.close();
-        assert_eq!(listeners.tell_all(&Frame::AskLoad { number: 0 }), 0);
+        assert_eq!(subscribers.notify_all(&Frame::AskLoad { number: 0 }), 0);
     }
 }

@@ -20,7 +20,7 @@ use crate::protocol::message::Body;
 /// An answer may be megabytes, from far away.
 const CALLS: Terms = Terms {
     window: 2 * 1024 * 1024,
-    pulse: Duration::from_secs(7),
+    keepalive: Duration::from_secs(7),
 };
 
 /// The body of an answer; the call ends when it is dropped.

@@ -36,8 +36,8 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known};
 use crate::protocol::http1::{self, FramingError, HeadError};
-use crate::protocol::keepalive::{Beat, Pulse};
-use crate::protocol::message::{Body, CARRIED_HTTP1, Interim, Request, Response, Source};
+use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
+use crate::protocol::message::{Body, Interim, ORIGINAL_HTTP1, Request, Response, Source};
 
 const MAX_HEADER_LIST: u32 = 128 * 1024;
 /// Bytes of a body that an endpoint may send before they are taken: the bound on what is buffered for a stream.
@@ -53,7 +53,7 @@ const MAX_FRAME: u32 = 16 * 1024;
 /// Bytes of overhead of unread DATA frames that are small: about 16 000 frames.
 const DATA_FRAME_BUDGET: usize = 4 * 1024 * 1024;
 /// A silent endpoint with requests is sent a PING after three of these and has one to answer.
-const CLIENT_PULSE: Duration = Duration::from_secs(10);
+const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// What differs between connections for clients' requests and those for calls of our own.
 #[derive(Clone, Copy, Debug)]
@@ -61,12 +61,12 @@ struct Terms {
     /// Bytes of a body that the peer may send before they are taken.
     window: u32,
     /// A silent peer is sent a PING after three of these and has one to answer.
-    pulse: Duration,
+    keepalive: Duration,
 }
 
 const REQUESTS: Terms = Terms {
     window: STREAM_WINDOW,
-    pulse: CLIENT_PULSE,
+    keepalive: CLIENT_KEEPALIVE,
 };
 
 /// See the module's documentation. Closed when it is dropped and its streams are done.
@@ -114,7 +114,7 @@ impl Http2 {
             busy: Cell::new(0),
             traffic: Rc::clone(&traffic),
         });
-        let driver = Driver::new(connection, terms.pulse, traffic, Rc::downgrade(&shared));
+        let driver = Driver::new(connection, terms.keepalive, traffic, Rc::downgrade(&shared));
         // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
         tokio::task::spawn_local(driver.run());
         Ok(Self(shared))
@@ -141,7 +141,7 @@ impl Http2 {
     }
 
     /// Sends a request and returns the response as soon as its head is there.
-    pub(in crate::upstream) async fn exchange(
+    pub(in crate::upstream) async fn round_trip(
         &self,
         hop: &Sender<'_>,
         request: &Request,
@@ -242,7 +242,7 @@ async fn answered(
 struct Driver {
     connection: Connection<Wire<Io>, Parcel>,
     ping: Option<PingPong>,
-    pulse: Pulse,
+    keepalive: Keepalive,
     traffic: Rc<Traffic>,
     /// Does not keep the connection open.
     shared: Weak<Shared>,
@@ -251,14 +251,14 @@ struct Driver {
 impl Driver {
     fn new(
         mut connection: Connection<Wire<Io>, Parcel>,
-        pulse: Duration,
+        keepalive: Duration,
         traffic: Rc<Traffic>,
         shared: Weak<Shared>,
     ) -> Self {
         Self {
             ping: connection.ping_pong(),
             connection,
-            pulse: Pulse::every(pulse),
+            keepalive: Keepalive::every(keepalive),
             traffic,
             shared,
         }
@@ -297,18 +297,18 @@ impl Driver {
                 shared.busy.get() > 0
             });
             if self.traffic.take_heard() {
-                self.pulse.heard();
+                self.keepalive.received();
             }
             let Some(ping) = &mut self.ping else {
                 return Poll::Pending;
             };
             let _ = ping.poll_pong(cx);
-            match ready!(self.pulse.poll(busy, cx)) {
-                Beat::Ask => {
+            match ready!(self.keepalive.poll(busy, cx)) {
+                KeepaliveStep::SendPing => {
                     // Fails where the last one is not yet answered, which is asking, too.
                     let _ = ping.send_ping(Ping::opaque());
                 }
-                Beat::Dead => {
+                KeepaliveStep::Dead => {
                     return Poll::Ready(Err("the endpoint does not answer".to_owned()));
                 }
             }
@@ -332,7 +332,7 @@ fn prepare(
     set_length(&mut converted, body);
     if request.version < Version::HTTP_2 && hop.is_in_mesh() {
         let name = HeaderName::from_static(Known::XMaglorHttpVersion.as_str());
-        let value = HeaderValue::from_static(CARRIED_HTTP1);
+        let value = HeaderValue::from_static(ORIGINAL_HTTP1);
         converted.headers_mut().insert(name, value);
     }
     Ok(converted)

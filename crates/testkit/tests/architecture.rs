@@ -166,14 +166,6 @@ const LAYERS: [&str; 12] = [
     "control",
 ];
 
-/// Uses of a later folder, which remain until they are resolved. The modules inside are free of circles nevertheless.
-const UPWARDS: &[(&str, &str)] = &[
-    // What threads share includes which requests wait for calls of their own.
-    ("runtime", "mesh"),
-    // A pool keeps the channel to its endpoint's proxy.
-    ("upstream", "mesh"),
-];
-
 /// Folders inside of those folders whose modules are nodes of their own.
 const SUBDIVIDED: &[&str] = &["mesh::load_feedback"];
 
@@ -241,21 +233,10 @@ fn the_folders_of_the_proxy_form_layers() {
     let upwards = folders
         .edges()
         .filter(|(user, used, _)| layer(user) < layer(used));
-    let upwards: BTreeMap<_, _> = upwards
-        .map(|(user, used, place)| ((user, used), place))
-        .collect();
-    let known = BTreeSet::from_iter(UPWARDS.iter().copied());
     let wrong: Vec<_> = upwards
-        .iter()
-        .filter(|(pair, _)| !known.contains(pair))
-        .map(|((user, used), place)| format!("{user} must not use {used}, as it does at {place}"))
+        .map(|(user, used, place)| format!("{user} must not use {used}, as it does at {place}"))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let gone: Vec<_> = known
-        .iter()
-        .filter(|pair| !upwards.contains_key(*pair))
-        .collect();
-    assert!(gone.is_empty(), "no longer needed in UPWARDS: {gone:?}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::downstream::accept::{self, Local};
+use crate::mesh::load_feedback::calls::Calls;
+use crate::mesh::load_feedback::local::LoadFeedback;
 use crate::net::fairness;
 use crate::net::socket::{Acceptor, Listening};
 use crate::os::descriptors::Room;
@@ -61,12 +63,17 @@ impl Handle {
     ///
     /// # Errors
     /// When the thread or its runtime cannot be created.
-    pub(crate) fn start(shard: usize, shared: Arc<Shared>, seed: u64) -> io::Result<Self> {
+    pub(crate) fn start(
+        shard: usize,
+        shared: Arc<Shared>,
+        calls: Arc<Calls>,
+        seed: u64,
+    ) -> io::Result<Self> {
         let (commands, receiver) = unbounded_channel();
         let runtime = Builder::new_current_thread();
         let thread = std::thread::Builder::new()
             .name(format!("worker-{shard}"))
-            .spawn(move || run(runtime, shard, shared, seed, receiver))?;
+            .spawn(move || run(runtime, (shard, shared, calls, seed), receiver))?;
         Ok(Self { commands, thread })
     }
 
@@ -86,9 +93,7 @@ impl Handle {
 
 fn run(
     mut runtime: Builder,
-    shard: usize,
-    shared: Arc<Shared>,
-    seed: u64,
+    (shard, shared, calls, seed): (usize, Arc<Shared>, Arc<Calls>, u64),
     commands: UnboundedReceiver<Command>,
 ) {
     let runtime = match runtime.enable_all().build_local(LocalOptions::default()) {
@@ -103,6 +108,7 @@ fn run(
     let local = Local {
         worker,
         pools: Rc::new(Pools::default()),
+        feedback: Rc::new(LoadFeedback::new(calls)),
     };
     runtime.block_on(run_commands(local, commands));
 }
@@ -139,6 +145,7 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
                     .collect();
                 local.worker.drain();
                 local.pools.clear();
+                local.feedback.clear();
                 tokio::task::spawn_local(drained(accepting, Rc::clone(&local.worker), done));
             }
         }
@@ -269,6 +276,7 @@ async fn sweep(local: Local) {
         local.worker.holders.read_on();
         largest = largest.max(heap);
         let closed = local.pools.sweep(now);
+        local.feedback.sweep();
         local.worker.count_released(closed);
         if local.worker.take_released() >= memory::WORTH || largest - heap >= FELL {
             largest = heap;

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::client::Client;
 use crate::http::timer::Timer;
+use crate::mesh::load_feedback::local::LoadFeedback;
 use crate::protocol::fields::Known;
 use crate::protocol::http1::Limits;
 use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
@@ -30,6 +31,7 @@ pub(super) const LEAVE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Service {
     pub(crate) worker: Rc<Worker>,
     pub(crate) pools: Rc<Pools>,
+    pub(super) feedback: Rc<LoadFeedback>,
     pub(super) chain: Arc<HttpChain>,
     pub(crate) client: Client,
     /// The addresses of the client's connection; `None` = it came over a Unix socket.
@@ -55,8 +57,7 @@ pub(crate) struct RequestContext {
 
 impl Service {
     pub(crate) fn new(
-        worker: &Rc<Worker>,
-        pools: &Rc<Pools>,
+        (worker, pools, feedback): (&Rc<Worker>, &Rc<Pools>, &Rc<LoadFeedback>),
         chain: Arc<HttpChain>,
         client: Client,
         (ends, original): (Option<Addresses>, Option<SocketAddr>),
@@ -68,9 +69,11 @@ impl Service {
         let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
         let worker = Rc::clone(worker);
         let pools = Rc::clone(pools);
+        let feedback = Rc::clone(feedback);
         Rc::new(Self {
             worker,
             pools,
+            feedback,
             chain,
             client,
             ends,

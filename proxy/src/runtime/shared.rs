@@ -8,7 +8,6 @@ use maglor_balance::guard::outlier::Finding;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
-use crate::mesh::load_feedback::calls::Calls;
 use crate::net::own_connections::OwnConnections;
 use crate::os::descriptors::Descriptors;
 use crate::os::memory::Budget;
@@ -25,8 +24,6 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     /// Who wants to know of requests as they end.
     pub(crate) observers: Arc<Observers>,
-    /// Requests at servers behind this proxy, which may make calls through it.
-    pub(crate) calls: Arc<Calls>,
     /// Connections that have given up their buffers since memory was last given back to the system.
     released: AtomicUsize,
     reports: UnboundedSender<Report>,
@@ -54,7 +51,6 @@ impl Shared {
             metrics,
             base: Instant::now(),
             observers: Arc::default(),
-            calls: Arc::default(),
             released: AtomicUsize::new(0),
             reports,
             own_connections: Arc::default(),

@@ -26,6 +26,7 @@ use crate::control::cache::KeepError;
 use crate::control::{ejection, health};
 use crate::downstream::thread::{Command, Handle};
 use crate::mesh::identity::Own;
+use crate::mesh::load_feedback::calls::Calls;
 use crate::os::memory::{self, Memory};
 use crate::routing::listener::Listener;
 use crate::routing::on_demand::Asks;
@@ -109,7 +110,7 @@ impl App {
         let workers = config.workers;
         let (shared, reports) = Shared::new(workers);
         let shared = Arc::new(shared);
-        let seed = seed();
+        let (seed, calls) = (seed(), Arc::<Calls>::default());
         let (watched, clusters) = watch::channel(Vec::new());
         let health = health::run(Arc::clone(&shared), clusters.clone(), seed);
         tokio::task::spawn_local(health);
@@ -117,7 +118,8 @@ impl App {
         tokio::task::spawn_local(ejection);
         let worker = |shard: usize| {
             let seed = seed.wrapping_add(shard as u64);
-            Handle::start(shard, Arc::clone(&shared), seed).map_err(ApplyError::Worker)
+            let (shared, calls) = (Arc::clone(&shared), Arc::clone(&calls));
+            Handle::start(shard, shared, calls, seed).map_err(ApplyError::Worker)
         };
         Ok(Self {
             workers: (0..workers).map(worker).collect::<Result<_, _>>()?,

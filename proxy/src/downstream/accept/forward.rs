@@ -36,7 +36,7 @@ pub(super) async fn forward(
     metrics: Arc<ListenerMetrics>,
     local: Local,
 ) {
-    let Local { worker, pools } = local;
+    let Local { worker, pools, .. } = local;
     let Downstream {
         mut stream,
         ends,

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use self::connection::{Refusal, Standing};
 use self::forward::{Downstream, forward};
 use crate::http::{self, Client, Service};
+use crate::mesh::load_feedback::local::LoadFeedback;
 use crate::net::client_address::ClientAddress;
 use crate::net::io::{Io, Stream};
 use crate::net::original_destination::original_destination;
@@ -44,6 +45,7 @@ pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
 pub(crate) struct Local {
     pub(crate) worker: Rc<Worker>,
     pub(crate) pools: Rc<Pools>,
+    pub(crate) feedback: Rc<LoadFeedback>,
 }
 
 /// Why a connection was closed before its filter saw it.
@@ -415,8 +417,7 @@ fn filter(
             let source = ClientAddress::new(addresses.map(|both| both.source));
             let client = Client::new(source, stream.io.is_tls(), peer);
             let service = Service::new(
-                &local.worker,
-                &local.pools,
+                (&local.worker, &local.pools, &local.feedback),
                 Arc::clone(chain),
                 client,
                 (addresses, original),

@@ -136,7 +136,7 @@ impl Service {
             return None;
         }
         let id = request.fields.get(Known::XRequestId)?;
-        self.worker.shared().calls.begin(id)
+        self.feedback.calls.begin(id)
     }
 
     /// Lets a request in at the server behind this chain, where the chain counts what is in flight
@@ -153,7 +153,7 @@ impl Service {
             return Ok(None);
         };
         let asked = QueueRequest::of(&request.fields).filter(|_| self.trusts_queue_fields());
-        let here = (&self.worker, &self.pools);
+        let here = (&self.worker, &self.feedback);
         let guard = InFlightGuard::begin(load_reporter, here, asked, context.started);
         guard.map(Some).map_err(ProxyError::Busy)
     }

@@ -174,6 +174,11 @@ impl Channel {
         }
     }
 
+    /// Whether the endpoint has left its cluster.
+    pub(super) fn is_of_gone_endpoint(&self) -> bool {
+        self.target.strong_count() == 0
+    }
+
     /// Ends it for good.
     pub(crate) fn close(&self) {
         self.state.set(State::Ended);

@@ -5,5 +5,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod channel;
+pub(crate) mod local;
 pub mod queue_protocol;
 pub(crate) mod reporting;

@@ -11,7 +11,7 @@ pub(super) mod open;
 pub(super) mod room;
 pub(super) mod send;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::rc::Rc;
@@ -24,10 +24,8 @@ use tokio::time::Instant;
 
 use self::multiplexed::Slot;
 use super::cluster::guard::Queue;
-use super::{Cluster, Connection, Endpoints, Multiplexed, Target};
-use crate::mesh::load_feedback::channel::Channel;
+use super::{Cluster, Connection, Multiplexed, Target};
 use crate::protocol::proxy_protocol::Addresses;
-use crate::runtime::worker::Worker;
 
 /// Of the connections that were not needed in an interval, this share is closed at its end.
 const TRIM: (usize, usize) = (3, 4);
@@ -42,8 +40,6 @@ static WANTED: Notify = Notify::const_new();
 pub(crate) struct Pools {
     /// By target.
     by_id: RefCell<HashMap<u64, Rc<Pool>>>,
-    /// The endpoints whose loads this worker is told, by cluster.
-    subscribed: RefCell<HashMap<Arc<str>, Weak<Endpoints>>>,
 }
 
 impl Pools {
@@ -54,42 +50,6 @@ impl Pools {
         let pool = pools.entry(target.id).or_insert_with(make);
         pool.follow(cluster);
         Rc::clone(pool)
-    }
-
-    /// The channel to an endpoint's proxy.
-    pub(crate) fn channel(
-        &self,
-        cluster: &Arc<Cluster>,
-        target: &Arc<Target>,
-        worker: &Rc<Worker>,
-    ) -> Rc<Channel> {
-        let pool = self.get(cluster, target, Instant::now());
-        let channel = pool
-            .channel
-            .get_or_init(|| Channel::new(cluster, target, worker));
-        channel.follow(cluster);
-        Rc::clone(channel)
-    }
-
-    /// Wants to be told the load of each endpoint, by its own proxy.
-    pub(crate) fn subscribe(
-        &self,
-        cluster: &Arc<Cluster>,
-        endpoints: &Arc<Endpoints>,
-        overhead: f32,
-        worker: &Rc<Worker>,
-    ) {
-        {
-            let mut subscribed = self.subscribed.borrow_mut();
-            let known = subscribed.entry(Arc::clone(cluster.name())).or_default();
-            if known.as_ptr() == Arc::as_ptr(endpoints) {
-                return;
-            }
-            *known = Arc::downgrade(endpoints);
-        }
-        for target in endpoints.targets() {
-            self.channel(cluster, target, worker).subscribe(overhead);
-        }
     }
 
     /// Closes what is idle too long or superfluous, and forgets endpoints that are gone. Returns how
@@ -179,8 +139,6 @@ pub(crate) struct Pool {
     /// Told when something has come back.
     pub(super) returned: Rc<Notify>,
     connections: RefCell<Arc<Queue>>,
-    /// The channel to the endpoint's proxy, where there is one.
-    channel: OnceCell<Rc<Channel>>,
     /// Connections to the same endpoint that requests share.
     pub(crate) multiplexed: Multiplexed,
 }
@@ -202,7 +160,6 @@ impl Pool {
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
-            channel: OnceCell::new(),
             generation: Cell::new(0),
             low_water: Cell::new(0),
             now: Cell::new(now),
@@ -325,9 +282,6 @@ impl Pool {
 
     /// Closes what is idle; each connection knows its pool, so that they would keep each other.
     fn close(&self) -> usize {
-        if let Some(channel) = self.channel.get() {
-            channel.close();
-        }
         std::mem::take(&mut *self.idle.borrow_mut()).len()
     }
 
@@ -335,9 +289,6 @@ impl Pool {
         self.now.set(now);
         let idle_timeout = self.config.borrow().idle_timeout;
         self.multiplexed.sweep(now, idle_timeout);
-        if let Some(channel) = self.channel.get() {
-            channel.maintain();
-        }
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let unneeded = self.low_water.get().saturating_sub(KEEP_WARM);

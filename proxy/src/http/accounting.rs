@@ -1,13 +1,13 @@
 //! What a request is accounted for: one record from its arrival to the last byte of its response.
 //!
 //! The record travels with the response's body, so that every way a request can end (answered,
-//! refused, cancelled by the client, cut off) passes through [`Record::drop`] exactly once.
+//! refused, cancelled by the client, cut off) passes through [`Accounting::drop`] exactly once.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::attempt::Progress;
 use super::attempt::accounting::Attempt;
 use super::deadline::Deadline;
+use super::timer::{RequestTimer, Timer};
 use super::upload::Upload;
-use crate::http::timer::Timer;
 use crate::mesh::load_feedback::calls::Call;
 use crate::mesh::load_feedback::reporting::{Ending, InFlightGuard};
 use crate::os::memory;
@@ -31,17 +31,9 @@ use crate::upstream::Place;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct Accounting {
     worker: Rc<Worker>,
-    started: Instant,
-    timer: Rc<Timer>,
-    deadline: Deadline,
-    /// How long no byte may move.
-    idle: Duration,
-    /// When that is over, if none does.
-    idle_until: Instant,
-    /// Whether a byte has moved since the timer was last looked at.
-    moved: bool,
+    time: RequestTimer,
     route: Option<Arc<RouteMetrics>>,
     /// The request's place in its cluster.
     place: Option<Place>,
@@ -67,7 +59,7 @@ pub(crate) struct Record {
 /// Status that is logged when nothing was sent.
 const NONE: u16 = 499;
 
-impl Record {
+impl Accounting {
     pub(crate) fn new(
         worker: &Rc<Worker>,
         started: Instant,
@@ -77,12 +69,7 @@ impl Record {
     ) -> Box<Self> {
         Box::new(Self {
             worker: Rc::clone(worker),
-            started,
-            timer,
-            deadline: Deadline::never(started),
-            idle,
-            idle_until: started + idle,
-            moved: false,
+            time: RequestTimer::new(timer, started, idle),
             route: None,
             place: None,
             attempt: None,
@@ -102,13 +89,12 @@ impl Record {
     /// The request goes by this route, which allows it so much time.
     pub(super) fn route(&mut self, metrics: &Arc<RouteMetrics>, deadline: Deadline) {
         self.route = Some(Arc::clone(metrics));
-        self.deadline = deadline;
-        self.arm(self.started);
+        self.time.allow(deadline);
     }
 
     /// No route takes it.
     pub(super) fn unrouted(&mut self, metrics: &Arc<RouteMetrics>) {
-        self.route(metrics, Deadline::never(self.started));
+        self.route(metrics, Deadline::never(self.time.started()));
     }
 
     /// Waits for something as long as the request may take. It is pinned by the caller: an argument
@@ -146,7 +132,7 @@ impl Record {
 
     /// When the route's timeout runs out.
     pub(super) fn deadline(&self) -> &Deadline {
-        &self.deadline
+        self.time.deadline()
     }
 
     /// Forwarding is over, but for the response's body.
@@ -167,7 +153,7 @@ impl Record {
         self.attempt = attempt;
         let upstreams = |error| self.is_upstreams(error);
         let upstreams = result.as_ref().err().is_some_and(upstreams);
-        let raced = upstreams && !racing.is_empty() && !self.deadline.is_hurried();
+        let raced = upstreams && !racing.is_empty() && !self.time.deadline().is_hurried();
         let Some(place) = &mut self.place else {
             return;
         };
@@ -208,30 +194,22 @@ impl Record {
     /// The response has this status.
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
-        self.moved = true;
+        self.time.moved();
     }
 
     /// Something moves both ways without bound: only idleness ends it.
     pub(crate) fn lift_deadline(&mut self) {
-        self.deadline = Deadline::never(self.started);
-    }
-
-    fn arm(&self, now: Instant) {
-        let idle = self.idle_until;
-        let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
-        self.timer.set(now, Some(next));
-    }
-
-    /// Whether a byte has moved, either way, since this was last asked.
-    fn take_moved(&mut self) -> bool {
-        let upload = self.deadline.upload();
-        std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
+        self.time.lift_deadline();
     }
 
     /// Whether an error says something about the endpoint: that the time of a client has run out which has
     /// not even sent its request does not.
     fn is_upstreams(&self, error: &ProxyError) -> bool {
-        let awaited = self.deadline.upload().is_some_and(Upload::is_awaited);
+        let awaited = self
+            .time
+            .deadline()
+            .upload()
+            .is_some_and(Upload::is_awaited);
         error.is_upstreams() && !(awaited && matches!(error, ProxyError::RequestTimeout))
     }
 
@@ -244,18 +222,23 @@ impl Record {
                 true => StatusCode::BAD_GATEWAY,
                 false => self.status,
             };
-            route.request(shard, status, now - self.started, self.response_bytes);
+            route.request(
+                shard,
+                status,
+                now - self.time.started(),
+                self.response_bytes,
+            );
         }
         if let Some(entry) = self.entry.take() {
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,
                 response_bytes: self.response_bytes,
-                took: now - self.started,
+                took: now - self.time.started(),
             };
             self.worker.notify_observers(&entry, ended, now);
         }
-        self.timer.set(now, None);
+        self.time.stop(now);
         self.release();
     }
 
@@ -284,10 +267,10 @@ impl Record {
     }
 }
 
-impl Account for Record {
+impl Account for Accounting {
     fn count(&mut self, bytes: u64) {
         self.response_bytes += bytes;
-        self.moved = true;
+        self.time.moved();
     }
 
     fn sent(&mut self, bytes: u64) {
@@ -304,7 +287,7 @@ impl Account for Record {
     }
 
     fn moved(&mut self) {
-        self.moved = true;
+        self.time.moved();
     }
 
     fn received(&mut self) {
@@ -346,24 +329,11 @@ impl Account for Record {
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         self.late |= self.received.is_some();
-        loop {
-            ready!(self.timer.poll_expired(cx));
-            let now = Instant::now();
-            if self.deadline.is_over(now) {
-                return Poll::Ready(ProxyError::RequestTimeout);
-            }
-            if self.take_moved() {
-                self.idle_until = now + self.idle;
-            }
-            if self.idle_until <= now {
-                return Poll::Ready(ProxyError::StreamIdleTimeout);
-            }
-            self.arm(now);
-        }
+        self.time.poll_expired(cx)
     }
 }
 
-impl Drop for Record {
+impl Drop for Accounting {
     fn drop(&mut self) {
         if self.done {
             return;

@@ -1,4 +1,4 @@
-//! One client connection, as its requests see it.
+//! One client connection, and one of its requests on its way to a cluster.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::Version;
 use maglor_config::listener::HttpFilter;
+use maglor_config::route::{Forward, HostRewrite};
 use tokio::time::Instant;
 
 use super::client::Client;
@@ -19,8 +20,9 @@ use crate::protocol::http1::Limits;
 use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::routing::listener::HttpChain;
+use crate::routing::route::Route;
 use crate::runtime::worker::Worker;
-use crate::upstream::Pools;
+use crate::upstream::{Cluster, Pools, Sender, Target};
 
 /// A connection that is to end (drain, changed listener, age) waits so long for requests that were
 /// sent before its client could know.
@@ -122,5 +124,58 @@ impl Service {
         let version = request.fields.get(Known::XMaglorHttpVersion)?;
         (version == ORIGINAL_HTTP1.as_bytes() && self.client.peer().is_some())
             .then_some(Version::HTTP_11)
+    }
+}
+
+/// A request on its way from a route to an endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Hop<'a> {
+    pub(crate) service: &'a Service,
+    pub(crate) route: &'a Route,
+    pub(crate) forward: &'a Forward,
+    pub(crate) context: &'a RequestContext,
+    /// The protocol that the client may and wants to switch to.
+    pub(crate) upgrade: Option<&'a [u8]>,
+}
+
+impl Hop<'_> {
+    /// Names the endpoint in the request where the route wants that.
+    pub(super) fn rewrite_host(&self, request: &mut Request, target: &Target) {
+        match &self.forward.host_rewrite {
+            Some(HostRewrite::Literal(value)) => {
+                request.fields.set(Known::Host, value.as_bytes());
+            }
+            None if request.fields.contains(Known::Host) => {}
+            Some(HostRewrite::Endpoint) | None => {
+                request
+                    .fields
+                    .set(Known::Host, target.authority().as_bytes());
+            }
+        }
+    }
+
+    /// Both ends of the client's connection, where they have addresses.
+    pub(super) fn ends(&self) -> Option<Addresses> {
+        self.service.ends
+    }
+
+    /// The way to an endpoint.
+    pub(super) fn sender<'b>(
+        &'b self,
+        cluster: &'b Arc<Cluster>,
+        target: &'b Arc<Target>,
+        now: Instant,
+    ) -> Sender<'b> {
+        let Service { worker, pools, .. } = self.service;
+        Sender {
+            cluster,
+            target,
+            pools,
+            shard: worker.shard(),
+            now,
+            ends: self.ends(),
+            interim: self.context.interim.as_deref(),
+            unlimited: false,
+        }
     }
 }

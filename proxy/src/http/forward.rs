@@ -6,10 +6,10 @@ use http::{StatusCode, Version};
 use maglor_config::UpstreamProtocol;
 use maglor_config::route::Destination;
 
-use super::accounting::Record;
-use super::attempt::hop::Hop;
+use super::accounting::Accounting;
 use super::attempt::{Attempts, Progress};
 use super::client::assertion;
+use super::connection::Hop;
 use super::hash_key::{self, HashKey};
 use super::{headers, rewrite};
 use crate::protocol::error::ProxyError;
@@ -22,7 +22,7 @@ pub(crate) async fn forward(
     hop: Hop<'_>,
     mut request: Request,
     body: Body,
-    record: &mut Record,
+    accounting: &mut Accounting,
 ) -> Result<Response, ProxyError> {
     let worker = &hop.service.worker;
     let sticky = hop.sticky_key(&request);
@@ -44,29 +44,42 @@ pub(crate) async fn forward(
         key.hash,
         request,
         body,
-        record.deadline().clone(),
+        accounting.deadline().clone(),
     );
     let mut progress = Progress::default();
     let result = {
         let run = pin!(tries.run(&mut progress));
-        record.with_deadline(run).await.and_then(|result| result)
+        accounting
+            .with_deadline(run)
+            .await
+            .and_then(|result| result)
     };
-    record.forwarded(progress, &result);
+    accounting.forwarded(progress, &result);
     if let Err(error) = &result {
         cluster.count_overflow(error);
     }
     let mut response = result?;
-    finish(&mut response, [sticky, key], hop.upgrade.is_some(), record);
+    finish(
+        &mut response,
+        [sticky, key],
+        hop.upgrade.is_some(),
+        accounting,
+    );
     headers::apply(&share.response_headers, &mut response.fields);
     Ok(response)
 }
 
 /// Takes off the response what concerned only the endpoint's connection.
-fn finish(response: &mut Response, keys: [HashKey; 2], upgrading: bool, record: &mut Record) {
+fn finish(
+    response: &mut Response,
+    keys: [HashKey; 2],
+    upgrading: bool,
+    accounting: &mut Accounting,
+) {
     let fields = &mut response.fields;
     fields.remove(Known::XMaglorQueue);
     if upgrading && response.status == StatusCode::SWITCHING_PROTOCOLS {
-        record.lift_deadline();
+        accounting.lift_deadline();
         let protocol = fields.get(Known::Upgrade).map(<[u8]>::to_vec);
         fields.remove_hop_by_hop();
         if let Some(protocol) = protocol {

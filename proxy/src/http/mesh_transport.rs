@@ -13,8 +13,8 @@ use http_body::Body as _;
 use tokio::time::Instant;
 
 use super::connection::{LEAVE_AFTER, RequestContext, Service};
-use super::stream_timers::{Lent, Timers};
 use super::streams::{self, Busy, Streams};
+use super::timer::{Lent, Timers};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;

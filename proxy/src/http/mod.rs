@@ -1,8 +1,8 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
 //! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mesh_transport`] (a request off the wire) →
-//! [`pipeline`] (its phases) → [`forward`] (to an endpoint and back), and out the same way. All of a connection's
-//! requests share its [`connection`].
+//! [`pipeline`] (its phases) → [`forward`] (to a cluster and back) → [`attempt`] (to an endpoint and back), and out the
+//! same way. All of a connection's requests share its [`connection`].
 
 mod accounting;
 mod attempt;
@@ -14,13 +14,12 @@ mod hash_key;
 pub(crate) mod headers;
 mod http1;
 mod http2;
+mod load_feedback;
 mod mesh_transport;
-mod path;
 mod pipeline;
 mod reply;
 mod rewrite;
 mod serve;
-mod stream_timers;
 mod streams;
 mod timer;
 mod upload;

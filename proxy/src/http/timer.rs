@@ -8,10 +8,15 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
+
+use super::deadline::Deadline;
+use super::upload::Upload;
+use crate::protocol::error::ProxyError;
 
 /// The armed timer is never further away than this, so that deadlines of this length or more (idle
 /// parking among them) need no re-arming.
@@ -70,6 +75,144 @@ impl Timer {
                 return Poll::Ready(());
             }
             self.arm(deadline.min(now + MAX_ARM));
+        }
+    }
+}
+
+/// The time of one request: when it has to be answered, and how long no byte may move.
+#[derive(Debug)]
+pub(super) struct RequestTimer {
+    timer: Rc<Timer>,
+    started: Instant,
+    deadline: Deadline,
+    /// How long no byte may move.
+    idle: Duration,
+    /// When that is over, if none does.
+    idle_until: Instant,
+    /// Whether a byte has moved since the timer was last looked at.
+    moved: bool,
+}
+
+impl RequestTimer {
+    pub(super) fn new(timer: Rc<Timer>, started: Instant, idle: Duration) -> Self {
+        Self {
+            timer,
+            started,
+            deadline: Deadline::never(started),
+            idle,
+            idle_until: started + idle,
+            moved: false,
+        }
+    }
+
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The request may take so long from its arrival.
+    pub(super) fn allow(&mut self, deadline: Deadline) {
+        self.deadline = deadline;
+        self.arm(self.started);
+    }
+
+    pub(super) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// Only idleness ends it from now on.
+    pub(super) fn lift_deadline(&mut self) {
+        self.deadline = Deadline::never(self.started);
+    }
+
+    /// A byte has moved.
+    pub(super) fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    /// Nothing is waited for any more.
+    pub(super) fn stop(&self, now: Instant) {
+        self.timer.set(now, None);
+    }
+
+    /// Ready with [`ProxyError::RequestTimeout`] or [`ProxyError::StreamIdleTimeout`].
+    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        loop {
+            ready!(self.timer.poll_expired(cx));
+            let now = Instant::now();
+            if self.deadline.is_over(now) {
+                return Poll::Ready(ProxyError::RequestTimeout);
+            }
+            if self.take_moved() {
+                self.idle_until = now + self.idle;
+            }
+            if self.idle_until <= now {
+                return Poll::Ready(ProxyError::StreamIdleTimeout);
+            }
+            self.arm(now);
+        }
+    }
+
+    fn arm(&self, now: Instant) {
+        let idle = self.idle_until;
+        let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
+        self.timer.set(now, Some(next));
+    }
+
+    /// Whether a byte has moved, either way, since this was last asked.
+    fn take_moved(&mut self) -> bool {
+        let upload = self.deadline.upload();
+        std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
+    }
+}
+
+/// Timers kept for the next requests of a connection.
+const TIMERS: usize = 64;
+/// While there is none, so many.
+const KEPT: usize = 2;
+
+/// Timers of a connection's requests. They stay armed between two, which costs less than arming one for
+/// each.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    free: RefCell<Vec<Rc<Timer>>>,
+    lent: Cell<usize>,
+}
+
+/// A request's timer.
+pub(super) struct Lent {
+    timer: Rc<Timer>,
+    home: Rc<Timers>,
+}
+
+impl Lent {
+    pub(super) fn of(timers: &Rc<Timers>) -> Self {
+        timers.lent.set(timers.lent.get() + 1);
+        Self {
+            timer: timers.free.borrow_mut().pop().unwrap_or_default(),
+            home: Rc::clone(timers),
+        }
+    }
+}
+
+impl Lent {
+    /// The timer itself.
+    pub(super) fn get(&self) -> Rc<Timer> {
+        Rc::clone(&self.timer)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Timers { free, lent } = &*self.home;
+        let mut free = free.borrow_mut();
+        lent.set(lent.get() - 1);
+        // A body that is still held elsewhere keeps its timer.
+        if free.len() < TIMERS && Rc::strong_count(&self.timer) == 1 {
+            self.timer.set(Instant::now(), None);
+            free.push(Rc::clone(&self.timer));
+        }
+        if lent.get() == 0 {
+            free.truncate(KEPT);
         }
     }
 }

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::connection::{Refusal, Standing};
 use self::forward::{Downstream, forward};
+use self::reauthorize::{GrantedBy, Refusal};
 use crate::http::{self, Client, Service};
 use crate::mesh::load_feedback::local::LoadFeedback;
 use crate::net::client_address::ClientAddress;
@@ -34,8 +34,8 @@ use crate::telemetry::metrics::ListenerMetrics;
 use crate::tls::{self, Peer, mesh};
 use crate::upstream::Pools;
 
-mod connection;
 mod forward;
+mod reauthorize;
 
 /// A listener as it is now.
 pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
@@ -431,7 +431,7 @@ fn filter(
             let delegate = |peer: &Peer| mesh.is_some_and(|mesh| mesh.is_delegate(peer));
             let mut state = watch::Receiver::clone(state);
             let now = Arc::clone(&state.borrow_and_update());
-            let standing = Standing {
+            let granted_by = GrantedBy {
                 state,
                 addresses,
                 asserted_client: peer.as_deref().is_some_and(delegate),
@@ -439,7 +439,7 @@ fn filter(
                 peer,
             };
             let metrics = &listener.metrics;
-            let refused = match standing.judge(&now, local.worker.shard()) {
+            let refused = match granted_by.judge(&now, local.worker.shard()) {
                 Ok(()) => None,
                 Err(Refusal::Denied) => Some(&metrics.refused_denied),
                 Err(Refusal::PlainText) => Some(&metrics.refused_tls),
@@ -458,7 +458,7 @@ fn filter(
                 silent,
             };
             let bytes = forward(downstream, chain, cluster, metrics, local);
-            Box::pin(standing.keep(bytes, worker))
+            Box::pin(granted_by.keep(bytes, worker))
         }
         Filter::Http(_) => return None,
     })

@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::HedgePolicy;
 use tokio::time::Instant;
 
 use super::accounting::Attempt;
-use super::{Attempts, discard};
+use super::{Attempts, discard, send};
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Response;
@@ -77,6 +78,48 @@ impl<'a> Attempts<'a> {
         self.exclude(attempt.target().id);
         racing.push((Arc::clone(attempt.target()), false));
         Some(self.racer(attempt, now))
+    }
+
+    /// A try as a future of its own, to run beside others.
+    fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
+        self.mark(attempt.target(), now);
+        let hop = self.hop;
+        let request = self.request.clone();
+        let body = self.body.take();
+        let hedge = hop.forward.hedge.as_ref();
+        // Where it starts the next try, it does not end one.
+        let limit = self.per_try_timeout();
+        let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
+        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
+        let body = (body, self.deadline.held());
+        Box::pin(async move {
+            let result = send(&hop, &request, body, &mut attempt, now, limit).await;
+            (attempt, result)
+        })
+    }
+
+    /// Permission for another try beside those that are under way.
+    fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
+        let mut state = self.state;
+        let decision = state.hedge(hedge, &self.retry_context(now));
+        self.state = state;
+        let metrics = self.cluster.metrics();
+        match decision {
+            Ok(permit) => {
+                metrics.guards.retries.inc(self.hop.service.worker.shard());
+                Some(permit)
+            }
+            Err(reason) => {
+                metrics.guards.retry_suppressed(reason);
+                None
+            }
+        }
+    }
+
+    /// Whether the client should rather get another answer.
+    fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
+        let outcome = self.outcome(result);
+        result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
     }
 }
 

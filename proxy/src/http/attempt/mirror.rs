@@ -13,8 +13,8 @@ use maglor_balance::guard::Percent;
 use tokio::time::Instant;
 
 use super::accounting::Attempt;
-use super::hop::Hop;
 use super::replay::Replay;
+use crate::http::connection::Hop;
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;

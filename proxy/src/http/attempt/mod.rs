@@ -4,13 +4,11 @@
 //! that can be sent again, the endpoints that were tried, the clock.
 
 pub(super) mod accounting;
+mod body;
 mod consult;
 mod hedge;
-pub(super) mod hop;
 mod mirror;
-mod payload;
 mod replay;
-mod sent_bytes;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,15 +20,14 @@ use http_body::Body as _;
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::guard::retry::{
-    self, Answer, Decision, HedgePolicy, Outcome, Pushback, RetryPolicy,
+    self, Answer, Decision, Outcome, Pushback, RetryPolicy,
 };
 use tokio::time::Instant;
 
 use self::accounting::Attempt;
-use self::hedge::{Racer, Racing};
-use self::hop::Hop;
-use self::payload::{Payload, Reserved};
-use super::connection::Service;
+use self::body::{Payload, Reserved, counted};
+use self::hedge::Racing;
+use super::connection::{Hop, Service};
 use super::deadline::{self, Deadline};
 use super::upload::Upload;
 use crate::mesh::load_feedback::queue_protocol::QueueResponse;
@@ -87,7 +84,7 @@ impl<'a> Attempts<'a> {
         let facts = retry::Request {
             idempotent,
             attempt: attempt_number(&request.fields),
-            // It may move: see `context`.
+            // It may move: see `retry_context`.
             deadline: None,
         };
         let copies = mirror::chosen(&hop, &request);
@@ -287,24 +284,6 @@ impl<'a> Attempts<'a> {
         self.deadline.for_attempt(limit, now)
     }
 
-    /// A try as a future of its own, to run beside others.
-    pub(super) fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
-        self.mark(attempt.target(), now);
-        let hop = self.hop;
-        let request = self.request.clone();
-        let body = self.body.take();
-        let hedge = hop.forward.hedge.as_ref();
-        // Where it starts the next try, it does not end one.
-        let limit = self.per_try_timeout();
-        let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
-        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
-        let body = (body, self.deadline.held());
-        Box::pin(async move {
-            let result = send(&hop, &request, body, &mut attempt, now, limit).await;
-            (attempt, result)
-        })
-    }
-
     /// What the endpoint is told about this try.
     fn mark(&mut self, target: &Target, now: Instant) {
         self.hop.rewrite_host(&mut self.request, target);
@@ -371,7 +350,7 @@ impl<'a> Attempts<'a> {
         self.exclude(id);
         let worker = &self.hop.service.worker;
         let mut state = self.state;
-        let decision = worker.with_rng(|rng| state.after(outcome, &self.context(now), rng));
+        let decision = worker.with_rng(|rng| state.after(outcome, &self.retry_context(now), rng));
         self.state = state;
         let metrics = self.cluster.metrics();
         match decision {
@@ -386,25 +365,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Permission for another try beside those that are under way.
-    pub(super) fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
-        let mut state = self.state;
-        let decision = state.hedge(hedge, &self.context(now));
-        self.state = state;
-        let metrics = self.cluster.metrics();
-        match decision {
-            Ok(permit) => {
-                metrics.guards.retries.inc(self.hop.service.worker.shard());
-                Some(permit)
-            }
-            Err(reason) => {
-                metrics.guards.retry_suppressed(reason);
-                None
-            }
-        }
-    }
-
-    fn context(&self, now: Instant) -> retry::Context<'_> {
+    fn retry_context(&self, now: Instant) -> retry::Context<'_> {
         let guard = self.cluster.guard();
         let deadline = self.deadline.at(now);
         retry::Context {
@@ -428,12 +389,6 @@ impl<'a> Attempts<'a> {
             self.failed_endpoints.push(id);
         }
     }
-
-    /// Whether the client should rather get another answer.
-    pub(super) fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
-        let outcome = self.outcome(result);
-        result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
-    }
 }
 
 /// Sends a request to the endpoint of a try.
@@ -450,7 +405,7 @@ async fn send(
         let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
         Box::pin(tokio::time::sleep(delay)).await;
     }
-    let body = sent_bytes::counted(body, &cluster, hop.service.worker.shard());
+    let body = counted(body, &cluster, hop.service.worker.shard());
     let mut sender = hop.sender(&cluster, &target, now);
     if let Some(held) = &held {
         sender.interim = Some(&**held);

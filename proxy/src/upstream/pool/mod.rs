@@ -7,7 +7,6 @@ mod connecting;
 pub(super) mod http1;
 pub(crate) mod http2;
 pub(super) mod multiplexed;
-pub(super) mod open;
 pub(super) mod room;
 pub(super) mod send;
 

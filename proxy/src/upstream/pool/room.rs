@@ -1,14 +1,16 @@
-//! Room for a connection, where the number of connections is limited.
+//! Room for a connection, where the number of connections is limited, and the count of those that are open.
 
 use std::sync::Arc;
 
 use maglor_balance::guard::limits::{Admission, Slots};
+use maglor_telemetry::Gauge;
 use tokio::time::{Instant, timeout_at};
 
 use super::send::Sender;
+use crate::net::own_connections::OwnConnection;
 use crate::protocol::error::ProxyError;
-use crate::upstream::Pools;
 use crate::upstream::cluster::guard::{Queue, Waiting};
+use crate::upstream::{Cluster, Pools};
 
 /// The right to have a connection, for as long as it is open. Holds neither cluster nor endpoint: an
 /// idle connection must not keep alive what its closing depends on.
@@ -147,5 +149,49 @@ impl Sender<'_> {
             room.cluster = Some(Arc::clone(queue));
         }
         Some(room)
+    }
+}
+
+/// Exists as long as a connection to an endpoint does.
+///
+/// Holds no cluster: a pooled connection must not keep alive the endpoint whose going closes it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    connections: Gauge,
+    shard: usize,
+    room: Room,
+    _own: Option<OwnConnection>,
+}
+
+impl Open {
+    /// Counts a new connection of a worker.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        shard: usize,
+        room: Room,
+        own: Option<OwnConnection>,
+    ) -> Self {
+        let metrics = cluster.metrics();
+        metrics.connections.inc(shard);
+        metrics.connections_total.inc(shard);
+        Self {
+            connections: metrics.connections.clone(),
+            shard,
+            room,
+            _own: own,
+        }
+    }
+}
+
+impl Open {
+    /// Nothing goes on on the connection: somebody may want its place.
+    pub(in crate::upstream) fn offer(&self) {
+        self.room.offer();
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.dec(self.shard);
     }
 }

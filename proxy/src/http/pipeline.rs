@@ -1,8 +1,14 @@
-//! What an HTTP connection does with each request: the pipeline.
+//! The phases of a request, in their order; the file to read first.
 //!
-//! [`Service::handle`] is the one way in and the one way out, for HTTP/1.1 and HTTP/2 alike.
-
-mod authorize;
+//! [`Service::handle`] is the one way in and the one way out for all versions of HTTP:
+//!
+//! 1. *begin*: the record opens that accounts for the request ([`super::accounting`]); its path is normalized;
+//! 2. *authorize*: the listener's rules;
+//! 3. *discover*: a table of routes for a destination that is not known yet;
+//! 4. *route*: the virtual host and the route;
+//! 5. *limit*: rate limits of listener and route, then the route's fault;
+//! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or redirect;
+//! 7. *respond*: header fields of the response; the record goes with its body and closes with the last byte.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,26 +17,30 @@ use std::time::Duration;
 use http::{Method, Version};
 use http_body::Body as _;
 use maglor_config::route::RouteAction;
+use maglor_config::tls::MeshMode;
 use tokio::time::Instant;
 
-use super::accounting::Record;
-use super::attempt::hop::Hop;
-use super::connection::{RequestContext, Service};
+use super::accounting::Accounting;
+use super::client::assertion::Assertion;
+use super::connection::{Hop, RequestContext, Service};
 use super::deadline::Deadline;
 use super::upload::Upload;
-use super::{forward, headers, path, reply, rewrite};
-use crate::mesh::load_feedback::calls::Call;
-use crate::mesh::load_feedback::queue_protocol::{PROTOCOL, QueueRequest};
-use crate::mesh::load_feedback::reporting::{self, InFlightGuard};
+use super::{forward, headers, reply, rewrite};
+use crate::mesh::authorization::{Denied, Facts, RequestFacts};
 use crate::net::io::Stream;
 use crate::protocol::error::{ProxyError, Verdict};
 use crate::protocol::fields::Known;
 use crate::protocol::mesh_transport::Closed;
 use crate::protocol::message::{Account, Body, Request, Response};
 use crate::routing::rate_limit::RateLimitState;
-use crate::routing::route::{Host, Route, Table, header_matches};
+use crate::routing::route::{Host, Route, Table, header_matches, without_port};
 use crate::telemetry::access_log::{Ended, Entry};
 use crate::upstream::relay::relay;
+
+/// What a request is denied by whose client nobody can make out.
+const UNREADABLE: &str = "x-maglor-client";
+/// What a request is denied by that a proxy in front has taken in plain text, where that is not taken.
+const UNIDENTIFIED: &str = "mtls";
 
 impl Service {
     /// Handles one request. Every outcome leaves through here, with a record in its body.
@@ -57,9 +67,9 @@ impl Service {
             Entry::new(&request, chain, self.client.address, self.client.peer())
         });
         // The log has the path that the client sent; rules and endpoints see the normalized one.
-        path::normalize(&mut request, self.settings().path_normalization);
+        rewrite::normalize(&mut request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
-        let mut record = Record::new(
+        let mut accounting = Accounting::new(
             &self.worker,
             context.started,
             Rc::clone(&context.timer),
@@ -68,40 +78,25 @@ impl Service {
         );
         let table = self.chain.routes.load_full();
         let mut response = match self.authorize(&request, &table) {
-            Err(denied) => self.deny(&denied, grpc, &mut record),
+            Err(denied) => self.deny(&denied, grpc, &mut accounting),
             Ok(()) => {
                 let outcome = match self.channel_upgrade(&request) {
                     _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
                     Some(response) => Ok(response),
                     None => {
-                        self.dispatch(request, body, &table, &context, &mut record)
+                        self.dispatch(request, body, &table, &context, &mut accounting)
                             .await
                     }
                 };
                 outcome.unwrap_or_else(|error| {
-                    record.fail(&error);
+                    accounting.fail(&error);
                     reply::error(&error, self.server(), grpc)
                 })
             }
         };
-        record.status(response.status);
-        response.body = response.body.with_account(record);
+        accounting.status(response.status);
+        response.body = response.body.with_account(accounting);
         response
-    }
-
-    /// The answer to a proxy that wants to exchange messages about the queue of the server behind this
-    /// chain.
-    fn channel_upgrade(&self, request: &Request) -> Option<Response> {
-        self.is_channel_upgrade(request)
-            .then(reply::channel_upgrade)
-    }
-
-    fn is_channel_upgrade(&self, request: &Request) -> bool {
-        self.chain.load_reporter.is_some()
-            && self.trusts_queue_fields()
-            && request.version == Version::HTTP_11
-            && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
-            && request.fields.has_token(Known::Connection, "upgrade")
     }
 
     /// A connection of the mesh's own transport has ended.
@@ -111,51 +106,76 @@ impl Service {
         }
     }
 
-    /// Whether what the client says of queues is to be believed.
-    fn trusts_queue_fields(&self) -> bool {
-        self.chain.mesh.is_none() || self.client.peer().is_some()
-    }
-
-    /// Exchanges messages about the queue of the server behind this chain.
-    pub(super) async fn serve_channel(&self, downstream: Stream) {
-        let Some(load_reporter) = &self.chain.load_reporter else {
-            return;
-        };
-        let host = reporting::Host {
-            worker: &self.worker,
-            idle_timeout: self.settings().idle_timeout,
-            may_report: self.chain.mesh.is_none() || self.client.is_of_own_workload(),
-            is_draining: &|| self.is_draining(),
-        };
-        reporting::serve(downstream, load_reporter, host).await;
-    }
-
-    /// A call that the application behind this proxy makes for a request.
-    fn call(&self, request: &Request) -> Option<Call> {
-        if self.chain.load_reporter.is_some() {
-            return None;
-        }
-        let id = request.fields.get(Known::XRequestId)?;
-        self.feedback.calls.begin(id)
-    }
-
-    /// Lets a request in at the server behind this chain, where the chain counts what is in flight
-    /// there.
+    /// Who the client of a request is, where that is said by a proxy in front that is believed.
     ///
     /// # Errors
-    /// [`ProxyError::Busy`], when its balancer wants to find the server less busy than it is.
-    fn count_in_flight(
+    /// Where that cannot be read, or is somebody who could not have come here without it.
+    pub(super) fn asserted_client(
         &self,
         request: &Request,
-        context: &RequestContext,
-    ) -> Result<Option<InFlightGuard>, ProxyError> {
-        let Some(load_reporter) = &self.chain.load_reporter else {
+        table: &Table,
+    ) -> Result<Option<Assertion>, Denied> {
+        let peer = self.client.peer();
+        if !peer.is_some_and(|peer| table.delegates.contains(peer)) {
             return Ok(None);
+        }
+        let asserted = Assertion::of(&request.fields).map_err(|_| Denied(UNREADABLE.into()))?;
+        let unidentified = asserted
+            .as_ref()
+            .is_some_and(|asserted| asserted.id.is_none());
+        if unidentified && self.chain.mesh == Some(MeshMode::Strict) {
+            return Err(Denied(UNIDENTIFIED.into()));
+        }
+        Ok(asserted)
+    }
+
+    /// Whether the listener's rules allow the request.
+    pub(super) fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
+        let asserted = self.asserted_client(request, table)?;
+        let Some(authorization) = &table.authorization else {
+            return Ok(());
         };
-        let asked = QueueRequest::of(&request.fields).filter(|_| self.trusts_queue_fields());
-        let here = (&self.worker, &self.feedback);
-        let guard = InFlightGuard::begin(load_reporter, here, asked, context.started);
-        guard.map(Some).map_err(ProxyError::Busy)
+        let own = self.client.peer();
+        // What a proxy in front asks for itself is how busy the server is.
+        if own.is_some_and(|own| table.delegates.contains(own)) && self.is_channel_upgrade(request)
+        {
+            return Ok(());
+        }
+        let host = request.host().unwrap_or_default();
+        let facts = Facts {
+            peer: asserted
+                .as_ref()
+                .map_or(own, |asserted| asserted.id.as_ref()),
+            client: match &asserted {
+                Some(asserted) => asserted.ip,
+                None => self.client.address.ip(),
+            },
+            port: self.ends.map(|ends| ends.destination.port()),
+            request: Some(RequestFacts {
+                method: &request.method,
+                path: request.path(),
+                host: str::from_utf8(host).map_or(host, |host| without_port(host).as_bytes()),
+                fields: &request.fields,
+            }),
+        };
+        authorization.check(&facts, self.worker.shard())
+    }
+
+    /// The answer to a request that is not allowed. Only members of the mesh are told by which rule.
+    pub(super) fn deny(
+        &self,
+        denied: &Denied,
+        grpc: bool,
+        accounting: &mut Accounting,
+    ) -> Response {
+        accounting.unrouted(&self.chain.unrouted);
+        accounting.fail(&ProxyError::Denied);
+        let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
+        if self.client.peer().is_some() {
+            let Denied(rule) = denied;
+            response.fields.push(Known::XMaglorDenied, rule.as_bytes());
+        }
+        response
     }
 
     /// Route, limit, then do what the route says.
@@ -165,15 +185,15 @@ impl Service {
         body: Body,
         table: &Table,
         context: &RequestContext,
-        record: &mut Record,
+        accounting: &mut Accounting,
     ) -> Result<Response, ProxyError> {
-        let discovered = self.discover(&request, table, context, record).await?;
+        let discovered = self.discover(&request, table, context, accounting).await?;
         let routes = discovered.as_deref().unwrap_or(table);
         let Some((host, route)) = routes.find(&request) else {
-            record.unrouted(&self.chain.unrouted);
+            accounting.unrouted(&self.chain.unrouted);
             return match self.limit(&request, table, None, context) {
                 Ok(_) => Err(ProxyError::NoRoute),
-                Err(refused) => Ok(self.too_many(&request, &refused, record)),
+                Err(refused) => Ok(self.too_many(&request, &refused, accounting)),
             };
         };
         if request.method == Method::CONNECT && !self.settings().allow_connect {
@@ -183,12 +203,12 @@ impl Service {
         let (body, upload) = Upload::watch(body, &request.fields, context.started, interim);
         let action = &route.config.action;
         let deadline = Deadline::of(action, &request, upload, context.started);
-        record.route(&route.metrics, deadline);
+        accounting.route(&route.metrics, deadline);
         let limit_state = match self.limit(&request, table, Some(route), context) {
             Ok(limit_state) => limit_state,
-            Err(refused) => return Ok(self.too_many(&request, &refused, record)),
+            Err(refused) => return Ok(self.too_many(&request, &refused, accounting)),
         };
-        self.inject_fault(&request, route, record).await?;
+        self.inject_fault(&request, route, accounting).await?;
         let mut response = match action {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
@@ -197,13 +217,13 @@ impl Service {
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
-                record.in_flight_guard(self.count_in_flight(&request, context)?);
+                accounting.in_flight_guard(self.count_in_flight(&request, context)?);
                 let upgrade = headers::upgrade_protocol(&request, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 request.fields.remove_hop_by_hop();
-                record.call(self.call(&request));
+                accounting.call(self.call(&request));
                 self.rewrite_headers(&mut request, table, host, route);
-                record.request_id(&request);
+                accounting.request_id(&request);
                 let hop = Hop {
                     service: self,
                     route,
@@ -211,8 +231,8 @@ impl Service {
                     context,
                     upgrade: upgrade.as_deref(),
                 };
-                let mut response = forward::forward(hop, request, body, record).await?;
-                record.describe_queue(&mut response.fields);
+                let mut response = forward::forward(hop, request, body, accounting).await?;
+                accounting.describe_queue(&mut response.fields);
                 response
             }
         };
@@ -231,7 +251,7 @@ impl Service {
         request: &Request,
         table: &Table,
         context: &RequestContext,
-        record: &mut Record,
+        accounting: &mut Accounting,
     ) -> Result<Option<Arc<Table>>, ProxyError> {
         let Some(chain) = &self.chain.on_demand else {
             return Ok(None);
@@ -246,12 +266,12 @@ impl Service {
         }
         // On its own: it is large, and few requests wait.
         let mut found = Box::pin(chain.find(self.original, host, now));
-        match record.with_deadline(found.as_mut()).await? {
+        match accounting.with_deadline(found.as_mut()).await? {
             Ok(found) => Ok(found.table.clone()),
             // The connection goes where it was going, as one of bytes would, if the chain lets it.
             Err(_) if self.original.is_some() => Ok(None),
             Err(error) => {
-                record.unrouted(&self.chain.unrouted);
+                accounting.unrouted(&self.chain.unrouted);
                 Err(error)
             }
         }
@@ -284,10 +304,10 @@ impl Service {
         &self,
         request: &Request,
         limit_state: &RateLimitState<'_>,
-        record: &mut Record,
+        accounting: &mut Accounting,
     ) -> Response {
         let error = ProxyError::RateLimited(limit_state.retry_after());
-        record.fail(&error);
+        accounting.fail(&error);
         let mut response = reply::error(&error, self.server(), request.is_grpc());
         limit_state.describe(&mut response.fields);
         response
@@ -298,7 +318,7 @@ impl Service {
         &self,
         request: &Request,
         route: &Route,
-        record: &mut Record,
+        accounting: &mut Accounting,
     ) -> Result<(), ProxyError> {
         let Some(fault) = &route.config.fault else {
             return Ok(());
@@ -315,7 +335,7 @@ impl Service {
         }
         if let Some(delay) = injected.delay {
             let mut delay = Box::pin(tokio::time::sleep(delay));
-            record.with_deadline(delay.as_mut()).await?;
+            accounting.with_deadline(delay.as_mut()).await?;
         }
         injected
             .abort
@@ -364,16 +384,16 @@ impl Service {
         &self,
         downstream: Stream,
         upstream: Stream,
-        record: Option<Box<dyn Account>>,
+        accounting: Option<Box<dyn Account>>,
     ) {
         let idle = self.settings().stream_idle_timeout;
         let metrics = &self.chain.metrics;
         // The record knows the cluster.
         let outcome = relay(&self.worker, metrics, None, downstream, upstream, idle).await;
-        if let Some(mut record) = record {
-            record.sent(outcome.bytes_to_upstream);
-            record.count(outcome.bytes_to_downstream);
-            record.complete();
+        if let Some(mut accounting) = accounting {
+            accounting.sent(outcome.bytes_to_upstream);
+            accounting.count(outcome.bytes_to_downstream);
+            accounting.complete();
         }
     }
 

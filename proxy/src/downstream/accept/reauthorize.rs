@@ -26,7 +26,7 @@ use crate::tls::Peer;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What a connection of bytes was let in by.
-pub(super) struct Standing {
+pub(super) struct GrantedBy {
     pub(super) state: watch::Receiver<Arc<Listener>>,
     pub(super) addresses: Option<Addresses>,
     /// Which member of the mesh it is.
@@ -46,7 +46,7 @@ pub(super) enum Refusal {
     PlainText,
 }
 
-impl Standing {
+impl GrantedBy {
     /// Whether a listener lets the connection in. One that comes by a proxy in front may pass only where there
     /// are no rules.
     pub(super) fn judge(&self, listener: &Listener, shard: usize) -> Result<(), Refusal> {

@@ -1,12 +1,20 @@
-//! A request's body as its tries need it: once, or again and again, within the memory budget.
+//! A request's body as its attempts need it: once, or again and again, within the memory budget, and counted for the
+//! cluster.
+//!
+//! A body whose length is known counts when it is sent, as a whole and for nothing more; only one whose end is
+//! unknown is watched on its way.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use http::HeaderMap;
 use http_body::Body as _;
 
 use super::replay::Replay;
-use crate::protocol::message::Body;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::{Account, Body};
 use crate::runtime::shared::Shared;
+use crate::upstream::Cluster;
 
 /// Memory for a body that is kept, until it is dropped.
 pub(in crate::http) struct Reserved {
@@ -94,5 +102,47 @@ impl Payload {
                 replay.is_whole() && replay.length().is_some_and(|length| length <= limit)
             }
         }
+    }
+}
+
+/// The body of an attempt, whose bytes count for the cluster.
+pub(in crate::http) fn counted(body: Body, cluster: &Arc<Cluster>, shard: usize) -> Body {
+    match body.size_hint().exact() {
+        Some(0) => body,
+        Some(length) => {
+            cluster.metrics().sent(shard, length);
+            body
+        }
+        None => {
+            let cluster = Arc::clone(cluster);
+            body.with_account(Box::new(Watched { cluster, shard }))
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    cluster: Arc<Cluster>,
+    shard: usize,
+}
+
+impl Account for Watched {
+    fn count(&mut self, bytes: u64) {
+        self.cluster.metrics().sent(self.shard, bytes);
+    }
+
+    fn sent(&mut self, _: u64) {}
+
+    fn trailers(&mut self, _: &HeaderMap) {}
+
+    fn received(&mut self) {}
+
+    fn complete(&mut self) {}
+
+    fn fail(&mut self, _: &ProxyError) {}
+
+    fn poll_timeout(&mut self, _: &mut Context<'_>) -> Poll<ProxyError> {
+        // The request's own record minds the time.
+        Poll::Pending
     }
 }

@@ -1,28 +1,54 @@
 //! The data plane: sidecar and standalone reverse proxy.
 //!
-//! The folders are layers: each uses those above it in this list, none those below. ARCHITECTURE.md tells in which order a
+//! The folders are layers: each uses those above it in this list and none below. ARCHITECTURE.md tells in which order a
 //! connection and a request meet them.
 
-// What the system and the wire are like.
-pub mod net;
-pub mod os;
-pub mod protocol;
-pub mod telemetry;
-pub mod tls;
-// What a connection and a request use.
-pub mod mesh;
-mod routing;
+// The operating system: memory, descriptors, redirection.
+mod os;
+// Sockets and byte streams.
+mod net;
+// Bytes to messages and back.
+mod protocol;
+// What is counted and logged.
+mod telemetry;
+// TLS on both sides.
+mod tls;
+// What a worker owns, and what all threads share.
 mod runtime;
+// Clusters, endpoints and connections to them.
 mod upstream;
-// A request, a connection, the process.
-mod control;
-mod downstream;
+// Identity, authorization, load feedback.
+mod mesh;
+// The configuration in force: listeners, routes, limits.
+mod routing;
+// A request, from its head to its last byte.
 mod http;
+// From an accepted socket to a protocol.
+mod downstream;
+// The control thread.
+mod control;
 
 pub use control::app::ApplyError;
 pub use control::build::{BuildError, unusable_addresses, unusable_files};
-#[doc(hidden)]
-pub use control::request_steps as probe;
 pub use control::run::{Options, RunError, run, unusable_log};
+pub use os::redirection;
 pub use protocol::error::{ProxyError, Verdict};
 pub use protocol::http1::{FramingError, HeadError};
+
+/// Parts that benchmarks and fuzz targets drive by themselves. Nothing else may use them: they change with the code.
+#[doc(hidden)]
+pub mod seams {
+    pub use crate::control::request_steps::{Head, Router};
+    pub use crate::mesh::load_feedback::queue_protocol::{
+        FRAME_LENGTH as QUEUE_FRAME_LENGTH, Frame as QueueFrame,
+    };
+    pub use crate::protocol::detect::{
+        ClientHelloParser, Detected, Protocol, http2_preface, protocol, tls,
+    };
+    pub use crate::protocol::http2::frame::PREFACE as HTTP2_PREFACE;
+    pub use crate::protocol::http2::{Exercise, Seen};
+    pub use crate::protocol::mesh_transport::frame as mesh_transport;
+    pub use crate::protocol::proxy_protocol::{
+        Parsed, encode_v1, encode_v2, parse as parse_proxy_header,
+    };
+}

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ipnet::IpNet;
-use maglor_proxy::os::redirection::{self, InitError, PortRange, Redirection, Settings};
+use maglor_proxy::redirection::{self, InitError, PortRange, Redirection, Settings};
 
 const HELP: &str = "\
 Inbound: what comes in from other hosts goes to the inbound port. Outbound: what anybody but the

@@ -7,7 +7,7 @@ pub(crate) mod cache;
 pub(crate) mod ejection;
 pub(crate) mod health;
 pub(crate) mod probes;
-pub mod request_steps;
+pub(crate) mod request_steps;
 pub(crate) mod run;
 pub(crate) mod source;
 pub(crate) mod ticker;

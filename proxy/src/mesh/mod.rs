@@ -2,4 +2,4 @@
 
 pub(crate) mod authorization;
 pub(crate) mod identity;
-pub mod load_feedback;
+pub(crate) mod load_feedback;

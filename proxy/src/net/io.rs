@@ -5,7 +5,6 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -15,7 +14,7 @@ use tokio::net::TcpStream;
 
 /// A byte stream to a peer.
 #[derive(Debug)]
-pub enum Io {
+pub(crate) enum Io {
     /// Plain TCP.
     Tcp(TcpStream),
     /// We are the TLS client.
@@ -26,7 +25,7 @@ pub enum Io {
 
 /// A byte stream together with what was already read from it.
 #[derive(Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     /// Where further bytes come from and go to.
     pub io: Io,
     /// Bytes that were read too far; they come before those of `io`.
@@ -37,7 +36,7 @@ pub struct Stream {
 
 impl Io {
     /// The socket below.
-    pub fn tcp(&self) -> &TcpStream {
+    pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(tcp) => tcp,
             Self::TlsClient(tls) => tls.get_ref().0,
@@ -45,21 +44,13 @@ impl Io {
         }
     }
 
-    /// Address of the other side of the socket.
-    ///
-    /// # Errors
-    /// When the socket is no longer connected.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.tcp().peer_addr()
-    }
-
     /// Whether bytes are encrypted on the wire.
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         !matches!(self, Self::Tcp(_))
     }
 
     /// The TLS session, where there is one.
-    pub fn session(&self) -> Option<&rustls::CommonState> {
+    pub(crate) fn session(&self) -> Option<&rustls::CommonState> {
         match self {
             Self::Tcp(_) => None,
             Self::TlsClient(tls) => Some(tls.get_ref().1),
@@ -68,7 +59,7 @@ impl Io {
     }
 
     /// The protocol that both sides agreed on by ALPN.
-    pub fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.session()?.alpn_protocol()
     }
 }
@@ -135,14 +126,14 @@ impl AsyncWrite for Io {
 
 /// A stream whose first bytes were already read and are read again.
 #[derive(Debug)]
-pub struct Rewind<T = TcpStream> {
+pub(crate) struct Rewind<T = TcpStream> {
     inner: T,
     prefix: Bytes,
 }
 
 impl<T> Rewind<T> {
     /// Reads `prefix` first, then `inner`.
-    pub fn new(inner: T, prefix: Bytes) -> Self {
+    pub(crate) fn new(inner: T, prefix: Bytes) -> Self {
         Self { inner, prefix }
     }
 }

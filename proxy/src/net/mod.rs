@@ -2,9 +2,9 @@
 
 pub(crate) mod client_address;
 pub(crate) mod fairness;
-pub mod io;
+pub(crate) mod io;
 pub(crate) mod original_destination;
 pub(crate) mod own_connections;
 pub(crate) mod send_queue;
 pub(crate) mod socket;
-pub mod tcp;
+pub(crate) mod tcp;

@@ -4,16 +4,16 @@
 //! [`read_budget`], [`flood_limits`] and [`keepalive`] are what [`http2`] and [`mesh_transport`] share: connections of
 //! many streams.
 
-pub mod detect;
+pub(crate) mod detect;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod flood_limits;
 pub(crate) mod http1;
-pub mod http2;
+pub(crate) mod http2;
 pub(crate) mod keepalive;
-pub mod mesh_transport;
+pub(crate) mod mesh_transport;
 pub(crate) mod message;
 pub(crate) mod outbox;
-pub mod proxy_protocol;
+pub(crate) mod proxy_protocol;
 pub(crate) mod read_budget;
 pub(crate) mod receive_buffer;

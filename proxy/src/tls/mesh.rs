@@ -22,7 +22,7 @@ const HANDSHAKE: u8 = 0x16;
 
 /// A member of the mesh on the other side of a connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Who it is.
     pub id: SpiffeId,
     /// Who we were when we met.

@@ -20,10 +20,10 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::net::fairness;
 use crate::net::io::{Io, Rewind};
 
-pub use self::client::client_config;
-pub use self::files::{Roots, downstream_files, upstream_files};
-pub use self::mesh::Peer;
-pub use self::server::server_config;
+pub(crate) use self::client::client_config;
+pub(crate) use self::files::{Roots, downstream_files, upstream_files};
+pub(crate) use self::mesh::Peer;
+pub(crate) use self::server::server_config;
 
 mod client;
 mod client_hello;
@@ -108,7 +108,7 @@ pub enum Error {
 ///
 /// # Errors
 /// When the handshake fails; the client has been sent an alert.
-pub async fn accept(
+pub(crate) async fn accept(
     mut tcp: TcpStream,
     mut seen: BytesMut,
     config: Arc<ServerConfig>,
@@ -128,7 +128,7 @@ pub async fn accept(
 ///
 /// # Errors
 /// When the handshake fails or the server is not who it should be.
-pub async fn connect(
+pub(crate) async fn connect(
     tcp: TcpStream,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,

@@ -19,9 +19,7 @@ use http::StatusCode;
 use http_body::Body as _;
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::budget::RetryPermit;
-use maglor_balance::guard::retry::{
-    self, Answer, Decision, Outcome, Pushback, RetryPolicy,
-};
+use maglor_balance::guard::retry::{self, Answer, Decision, Outcome, Pushback, RetryPolicy};
 use tokio::time::Instant;
 
 use self::accounting::Attempt;

@@ -6,5 +6,5 @@
 pub(crate) mod calls;
 pub(crate) mod channel;
 pub(crate) mod local;
-pub mod queue_protocol;
+pub(crate) mod queue_protocol;
 pub(crate) mod reporting;

@@ -36,7 +36,7 @@ const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// One of the two peers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Side {
+pub(crate) enum Side {
     /// The client.
     Downstream,
     /// The endpoint.
@@ -45,7 +45,7 @@ pub enum Side {
 
 /// Why a tunnel ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum End {
+pub(crate) enum End {
     /// Both peers said that they were finished.
     Closed,
     /// A connection failed.
@@ -61,7 +61,7 @@ pub enum End {
 
 /// What a tunnel did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Bytes written to the endpoint, TLS not counted.
     pub bytes_to_upstream: u64,
     /// Bytes written to the client, TLS not counted.
@@ -75,7 +75,7 @@ pub struct Outcome {
 ///
 /// Their prefixes are written to the other one first. `on_bytes` is told of the bytes to `up` and to
 /// `down` as they are written, so that metrics are live. Dropping the future closes both.
-pub async fn tunnel(
+pub(crate) async fn tunnel(
     mut down: Stream,
     mut up: Stream,
     idle_timeout: Duration,

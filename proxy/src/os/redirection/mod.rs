@@ -122,7 +122,7 @@ pub enum SettingsError {
 /// A redirection that makes sense.
 ///
 /// ```
-/// use maglor_proxy::os::redirection::{Redirection, Settings};
+/// use maglor_proxy::redirection::{Redirection, Settings};
 ///
 /// let settings = Settings { inbound_port: Some(15006), ..Settings::default() };
 /// let text = Redirection::new(&settings).unwrap().to_string();

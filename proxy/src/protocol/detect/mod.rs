@@ -10,8 +10,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 pub use self::hello::ClientHelloParser;
-pub use self::protocol::{Protocol, detect, protocol};
-pub use self::select::ChainSelector;
+pub(crate) use self::protocol::detect;
+pub use self::protocol::{Protocol, protocol};
+pub(crate) use self::select::ChainSelector;
 pub(crate) use self::server_first::{First, ServerFirst, first_to_speak};
 
 mod hello;
@@ -77,7 +78,7 @@ pub fn http2_preface(bytes: &[u8]) -> Detected {
 
 /// Whether `bytes` begin with a line that asks for a protocol other than HTTP, as in
 /// `HELO a SMTP`. False while the line is not whole, and for what may be HTTP/0.9.
-pub fn other_protocol(bytes: &[u8]) -> bool {
+pub(crate) fn other_protocol(bytes: &[u8]) -> bool {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
         return false;
     };
@@ -111,7 +112,7 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> Detected {
 ///
 /// # Errors
 /// When the connection ends before its first message, or the message begins as TLS and is malformed.
-pub async fn client_hello(
+pub(crate) async fn client_hello(
     tcp: &mut TcpStream,
     buf: &mut BytesMut,
 ) -> Result<Option<ClientHello>, Error> {

@@ -140,7 +140,7 @@ fn is_target(byte: u8) -> bool {
 ///
 /// # Errors
 /// When the socket fails. A client that has finished sending is none: its bytes may be all it has.
-pub async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<Protocol> {
+pub(crate) async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<Protocol> {
     if let Some(alpn) = stream.io.alpn() {
         match alpn {
             b"h2" => return Ok(Protocol::Http2),

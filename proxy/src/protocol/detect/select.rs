@@ -18,7 +18,7 @@ use crate::protocol::proxy_protocol::Addresses;
 
 /// Chooses among a listener's filter chains. Built when the configuration is.
 #[derive(Clone, Debug, Default)]
-pub struct ChainSelector {
+pub(crate) struct ChainSelector {
     /// Of one address; a sidecar may know thousands.
     hosts: HashMap<(Option<u16>, IpAddr), Group>,
     /// Of networks and of any address (`None`), the longest prefix first.
@@ -47,7 +47,7 @@ struct Candidate {
 
 impl ChainSelector {
     /// Compiles the matches of a listener's chains; indices in the answers are theirs.
-    pub fn new<'a>(matches: impl IntoIterator<Item = &'a FilterChainMatch>) -> Self {
+    pub(crate) fn new<'a>(matches: impl IntoIterator<Item = &'a FilterChainMatch>) -> Self {
         let mut this = Self::default();
         for (chain, matches) in matches.into_iter().enumerate() {
             let ports = any_or(&matches.destination_ports);
@@ -92,7 +92,7 @@ impl ChainSelector {
     }
 
     /// Whether the choice depends on the ClientHello; otherwise it need not be waited for.
-    pub fn needs_client_hello(&self, addresses: Option<Addresses>) -> bool {
+    pub(crate) fn needs_client_hello(&self, addresses: Option<Addresses>) -> bool {
         let mut groups = self.groups(addresses);
         groups
             .find_map(|group| match group.needs_client_hello {
@@ -104,7 +104,7 @@ impl ChainSelector {
     }
 
     /// Whether there is a destination for which it does.
-    pub fn may_need_client_hello(&self) -> bool {
+    pub(crate) fn may_need_client_hello(&self) -> bool {
         let networks = self.networks.values().flatten().map(|(_, group)| group);
         let mut groups = self.hosts.values().chain(networks);
         groups.any(|group| group.needs_client_hello)
@@ -114,7 +114,11 @@ impl ChainSelector {
     ///
     /// The ClientHello is that of a client that speaks TLS, and empty for others. A connection without addresses, of a
     /// Unix socket, is taken by chains that ask for none.
-    pub fn select(&self, hello: &ClientHello, addresses: Option<Addresses>) -> Option<usize> {
+    pub(crate) fn select(
+        &self,
+        hello: &ClientHello,
+        addresses: Option<Addresses>,
+    ) -> Option<usize> {
         let source = addresses.map(|both| both.source.ip().to_canonical());
         let name = hello.server_name.as_deref();
         let name = name.map(|name| name.strip_suffix('.').unwrap_or(name));

@@ -3,14 +3,15 @@
 //! What is wrong with a frame whatever came before it ends the connection here. Everything that depends on the state of a
 //! stream is left to the caller, which gets the facts.
 
-pub use super::header::{HEADER, MAX_PAYLOAD, PREFACE};
+pub use super::header::PREFACE;
+pub(super) use super::header::{HEADER, MAX_PAYLOAD};
 use super::header::{Header, TOO_MUCH_PADDING, check_size, fragment};
 pub(super) use super::header::{LAST_STREAM, encode_words, flag, header, kind};
 use super::reason::{Malformed, Reason};
 
 /// What a frame says. Of DATA each piece is told as it comes; field blocks are told whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Frame<'a> {
+pub(crate) enum Frame<'a> {
     /// A piece of a body.
     Data {
         /// Whose.
@@ -105,7 +106,7 @@ enum Payload<'i> {
 
 /// Finds frames in what is read, however it is cut.
 #[derive(Debug)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     state: State,
     /// The beginning of a header or payload.
     partial: Vec<u8>,
@@ -121,7 +122,7 @@ pub struct Decoder {
 impl Decoder {
     /// Of what a client sends; `block_limit` is the length of the longest field block, in bytes.
     #[must_use]
-    pub fn new(block_limit: usize) -> Self {
+    pub(crate) fn new(block_limit: usize) -> Self {
         Self {
             state: State::Preface(0),
             partial: Vec::new(),
@@ -144,7 +145,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When no frame can begin like this; the connection cannot go on.
-    pub fn next<'s, 'i: 's>(
+    pub(crate) fn next<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
     ) -> Result<Option<Frame<'s>>, Malformed> {

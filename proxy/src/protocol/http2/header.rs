@@ -5,9 +5,9 @@ use bytes::BytesMut;
 use super::reason::Malformed;
 
 /// Length of a frame's header.
-pub const HEADER: usize = 9;
+pub(crate) const HEADER: usize = 9;
 /// Longest payload in either direction, in bytes: what each end takes before the other one has asked for more.
-pub const MAX_PAYLOAD: usize = 16 * 1024;
+pub(crate) const MAX_PAYLOAD: usize = 16 * 1024;
 /// What a client sends first.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -3,7 +3,7 @@
 /// An error code.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// Nothing is wrong.
     NoError = 0,
     /// The peer has broken a rule that has no code of its own.
@@ -37,7 +37,7 @@ pub enum Reason {
 impl Reason {
     /// Its name in the RFC.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NoError => "NO_ERROR",
             Self::Protocol => "PROTOCOL_ERROR",
@@ -88,7 +88,7 @@ impl std::fmt::Display for Reason {
 /// What a peer has done that ends the connection (section 5.4.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what} ({reason})")]
-pub struct Malformed {
+pub(crate) struct Malformed {
     /// The code of the GOAWAY.
     pub reason: Reason,
     what: &'static str,

@@ -88,7 +88,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
 ///
 /// # Errors
 /// When the header is malformed, missing though required, or the connection ends too early.
-pub async fn read_header(
+pub(crate) async fn read_header(
     tcp: &mut TcpStream,
     buf: &mut BytesMut,
     mode: ProxyProtocolIn,
@@ -114,7 +114,7 @@ pub async fn read_header(
 
 /// Writes a header of the version that a cluster asks for. Without addresses it says LOCAL or
 /// UNKNOWN: the connection is the proxy's own.
-pub fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, out: &mut BytesMut) {
+pub(crate) fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, out: &mut BytesMut) {
     match version {
         ProxyProtocolOut::V1 => encode_v1(addresses, out),
         ProxyProtocolOut::V2 => encode_v2(addresses, out),

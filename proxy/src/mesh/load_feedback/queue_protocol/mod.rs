@@ -15,7 +15,7 @@
 
 mod field;
 mod frame;
-pub mod orca;
+pub(crate) mod orca;
 mod wire;
 
 use std::fmt::Debug;

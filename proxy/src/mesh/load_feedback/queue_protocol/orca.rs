@@ -20,7 +20,7 @@ pub(crate) fn set(in_flight: u32, fields: &mut Fields) {
 }
 
 /// How many requests are in flight according to a report; `None` where it does not say.
-pub fn in_flight(report: &[u8]) -> Option<u32> {
+pub(crate) fn in_flight(report: &[u8]) -> Option<u32> {
     let report = std::str::from_utf8(report).ok()?;
     let (form, rest) = report.trim_start().split_once(' ')?;
     let number = match form {

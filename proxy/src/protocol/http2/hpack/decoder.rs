@@ -11,7 +11,7 @@ const TABLE: usize = 4096;
 
 /// What is known of the fields that one peer has sent.
 #[derive(Debug)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     table: Table,
 }
 
@@ -65,7 +65,7 @@ impl Decoder {
     ///
     /// # Errors
     /// Where the block cannot be decoded; the connection cannot go on.
-    pub fn skip(&mut self, mut block: &[u8]) -> Result<(), Malformed> {
+    pub(crate) fn skip(&mut self, mut block: &[u8]) -> Result<(), Malformed> {
         let mut text = Vec::new();
         self.begin(&mut block)?;
         while self.next(&mut block, &mut text, Space::None)?.is_some() {}

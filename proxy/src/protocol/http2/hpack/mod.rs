@@ -9,7 +9,7 @@ mod huffman;
 mod name;
 mod table;
 
-pub use decoder::Decoder;
+pub(crate) use decoder::Decoder;
 pub(super) use decoder::{Line, Space};
 pub(super) use encode::{field, status};
 pub(super) use name::Name;

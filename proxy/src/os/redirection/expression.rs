@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::PortRange;
-use super::netlink::Attributes;
+use super::attributes::Attributes;
 use super::ruleset::{Match, Rule, Verdict};
 
 /// The register that a verdict is put into, and the one for everything else.

@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use self::netlink::Netlink;
 use self::ruleset::Ruleset;
 
+mod attributes;
 mod expression;
 mod netlink;
 mod ruleset;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::attributes::{Attributes, NESTED};
 use super::ruleset::{Chain, Hook, PRIORITY, Rule, Ruleset, TABLE};
 use super::{InitError, expression};
 
@@ -46,8 +47,6 @@ const ACCEPT: u32 = 1;
 /// Type of a comment in a rule's user data (libnftnl's `NFTNL_UDATA_RULE_COMMENT`).
 const COMMENT: u8 = 0;
 
-const NESTED: u16 = 0x8000;
-
 /// A socket to nfnetlink.
 pub(super) struct Netlink {
     socket: Socket,
@@ -59,39 +58,6 @@ struct Batch {
     bytes: Vec<u8>,
     first: u32,
     subjects: Vec<String>,
-}
-
-/// Netlink attributes under construction.
-#[derive(Default)]
-pub(super) struct Attributes(Vec<u8>);
-
-impl Attributes {
-    /// An attribute with these bytes.
-    pub(super) fn bytes(&mut self, kind: u16, value: &[u8]) {
-        // No value here comes near 64 KiB: the number of rules is limited, each has its own message.
-        let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-        self.0.extend(length.to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(value);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
-    }
-
-    /// A number; nftables has all of them in network order.
-    pub(super) fn number(&mut self, kind: u16, value: u32) {
-        self.bytes(kind, &value.to_be_bytes());
-    }
-
-    /// A text, ended by a zero.
-    pub(super) fn text(&mut self, kind: u16, value: &str) {
-        self.bytes(kind, &[value.as_bytes(), b"\0"].concat());
-    }
-
-    /// Attributes in an attribute.
-    pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
-        let mut inner = Self::default();
-        fill(&mut inner);
-        self.bytes(kind | NESTED, &inner.0);
-    }
 }
 
 impl Batch {

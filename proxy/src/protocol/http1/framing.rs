@@ -6,31 +6,13 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 
-use super::head::{self, HeadError};
+use super::error::HeadError;
+use super::head::{self, Framing};
 
 /// Chunk extensions and the size line together; longer ones are an attack, not a message.
 const MAX_CHUNK_LINE: usize = 4096;
 /// Trailers are as bounded as heads.
 const MAX_TRAILERS: usize = 64 * 1024;
-
-/// How the end of a body is known.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Framing {
-    /// `Transfer-Encoding: chunked`.
-    Chunked,
-    /// The sender closes the connection (responses only).
-    Close,
-    /// So many bytes; 0 = no body.
-    Length(u64),
-}
-
-impl Framing {
-    pub(crate) const EMPTY: Self = Self::Length(0);
-
-    pub(crate) fn is_empty(self) -> bool {
-        self == Self::EMPTY
-    }
-}
 
 /// What is wrong with a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
 
-use super::framing::Framing;
+use super::error::HeadError;
 use super::target::{Target, is_host, parse_target};
 use crate::protocol::fields::{Fields, Known, Span};
 
@@ -25,42 +25,23 @@ pub(crate) struct Limits {
     pub(crate) headers: usize,
 }
 
-/// What is wrong with a head.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum HeadError {
-    /// Some servers take it for a line end, others do not.
-    #[error("a line ends with a bare LF")]
-    BareLf,
-    /// A field that concerns one connection of HTTP/1.1, where requests share connections.
-    #[error("a field of one connection (`connection`, `upgrade`, …) where there is none")]
-    ConnectionField,
-    /// Not a number, or several that differ.
-    #[error("malformed content-length")]
-    ContentLength,
-    /// Which of them frames the body is a matter of taste: request smuggling.
-    #[error("both content-length and transfer-encoding")]
-    ContentLengthAndTransferEncoding,
-    /// RFC 9112 §3.2.
-    #[error("missing, repeated or malformed host header")]
-    Host,
-    /// Not HTTP.
-    #[error("malformed head")]
-    Malformed,
-    /// RFC 9112 §3.2.
-    #[error("malformed request target")]
-    Target,
-    /// `max_header_bytes`.
-    #[error("head larger than the limit")]
-    TooLarge,
-    /// `max_headers`.
-    #[error("more headers than the limit")]
-    TooManyHeaders,
-    /// Other codings are not implemented.
-    #[error("transfer-encoding is not chunked alone")]
-    TransferEncoding,
-    /// Neither HTTP/1.0 nor HTTP/1.1.
-    #[error("HTTP version is neither 1.0 nor 1.1")]
-    Version,
+/// How the end of a body is known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Framing {
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// The sender closes the connection (responses only).
+    Close,
+    /// So many bytes; 0 = no body.
+    Length(u64),
+}
+
+impl Framing {
+    pub(crate) const EMPTY: Self = Self::Length(0);
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
 }
 
 /// A request's head.

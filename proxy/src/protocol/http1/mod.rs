@@ -7,6 +7,7 @@
 //! The lexing of heads is httparse's. The connections themselves are in [`crate::http`] (client
 //! side) and [`crate::upstream`] (endpoint side).
 
+mod error;
 mod framing;
 mod head;
 mod scratch;
@@ -14,11 +15,11 @@ mod target;
 mod trailers;
 mod write;
 
+pub use error::HeadError;
 pub use framing::FramingError;
-pub(crate) use framing::{Decoder, Framing, Piece};
-pub use head::HeadError;
+pub(crate) use framing::{Decoder, Piece};
 pub(crate) use head::{
-    Limits, RequestHead, ResponseHead, check_authority, encode_header, encode_request,
+    Framing, Limits, RequestHead, ResponseHead, check_authority, encode_header, encode_request,
     encode_response, encode_trailers, parse_request, parse_response, parse_trailers,
     set_content_length, settle_length,
 };

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::head::HeadError;
+use super::error::HeadError;
 use crate::protocol::fields::Span;
 
 /// What a request is for, as spans of its fields' text.

@@ -3,18 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::Frame;
 use maglor_balance::{Rng, Time};
 use maglor_xds::frame::Deframer;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::AbortHandle;
 
 use super::load::{self, Reporter};
-use crate::protocol::error::ProxyError;
-use crate::protocol::message::{Body, Source};
+use super::outgoing::Outgoing;
+use crate::protocol::message::Body;
 use crate::upstream::grpc::{CallError, Connection, refusal};
 use crate::upstream::{Answer, Cluster};
 
@@ -128,27 +126,4 @@ async fn listen(mut body: Answer, events: &UnboundedSender<Event>) -> Result<(),
         }
     }
     Ok(())
-}
-
-/// What is to be said, as a body.
-#[derive(Debug)]
-pub(super) struct Outgoing(pub(super) UnboundedReceiver<Bytes>);
-
-impl Source for Outgoing {
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        self.0
-            .poll_recv(cx)
-            .map(|part| part.map(|data| Ok(Frame::data(data))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        false
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        http_body::SizeHint::default()
-    }
 }

@@ -18,7 +18,7 @@ use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::link::Outgoing;
+use super::outgoing::Outgoing;
 use crate::control::app::{App, SharedApp};
 use crate::protocol::message::Body;
 use crate::telemetry::metrics::ClusterCounts;

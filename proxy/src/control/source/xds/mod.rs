@@ -9,6 +9,7 @@ mod credential;
 mod discovered;
 mod link;
 mod load;
+mod outgoing;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -38,7 +38,7 @@ pub(crate) async fn forward(
     let key = hop.hash_key(&request);
     hop.prepare(&mut request, &cluster)?;
 
-    let mut tries = Attempts::new(
+    let mut attempts = Attempts::new(
         hop,
         &cluster,
         key.hash,
@@ -48,7 +48,7 @@ pub(crate) async fn forward(
     );
     let mut progress = Progress::default();
     let result = {
-        let run = pin!(tries.run(&mut progress));
+        let run = pin!(attempts.run(&mut progress));
         accounting
             .with_deadline(run)
             .await

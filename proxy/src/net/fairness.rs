@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 thread_local! {
-    static TURNS: RefCell<TurnQueue> = RefCell::default();
+    static QUEUE: RefCell<TurnQueue> = RefCell::default();
 }
 
 /// Those of a thread that wait.
@@ -52,13 +52,13 @@ impl Turn {
         if place.queued.replace(true) {
             return;
         }
-        TURNS.with_borrow_mut(|turns| match &turns.giver {
+        QUEUE.with_borrow_mut(|queue| match &queue.giver {
             Some(giver) => {
                 // Woken only where it sleeps.
-                if turns.waiting.is_empty() {
+                if queue.waiting.is_empty() {
                     giver.wake_by_ref();
                 }
-                turns.waiting.push_back(Rc::clone(place));
+                queue.waiting.push_back(Rc::clone(place));
             }
             None => {
                 place.queued.set(false);
@@ -121,9 +121,9 @@ pub(crate) async fn each<F: Future>(future: F) -> F::Output {
 pub(crate) async fn run() {
     loop {
         poll_fn(|cx| {
-            TURNS.with_borrow_mut(|turns| {
-                turns.giver = Some(cx.waker().clone());
-                match turns.waiting.is_empty() {
+            QUEUE.with_borrow_mut(|queue| {
+                queue.giver = Some(cx.waker().clone());
+                match queue.waiting.is_empty() {
                     true => Poll::Pending,
                     false => Poll::Ready(()),
                 }
@@ -132,7 +132,7 @@ pub(crate) async fn run() {
         .await;
         // To the end of what is ready, and past the sockets.
         tokio::task::yield_now().await;
-        TURNS.with_borrow_mut(TurnQueue::run_one);
+        QUEUE.with_borrow_mut(TurnQueue::run_one);
     }
 }
 

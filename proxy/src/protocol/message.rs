@@ -163,7 +163,7 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) enum Takeover {
     /// Messages about the queue of the server behind this listener.
-    Exchange,
+    Channel,
     /// Bytes to and from an endpoint.
     Tunnel(Stream),
 }
@@ -193,7 +193,7 @@ impl Body {
     }
 
     pub(crate) fn channel_upgrade() -> Self {
-        Self::of(Kind::TakenOver(Box::new(Takeover::Exchange)))
+        Self::of(Kind::TakenOver(Box::new(Takeover::Channel)))
     }
 
     fn of(kind: Kind) -> Self {

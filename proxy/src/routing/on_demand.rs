@@ -135,7 +135,7 @@ impl Found {
         Time::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    fn touch(&self, now: Time) {
+    fn mark_used(&self, now: Time) {
         let now = now.as_nanos();
         if now.saturating_sub(self.used.load(Ordering::Relaxed)) > NOTED_EVERY_NANOS {
             self.used.store(now, Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl OnDemand {
     fn known(&self, key: KeyRef<'_>, now: Time) -> Option<Arc<Discovered>> {
         let all = self.found.load();
         let found = all.get(&key)?;
-        found.touch(now);
+        found.mark_used(now);
         Some(found.discovered.load_full())
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Entry {
     request_id: Option<Vec<u8>>,
     upstream: Option<(Address, Arc<str>)>,
     /// Tries, where the request came so far.
-    tries: u32,
+    attempts: u32,
     error: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Entry {
             user_agent: field(Known::UserAgent),
             request_id: field(Known::XRequestId),
             upstream: None,
-            tries: 0,
+            attempts: 0,
             error: None,
         })
     }
@@ -86,7 +86,7 @@ impl Entry {
             user_agent: None,
             request_id: None,
             upstream: None,
-            tries: 0,
+            attempts: 0,
             error: None,
         }
     }
@@ -96,9 +96,9 @@ impl Entry {
         self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
     }
 
-    pub(crate) fn upstream(&mut self, address: &Address, cluster: &Arc<str>, tries: u32) {
+    pub(crate) fn upstream(&mut self, address: &Address, cluster: &Arc<str>, attempts: u32) {
         self.upstream = Some((address.clone(), Arc::clone(cluster)));
-        self.tries = tries;
+        self.attempts = attempts;
     }
 
     pub(crate) fn error(&mut self, error: &ProxyError) {
@@ -154,7 +154,7 @@ impl Entry {
             "duration_ms": millis(ended.took),
             "cluster": cluster,
             "upstream": upstream,
-            "tries": self.tries,
+            "tries": self.attempts,
             "error": self.error,
         })
     }
@@ -373,7 +373,7 @@ impl Entry {
             user_agent: None,
             request_id: None,
             upstream: None,
-            tries: 0,
+            attempts: 0,
             error: None,
         }
     }

@@ -61,7 +61,8 @@ impl App {
 
     /// The control plane says whom to trust from now on.
     pub(crate) fn trust(&mut self, bundle: TrustBundle) {
-        self.own.told(bundle, &self.shared.metrics.identity);
+        self.own
+            .receive_bundle(bundle, &self.shared.metrics.identity);
     }
 
     /// The roots by which the control plane proves itself when it certifies.

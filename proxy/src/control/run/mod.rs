@@ -376,7 +376,7 @@ impl Life {
         let deadline = Instant::now() + limit;
         tracing::info!(timeout = ?limit, "draining");
         service_manager::notify(State::Stopping);
-        if !self.drain_unless_told(signals, deadline).await {
+        if !self.drain_unless_interrupted(signals, deadline).await {
             tracing::warn!("ending with open connections");
         }
         self.app.borrow_mut().stop();
@@ -384,7 +384,7 @@ impl Life {
     }
 
     /// Drains until the deadline or a signal; whether all connections have ended.
-    async fn drain_unless_told(&self, signals: &mut Signals, deadline: Instant) -> bool {
+    async fn drain_unless_interrupted(&self, signals: &mut Signals, deadline: Instant) -> bool {
         tokio::select! {
             whole = self.drain(deadline) => whole,
             _ = signals.terminate.recv() => false,

@@ -118,9 +118,9 @@ async fn reach(
     // A client of a Unix socket has no address to go by: each connection is as if of another client.
     let source = addresses.map(|both| both.source.ip().to_string());
     let hash = source.map(|source| maglor_balance::hash_bytes(source.as_bytes()));
-    let mut tried = Vec::new();
+    let mut failed = Vec::new();
     loop {
-        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;
+        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &failed, rng))?;
         let target = Arc::clone(&picked.target);
         if let Some(distance) = &cluster.config().delay {
             tokio::time::sleep(worker.with_rng(|rng| distance.draw(rng))).await;
@@ -144,14 +144,14 @@ async fn reach(
         if let Some(sample) = sample {
             cluster.judge(&target, sample, worker.shared());
         }
-        tried.push(target.id);
+        failed.push(target.id);
         let elsewhere = match sample {
             // Only where endpoints have limits of their own.
             None => cluster.config().limits.endpoint.max_connections.is_some(),
             Some(_) => true,
         };
         let further =
-            elsewhere && tried.len() <= FREE_RETRIES as usize && cluster.is_usable_beyond(&tried);
+            elsewhere && failed.len() <= FREE_RETRIES as usize && cluster.is_usable_beyond(&failed);
         if reached.is_ok() || !further {
             if sample.is_some() {
                 worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));

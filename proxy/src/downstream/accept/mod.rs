@@ -101,15 +101,15 @@ pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> impl Future<O
         // Each step lives in a box of its own that ends with it, so that an idle connection holds
         // nothing of the steps before.
         let started = Box::pin(start(tcp, state, local, registered.slot()));
-        let Some(Some(serving)) = while_kept(started, &registered, &counted).await else {
+        let Some(Some(serving)) = unless_revoked(started, &registered, &counted).await else {
             return;
         };
-        while_kept(serving, &registered, &counted).await;
+        unless_revoked(serving, &registered, &counted).await;
     }
 }
 
 /// A step of a connection; `None` when it was given up for the sake of others.
-async fn while_kept<F: Future + ?Sized>(
+async fn unless_revoked<F: Future + ?Sized>(
     mut step: Pin<Box<F>>,
     registered: &Registered,
     counted: &Counted,
@@ -140,7 +140,7 @@ async fn start(tcp: TcpStream, state: State, local: Local, slot: usize) -> Optio
         false => prepare(tcp, &listener, local.worker.shard()).await,
     };
     let ready = match ready {
-        Ok(ready) => tell(ready, &listener, &local).await,
+        Ok(ready) => detect_protocol(ready, &listener, &local).await,
         refused => refused,
     };
     match ready {
@@ -228,10 +228,10 @@ async fn handshake(
     let mut ends = ends(&tcp, listener)?;
     if listener.config.proxy_protocol != ProxyProtocolIn::Off {
         let mode = listener.config.proxy_protocol;
-        if let Some(told) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
+        if let Some(header) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
             ends = Ends {
-                addresses: Some(told),
-                original: Some(told.destination),
+                addresses: Some(header),
+                original: Some(header.destination),
             };
         }
     }
@@ -335,7 +335,11 @@ async fn client_hello(
 }
 
 /// Finds out what is spoken, where the chain goes by that.
-async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Ready, Refused> {
+async fn detect_protocol(
+    mut ready: Ready,
+    listener: &Listener,
+    local: &Local,
+) -> Result<Ready, Refused> {
     let chain = listener.chains.get(ready.chain);
     if let Some(Filter::Detect { http, .. }) = chain.map(|chain| &chain.filter) {
         if declared(&mut ready, http, local).await {
@@ -343,7 +347,7 @@ async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Re
         }
         let limit = listener.config.detection_timeout;
         let mut protocol = match ready.protocol {
-            Some(told) => told,
+            Some(known) => known,
             None if server_speaks_first(&ready, listener, local) => Protocol::Silent,
             None => detect::detect(&mut ready.stream, limit).await?,
         };

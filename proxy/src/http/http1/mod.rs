@@ -68,7 +68,7 @@ enum End {
 async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
     let TakenOver { takeover, account } = taken;
     match *takeover {
-        Takeover::Exchange => {
+        Takeover::Channel => {
             drop(account);
             service.serve_channel(downstream).await;
         }

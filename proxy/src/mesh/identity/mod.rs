@@ -26,7 +26,7 @@ pub(crate) struct Own {
     /// where those that it has told lead to it no more.
     anchors: Option<TrustBundle>,
     /// Whom the control plane has said to trust, once it has.
-    told: Option<TrustBundle>,
+    received: Option<TrustBundle>,
     /// When to ask for a certificate; `None` = at once.
     renew_at: Option<SystemTime>,
     /// Why the control plane has not certified us, where that went wrong last.
@@ -163,7 +163,7 @@ impl Own {
             Change::Watch(read) => {
                 self.watched = Some(read.watched);
                 self.anchors = Some(read.bundle.clone());
-                self.told = None;
+                self.received = None;
                 self.renew_at = read.identity.as_ref().map(Identity::renew_at);
                 self.put(read.identity, read.bundle, metrics);
             }
@@ -188,7 +188,10 @@ impl Own {
             Some(Ok((identity, bundle))) => {
                 self.anchors = Some(bundle.clone());
                 // The file may be older than what was said, or newer: the platform takes its time.
-                let both = self.told.as_ref().map(|told| told.union(&bundle));
+                let both = self
+                    .received
+                    .as_ref()
+                    .map(|received| received.union(&bundle));
                 match both.unwrap_or(Ok(bundle)) {
                     Ok(bundle) => self.put(identity, bundle, metrics),
                     Err(error) => tracing::error!(%error, "roots refused"),
@@ -218,12 +221,12 @@ impl Own {
             let candidate = Live::new(identity.clone(), bundle.clone())?;
             Ok(candidate.usable(identity.begins()).is_ok())
         };
-        let told = match self.told.take() {
-            Some(told) if leads(&told)? => Some(told),
+        let received = match self.received.take() {
+            Some(received) if leads(&received)? => Some(received),
             Some(_) | None => None,
         };
-        self.told = told;
-        let bundle = self.told.clone().unwrap_or(roots);
+        self.received = received;
+        let bundle = self.received.clone().unwrap_or(roots);
         let begins = identity.begins();
         let early = |live: &&Arc<Live>| begins > live.time(now);
         let not_taken = match self.live.as_ref().filter(early) {
@@ -247,8 +250,8 @@ impl Own {
     }
 
     /// The control plane says whom to trust.
-    pub(crate) fn told(&mut self, bundle: TrustBundle, metrics: &IdentityMetrics) {
-        self.told = Some(bundle.clone());
+    pub(crate) fn receive_bundle(&mut self, bundle: TrustBundle, metrics: &IdentityMetrics) {
+        self.received = Some(bundle.clone());
         self.put(None, bundle, metrics);
     }
 
@@ -258,7 +261,7 @@ impl Own {
             Some(identity) => live.rotate(identity, bundle),
             None => live.trust(bundle),
         });
-        self.tell(rotated, metrics);
+        self.log_rotation(rotated, metrics);
     }
 
     /// When to ask for a certificate, as an earlier process may have left one; `None` = at once.
@@ -312,7 +315,7 @@ impl Own {
         metrics.set_usable(usable);
     }
 
-    fn tell(&self, rotated: Option<Result<Rotation, Error>>, metrics: &IdentityMetrics) {
+    fn log_rotation(&self, rotated: Option<Result<Rotation, Error>>, metrics: &IdentityMetrics) {
         let (Some(live), Some(rotated)) = (&self.live, rotated) else {
             return;
         };

@@ -95,7 +95,9 @@ fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
     assert!(world.own.missing(SystemTime::now()).is_none());
     assert!(world.trusts(&roots));
     let both = new.bundle().unwrap().union(&roots).unwrap();
-    world.own.told(both.clone(), &world.metrics.identity);
+    world
+        .own
+        .receive_bundle(both.clone(), &world.metrics.identity);
     // From a replica that has not heard of the new root yet.
     world.certified(identity(&old), &roots).unwrap();
     assert!(world.trusts(&both));
@@ -109,7 +111,9 @@ fn a_file_of_roots_takes_nothing_from_those_that_were_told() {
     world.put(&later);
     world.own.poll(&world.metrics.identity);
     assert!(world.trusts(&later), "nothing was told yet");
-    world.own.told(roots.clone(), &world.metrics.identity);
+    world
+        .own
+        .receive_bundle(roots.clone(), &world.metrics.identity);
     assert!(world.trusts(&roots));
     world.put(&roots.union(&later).unwrap());
     world.own.poll(&world.metrics.identity);
@@ -155,7 +159,9 @@ fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
         matches!(taken, Err(NotTaken::Unusable(Unusable::Expired(at))) if at == end),
         "{taken:?}"
     );
-    world.own.told(roots.clone(), &world.metrics.identity);
+    world
+        .own
+        .receive_bundle(roots.clone(), &world.metrics.identity);
     world.own.fail("nobody answers".to_owned());
     let expected = (Unusable::Expired(end), "nobody answers".to_owned());
     assert_eq!(world.missing(), expected);
@@ -177,7 +183,9 @@ fn a_root_that_is_taken_away_leaves_an_identity_that_is_not_used() {
     let roots = old.bundle().unwrap();
     let mut world = World::new(&roots, left(identity(&old), &roots));
     let later = new.bundle().unwrap();
-    world.own.told(later.clone(), &world.metrics.identity);
+    world
+        .own
+        .receive_bundle(later.clone(), &world.metrics.identity);
     assert_eq!(world.missing().0, Unusable::Untrusted);
     // By the file, a replica that has not heard of the new root still proves itself.
     let both = roots.union(&later).unwrap();

@@ -31,7 +31,7 @@ pub enum Protocol {
     /// HTTP/2, by its preface.
     Http2,
     /// Requests of another member of the mesh, by ALPN ([`crate::protocol::mesh_transport`]).
-    Mux,
+    MeshTransport,
     /// Nothing was said in time: the server is expected to speak first.
     Silent,
     /// TLS.
@@ -44,7 +44,7 @@ impl Protocol {
         Self::Bytes,
         Self::Http1,
         Self::Http2,
-        Self::Mux,
+        Self::MeshTransport,
         Self::Silent,
         Self::Tls,
     ];
@@ -56,7 +56,7 @@ impl Protocol {
             Self::Bytes => "bytes",
             Self::Http1 => "http1",
             Self::Http2 => "http2",
-            Self::Mux => "mux",
+            Self::MeshTransport => "mux",
             Self::Silent => "silent",
             Self::Tls => "tls",
         }
@@ -65,7 +65,7 @@ impl Protocol {
     /// Whether routes can be looked for.
     #[must_use]
     pub fn is_http(self) -> bool {
-        matches!(self, Self::Http1 | Self::Http2 | Self::Mux)
+        matches!(self, Self::Http1 | Self::Http2 | Self::MeshTransport)
     }
 }
 
@@ -144,16 +144,16 @@ pub(crate) async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<P
     if let Some(alpn) = stream.io.alpn() {
         match alpn {
             b"h2" => return Ok(Protocol::Http2),
-            mesh_transport::ALPN => return Ok(Protocol::Mux),
+            mesh_transport::ALPN => return Ok(Protocol::MeshTransport),
             b"http/1.1" | b"http/1.0" => return Ok(Protocol::Http1),
             _ => {}
         }
     }
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
-    let told = tokio::time::timeout(limit, read_until_clear(stream, &mut seen)).await;
+    let read = tokio::time::timeout(limit, read_until_clear(stream, &mut seen)).await;
     let silent = seen.is_empty();
     stream.prefix = seen.freeze();
-    match told {
+    match read {
         Ok(protocol) => protocol,
         Err(_) if silent => Ok(Protocol::Silent),
         Err(_) => Ok(Protocol::Bytes),

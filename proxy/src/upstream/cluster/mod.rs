@@ -314,7 +314,7 @@ impl Cluster {
         &self.guard
     }
 
-    /// Chooses an endpoint, one that is not among `tried` where there is one.
+    /// Chooses an endpoint, one that is not among `failed` where there is one.
     ///
     /// # Errors
     /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] when each has as many requests
@@ -323,11 +323,11 @@ impl Cluster {
         &self,
         now: Time,
         hash: Option<u64>,
-        tried: &[u64],
+        failed: &[u64],
         rng: &mut Rng,
     ) -> Result<Picked, ProxyError> {
         let endpoints = self.endpoints.load();
-        let mut excluded = endpoints.indices(tried);
+        let mut excluded = endpoints.indices(failed);
         let mut full = Excluded::new();
         loop {
             let context = PickCtx {
@@ -372,13 +372,13 @@ impl Cluster {
         ProxyError::NoHealthyUpstream
     }
 
-    /// Whether there is a usable endpoint that is not among `tried`.
-    pub(crate) fn is_usable_beyond(&self, tried: &[u64]) -> bool {
+    /// Whether there is a usable endpoint that is not among `failed`.
+    pub(crate) fn is_usable_beyond(&self, failed: &[u64]) -> bool {
         let endpoints = self.endpoints.load();
         let view = endpoints.balancer().view();
         let targets = endpoints.targets().iter().enumerate();
         targets
-            .filter(|(_, target)| !tried.contains(&target.id))
+            .filter(|(_, target)| !failed.contains(&target.id))
             .any(|(at, _)| view.is_usable(Index::new(at)))
     }
 

@@ -104,7 +104,7 @@ async fn serve_channel(
     let _ = events.send(Event::Accepted);
     tokio::select! {
         outcome = listen(body, events) => outcome,
-        never = load::tell(connection, reporter) => match never {},
+        never = load::send_reports(connection, reporter) => match never {},
     }
 }
 

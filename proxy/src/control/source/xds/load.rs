@@ -131,7 +131,10 @@ fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
 }
 
 /// Reports until it is dropped.
-pub(super) async fn tell(connection: Connection, reporter: &RefCell<Reporter>) -> Infallible {
+pub(super) async fn send_reports(
+    connection: Connection,
+    reporter: &RefCell<Reporter>,
+) -> Infallible {
     if let Err(why) = serve_channel(&connection, reporter).await {
         tracing::debug!(%why, "the control plane takes no reports of load");
     }

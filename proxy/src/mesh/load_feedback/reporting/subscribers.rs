@@ -70,8 +70,8 @@ impl Subscribers {
         };
         let mut notified = 0;
         announce.choose_balancers(list.len() as u32, rng, |at| {
-            let heard = list.get(at as usize);
-            notified += u64::from(heard.is_some_and(|one| one.outbox.send(frame)));
+            let subscriber = list.get(at as usize);
+            notified += u64::from(subscriber.is_some_and(|one| one.outbox.send(frame)));
         });
         notified
     }

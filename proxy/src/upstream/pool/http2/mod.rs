@@ -296,7 +296,7 @@ impl Driver {
                 shared.gone.set(matches!(ready, Poll::Ready(Err(_))));
                 shared.busy.get() > 0
             });
-            if self.traffic.take_heard() {
+            if self.traffic.take_activity() {
                 self.keepalive.received();
             }
             let Some(ping) = &mut self.ping else {

@@ -39,7 +39,7 @@ pub(super) struct Traffic {
     /// What may still be read in this turn.
     left: Cell<usize>,
     turn: Turn,
-    heard: Cell<bool>,
+    active: Cell<bool>,
     flood: RefCell<Flood>,
     flooded: Cell<bool>,
     /// Bytes of bodies that the peer takes at present.
@@ -52,7 +52,7 @@ impl Traffic {
         Rc::new(Self {
             left: Cell::new(TURN),
             turn: Turn::default(),
-            heard: Cell::new(false),
+            active: Cell::new(false),
             flood: RefCell::default(),
             flooded: Cell::new(false),
             window: Cell::new(FIRST_WINDOW),
@@ -68,8 +68,8 @@ impl Traffic {
     }
 
     /// Whether a byte has come since the last call.
-    pub(super) fn take_heard(&self) -> bool {
-        self.heard.take()
+    pub(super) fn take_activity(&self) -> bool {
+        self.active.take()
     }
 
     /// The peer has sent more of what costs it nothing than it may: the connection is to be closed.
@@ -234,7 +234,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
             ready!(Pin::new(&mut me.inner).poll_read(cx, buf))?;
         }
         let bytes = &buf.filled()[before..];
-        traffic.heard.set(true);
+        traffic.active.set(true);
         let left = traffic.left.get().saturating_sub(bytes.len());
         traffic.left.set(left);
         let mut now = None;

@@ -125,7 +125,9 @@ fn is_path(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let folders = ["benches/", "crates/", "deploy/", "docs/", "proxy/", ".ci/"];
     text.chars().all(plain)
-        && (text.ends_with(".rs") || folders.iter().any(|folder| text.starts_with(folder)))
+        && (text.ends_with(".rs")
+            || text.ends_with('/')
+            || folders.iter().any(|folder| text.starts_with(folder)))
 }
 
 fn root() -> PathBuf {

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 /// Where metrics get their names. Others are a reason to add the file here.
 const SOURCES: [&str; 10] = [
-    "proxy/src/metrics.rs",
-    "proxy/src/metrics/choices.rs",
-    "proxy/src/metrics/exchange.rs",
-    "proxy/src/metrics/guards.rs",
-    "proxy/src/metrics/mesh.rs",
-    "proxy/src/metrics/upstream.rs",
-    "proxy/src/metrics/workers.rs",
+    "proxy/src/telemetry/metrics/mod.rs",
+    "proxy/src/telemetry/metrics/choices.rs",
+    "proxy/src/telemetry/metrics/load_feedback.rs",
+    "proxy/src/telemetry/metrics/guards.rs",
+    "proxy/src/telemetry/metrics/mesh.rs",
+    "proxy/src/telemetry/metrics/upstream.rs",
+    "proxy/src/telemetry/metrics/workers.rs",
     "crates/telemetry/src/metrics/process.rs",
     "crates/telemetry/src/metrics/registry.rs",
-    "proxy/src/metrics/xds.rs",
+    "proxy/src/telemetry/metrics/xds.rs",
 ];
 
 #[test]

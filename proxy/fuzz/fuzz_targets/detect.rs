@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::detect::{Detected, Protocol, http2_preface, protocol, tls};
+use maglor_proxy::seams::{Detected, Protocol, http2_preface, protocol, tls};
 
 /// So many bytes are always enough: the longest request line that is waited for, and its ends.
 const ENOUGH: usize = 9 * 1024;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::mux::frame::{Decoder, Frame, Malformed};
+use maglor_proxy::seams::mesh_transport::{Decoder, Frame, Malformed};
 
 /// Smaller than some texts that come.
 const TEXT_LIMIT: usize = 64;

@@ -8,8 +8,8 @@ use maglor_config::route::RouteAction;
 use tokio::time::{Instant, timeout_at};
 
 use super::upload::Upload;
-use crate::fields::{Fields, Known};
-use crate::message::Request;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::Request;
 
 /// When something is over at the latest. The time that a client takes to send its request does not
 /// count, so it moves as long as the request comes.
@@ -70,7 +70,7 @@ impl Deadline {
     }
 
     /// The same request may take so long from now on, and no other limit holds.
-    pub(super) fn of_try(&self, timeout: Duration, now: Instant) -> Self {
+    pub(super) fn for_attempt(&self, timeout: Duration, now: Instant) -> Self {
         Self {
             started: now,
             timeout: Some(timeout),
@@ -192,8 +192,8 @@ mod tests {
     use http_body::{Body as _, Frame, SizeHint};
 
     use super::*;
-    use crate::error::ProxyError;
-    use crate::message::{Body, Source};
+    use crate::protocol::error::ProxyError;
+    use crate::protocol::message::{Body, Source};
 
     #[test]
     fn grpc_units() {

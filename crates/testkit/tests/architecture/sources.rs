@@ -14,6 +14,16 @@ pub(crate) fn files(root: &Path) -> Vec<(String, String)> {
     files
 }
 
+/// Folders of the packages, below `root`.
+pub(crate) fn packages(root: &Path) -> Vec<String> {
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let mut packages: Vec<_> = crates.map(|name| format!("crates/{name}")).collect();
+    packages.extend(["benches", "controller", "proxy"].map(str::to_owned));
+    packages.sort();
+    packages
+}
+
 /// Lines up to the first item that is compiled for tests only.
 pub(crate) fn lines_before_tests(text: &str) -> usize {
     text.lines()

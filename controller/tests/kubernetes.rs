@@ -79,7 +79,7 @@ spec:
 const REFUSED: [(&str, &str); 3] = [
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {name: other}, spec: {}}",
-        "its name is `default`",
+        "is named `default`",
     ),
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: e, namespace: shop}, spec: {}}",

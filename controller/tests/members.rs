@@ -66,7 +66,7 @@ async fn without_a_token_a_proxy_waits_and_says_why() {
     });
     put(&token, "token-of-no-workload");
     eventually(TIMEOUT, "the wrong token is named", || {
-        ready(&proxy).1.contains("the token is not valid")
+        ready(&proxy).1.contains("invalid token")
     });
     put(&token, WEB);
     eventually(TIMEOUT, "it is ready", || ready(&proxy).0 == 200);

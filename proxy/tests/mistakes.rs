@@ -151,7 +151,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ),
     (
         "other.conf",
-        &["other.conf", "there is no such file", "maglor.yaml"],
+        &["other.conf", "no such file", "maglor.yaml"],
     ),
     (".", &["it is a folder", "maglor.yaml"]),
     (

@@ -408,7 +408,7 @@ mod tests {
             ),
             (
                 "{targetRef: {name: a}, resources: {limits: {cpu: lots}}}",
-                "spec.resources.limits.cpu: `lots` is no quantity",
+                "spec.resources.limits.cpu: invalid quantity `lots`",
             ),
             (
                 "{targetRef: {name: a}, drainSeconds: 0}",

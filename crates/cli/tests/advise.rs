@@ -200,7 +200,7 @@ fn what_is_wrong_with_versions_is_named() {
         (
             "service: shop/cart, port",
             "service: shop/absent, port",
-            "`shop/absent` is no service of the graph",
+            "`shop/absent` is not a service of the graph",
         ),
         ("port: 80", "port: 0", "splits[0].port must be a port"),
         (

@@ -374,7 +374,7 @@ fn figures_are_drawn_into_a_folder() {
     let output = maglor(&["figures", "--out", out, "--only", "12"]);
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("no figure begins with 12"), "{errors}");
+    assert!(errors.contains("no figure starts with 12"), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
 }
 

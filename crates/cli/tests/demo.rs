@@ -127,7 +127,7 @@ fn a_proxy_that_dies_is_started_again_and_an_interruption_leaves_nothing() {
     let running = processes(temporary.path());
     assert_eq!(running.len(), 8, "an ingress, and 2 + 2 + 1 + 2 replicas");
     signal("-KILL", running[3]);
-    read_until("was started again");
+    read_until("was restarted");
     signal("-INT", child.id());
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();

@@ -231,7 +231,7 @@ fn install(kubectl: &Kubectl) {
 fn finds_what_is_wrong(maglor: &Maglor) {
     until("the proxy is connected", || {
         let (text, _) = maglor.check(&[]);
-        text.contains("1 proxies answer and are connected") && text.contains("serves 1 proxies")
+        text.contains("1 proxies respond and are connected") && text.contains("serves 1 proxies")
     });
     until("the lonely pod is seen", || {
         let (text, _) = maglor.check(&[]);

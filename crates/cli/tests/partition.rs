@@ -157,7 +157,7 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             graph("name: cart", "name: web"),
-            "graph.yaml:3: services[1].name: the service `web` is there twice",
+            "graph.yaml:3: services[1].name: the service `web` is defined twice",
         ),
         (
             graph("replicas: 1", "replicas: 0"),
@@ -368,7 +368,7 @@ fn who_is_pinned_may_grow_but_not_move() {
         (
             "{db: {gone: 1, a: 1}}",
             Err(
-                "`db` has to stay where it runs, but nothing that fits was found in which 1 of its replicas",
+                "`db` must not move, but every feasible placement moves 1 of its replicas",
             ),
         ),
     ] {

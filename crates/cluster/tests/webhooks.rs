@@ -119,7 +119,7 @@ fn pods_get_sidecars(kubectl: &Kubectl) {
     let refused = pod("shop", "web", "{}", "securityContext: {runAsUser: 2102}");
     let error = admitted(kubectl, &refused).unwrap_err();
     assert!(
-        error.contains("web: runAsUser 2102 is the sidecar's"),
+        error.contains("web: runAsUser 2102 is reserved for the sidecar"),
         "{error}"
     );
 }

@@ -270,7 +270,7 @@ mod tests {
             ("maglor.dev/sidecar", "both", "unknown variant `both`"),
             ("maglor.dev/skip-outbound-ports", "0", "`0` is no port"),
             ("maglor.dev/skip-outbound-ports", "9-8", "`9-8` is no port"),
-            ("maglor.dev/skip-subnets", "10/8", "`10/8` is no network"),
+            ("maglor.dev/skip-subnets", "10/8", "invalid network `10/8`"),
             ("maglor.dev/image", " ", "must not be empty"),
             ("maglor.dev/image", "a b", "`a b` must not contain spaces"),
             (

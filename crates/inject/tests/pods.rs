@@ -228,7 +228,7 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
     for (spec, expected) in [
         (
             json!({"containers": [{"name": "web", "ports": [{"containerPort": 15020}]}]}),
-            "web: port 15020 is the sidecar's; choose another one",
+            "web: port 15020 is reserved for the sidecar; choose another one",
         ),
         (
             json!({"securityContext": {"runAsUser": 2102}, "containers": [{"name": "web"}]}),
@@ -236,11 +236,11 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
         ),
         (
             json!({"initContainers": [{"name": "maglor-init"}], "containers": [{"name": "web"}]}),
-            "spec.initContainers: the name `maglor-init` is the sidecar's; choose another one",
+            "spec.initContainers: the name `maglor-init` is reserved for the sidecar; choose another one",
         ),
         (
             json!({"containers": [{"name": "web"}], "volumes": [{"name": "maglor-cache"}]}),
-            "spec.volumes: the name `maglor-cache` is the sidecar's; choose another one",
+            "spec.volumes: the name `maglor-cache` is reserved for the sidecar; choose another one",
         ),
         (json!({"containers": {}}), "spec.containers: must be a list"),
         (

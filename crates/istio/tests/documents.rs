@@ -269,7 +269,7 @@ fn faults_without_a_share_affect_no_request() {
         let read = VirtualService::read(&spec(&text));
         let reported = texts(&read.findings, Effect::Ignored);
         assert!(
-            reported[0].ends_with("it happens to no request"),
+            reported[0].ends_with("it applies to no request"),
             "{reported:?}"
         );
         let rules = read.value.unwrap().rules;
@@ -474,8 +474,8 @@ fn percent_signs_are_envoys() {
             "%DOWNSTREAM_REMOTE_ADDRESS%",
             "`x-forwarded-for` has the client",
         ),
-        ("a %REQ(x-user)% b", "passed on under their own names"),
-        ("%UNKNOWN%", "the text itself is `%%UNKNOWN%%`"),
+        ("a %REQ(x-user)% b", "forwarded under their own names"),
+        ("%UNKNOWN%", "for the literal text write `%%UNKNOWN%%`"),
     ] {
         let error = set(value).unwrap_err();
         assert!(

@@ -43,7 +43,7 @@ pub struct Situation {
 /// A way of balancing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
-    /// `bounce(attempts=3)` in the sidecars.
+    /// `bounce(tries=3)` in the sidecars.
     Bounce,
     /// `ledger(group=40)` in the sidecars.
     Ledger,

@@ -38,7 +38,7 @@ fn both_follow_the_load() {
     assert!(advised.cpu_millis < autoscaled.cpu_millis);
     assert!(advised.memory_mib < autoscaled.memory_mib);
     assert!(advised.above_request < 0.1, "{advised:?}");
-    // A burst is answered as soon as an autoscaler does; nobody's memory is short.
+    // A burst is answered as soon as an autoscaler does; no memory is short.
     assert!(advised.p99_ms <= autoscaled.p99_ms, "{advised:?}");
     assert!(advised.above_memory <= 0.0, "{advised:?}");
 }

@@ -92,7 +92,7 @@ async fn a_service_under_load_is_tuned_step_by_step() {
     assert!(
         front["held"]
             .to_string()
-            .contains("not all of one Deployment"),
+            .contains("belong to more than one Deployment"),
         "{front}"
     );
 }

@@ -339,7 +339,7 @@ mod tests {
                 "\n{{ .Values.n | upper }}",
                 "line 2: `upper` is not supported",
             ),
-            ("{{ .Values.map }}", "is no text"),
+            ("{{ .Values.map }}", "is not a string"),
             ("{{ if .Values.n }}\n", "`if` without `end`"),
             ("{{ end }}", "`end` without `if`"),
             ("{{ .Values.n", "without `}}`"),

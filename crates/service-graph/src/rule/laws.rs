@@ -63,7 +63,7 @@ impl Servers {
         towards_random.min(equal * (1.0 + UNEQUAL * h * h) + crowd + critical)
     }
 
-    /// `bounce(attempts=3)`: the shortest of three queues, and the round trips of the previous attempts.
+    /// `bounce(tries=3)`: the shortest of three queues, and the round trips of the previous attempts.
     pub(super) fn bounce(&self, round_trip: f64) -> f64 {
         let Self {
             rho, variation: h, ..

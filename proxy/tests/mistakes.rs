@@ -149,11 +149,8 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
         "mgalor.yaml",
         &["mgalor.yaml", "did you mean `maglor.yaml`?"],
     ),
-    (
-        "other.conf",
-        &["other.conf", "no such file", "maglor.yaml"],
-    ),
-    (".", &["it is a folder", "maglor.yaml"]),
+    ("other.conf", &["other.conf", "no such file", "maglor.yaml"]),
+    (".", &["it is a directory", "maglor.yaml"]),
     (
         "maglor.yaml --listen 8080 --upstream 127.0.0.1:1",
         &["either a file or flags", "--listen"],

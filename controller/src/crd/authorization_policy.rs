@@ -73,7 +73,7 @@ pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<AuthorizationPolicySpec, PolicyStatus>();
     shape.spec["x-kubernetes-validations"] = json!([{
         "rule": "has(self.rules) || has(self.default)",
-        "message": "say `rules` or a `default`",
+        "message": "set `rules` or `default`",
     }]);
     shape.into_schema()
 }

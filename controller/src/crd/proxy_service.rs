@@ -169,8 +169,7 @@ impl ProxyServiceSpec {
                 return Err(("group", message));
             }
             if self.is_auto() {
-                let message =
-                    "proxies that are shared are always there; remove it, or `mode: Auto`";
+                let message = "shared proxies always run; remove it, or `mode: Auto`";
                 return Err(("group", message));
             }
         }
@@ -319,7 +318,7 @@ pub(super) fn schema() -> Value {
         ),
         (
             "!has(self.group) || !has(self.mode) || self.mode == 'Always'",
-            "proxies of a `group` are always there: not with `mode: Auto`",
+            "proxies of a `group` always run: not with `mode: Auto`",
         ),
         (
             "!has(self.autoscaling) || !has(self.replicas)",
@@ -385,7 +384,7 @@ mod tests {
             ),
             (
                 "{targetRef: {name: a}, group: low, mode: Auto}",
-                "spec.group: proxies that are shared are always there",
+                "spec.group: shared proxies always run",
             ),
             ("{mode: Auto, group: low}", "spec.group: a Service is in"),
             (

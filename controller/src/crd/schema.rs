@@ -20,7 +20,7 @@ impl Shape {
     pub(super) fn of<Spec: JsonSchema, Status: JsonSchema>() -> Self {
         let mut spec = structural(root::<Spec>());
         let description = spec["description"].take();
-        spec["description"] = json!("What is wanted.");
+        spec["description"] = json!("Desired state.");
         Self {
             spec,
             status: structural(root::<Status>()),

@@ -209,10 +209,7 @@ impl TuningPolicySpec {
         let twice =
             |(at, part): (usize, &TuningPart)| self.parts.iter().take(at).any(|one| one == part);
         if let Some(at) = self.parts.iter().enumerate().position(twice) {
-            return Err(wrong(
-                &format!("parts[{at}]"),
-                "it is there twice".to_owned(),
-            ));
+            return Err(wrong(&format!("parts[{at}]"), "duplicate part".to_owned()));
         }
         let scaling = self.scaling.clone().unwrap_or_default();
         let (least, most) = (
@@ -306,7 +303,7 @@ mod tests {
             ),
             (
                 "{parts: [Traffic, Replicas, Traffic]}",
-                "spec.parts[2]: it is there twice",
+                "spec.parts[2]: duplicate part",
             ),
         ] {
             let error = spec(text).check().unwrap_err().to_string();

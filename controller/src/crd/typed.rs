@@ -73,7 +73,7 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
         Some("boolean") if !value.is_boolean() => "true or false",
         Some("integer") if !(value.is_i64() || value.is_u64()) => "a whole number",
         Some("number") if !value.is_number() => "a number",
-        Some("string") if !value.is_string() => "a text",
+        Some("string") if !value.is_string() => "a string",
         _ => return true,
     };
     errors.push(SpecError::Value {
@@ -89,10 +89,10 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
 /// What to write in place of a value of another type.
 fn instead(wanted: &str, value: &Value) -> String {
     match (wanted, value) {
-        ("a text", Value::Number(number)) => {
+        ("a string", Value::Number(number)) => {
             format!("; write `{number}s` for a time in seconds, `\"{number}\"` for a string")
         }
-        ("a text", Value::Bool(truth)) => format!("; write `\"{truth}\"` for a string"),
+        ("a string", Value::Bool(truth)) => format!("; write `\"{truth}\"` for a string"),
         ("a list", Value::String(text)) => format!("; write `[{text}]`"),
         ("a list", Value::Object(_)) => "; start each item with `- `".to_owned(),
         ("a whole number" | "a number", Value::String(text)) => {

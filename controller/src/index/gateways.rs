@@ -15,7 +15,7 @@ use super::links::RouteId;
 /// Reported for a route that names a listener or a port which its Gateway does not have.
 pub(crate) const NO_LISTENER: &str = "has no such listener";
 /// Reported beside a namespace whose labels are not known.
-pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are in none of the files";
+pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are unknown";
 
 /// What is known of Gateways.
 #[derive(Debug, Default)]

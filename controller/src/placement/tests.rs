@@ -255,7 +255,7 @@ fn delays_between_nodes_that_there_are_not_are_named() {
     let input = shop.round(&mut relocation);
     assert_eq!(
         input.conditions[0].message,
-        "it is in force; spec.delays: there is no node n9"
+        "accepted; spec.delays: there is no node n9"
     );
     assert!(input.is_accepted() && input.planned_moves > 0, "{input:?}");
 }

@@ -379,7 +379,7 @@ fn a_peer_authentication_that_cannot_be_used_lets_in_no_plain_text() {
             let status = status.unwrap().2.to_json();
             let message = status["conditions"][0]["message"].as_str().unwrap();
             assert!(
-                message.ends_with("until it can be used, its pods accept only mutual TLS"),
+                message.ends_with("until it is valid, its pods accept only mutual TLS"),
                 "{message}"
             );
         }

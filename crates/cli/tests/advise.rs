@@ -259,7 +259,7 @@ fn what_is_emitted_is_read_again() {
         "kind: VirtualService",
         "consecutive5xxErrors",
         "perTryTimeout",
-        "# Istio has no word for: circuit_breaker",
+        "# Not expressible in Istio: circuit_breaker",
     ] {
         assert!(istio.contains(part), "{part} in {istio}");
     }
@@ -346,7 +346,7 @@ fn what_is_wrong_is_named_with_its_line() {
         ("snapshots: []", "observed.yaml: nothing was observed"),
         (
             "5",
-            "observed.yaml:1: the file: a mapping is expected, not `5`",
+            "observed.yaml:1: the file: expected a mapping, found `5`",
         ),
     ] {
         let output = maglor(folder.path(), text, &[]);

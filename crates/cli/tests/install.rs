@@ -347,7 +347,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         ),
         (
             &["install", "-n", "Not_A_Name"],
-            "maglor install: --namespace: `Not_A_Name`",
+            "maglor install: --namespace: invalid name `Not_A_Name`",
         ),
         (
             &["install", "--set", "sidecar.loglevel=info"],
@@ -355,7 +355,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         ),
         (
             &["uninstall", "--set", "sidecar.cpuLimit=5m"],
-            "maglor uninstall: --set sidecar: settings of sidecars: cpuRequest",
+            "maglor uninstall: --set sidecar: sidecar settings: cpuRequest",
         ),
         (
             &["inject", "-f", "/nowhere.yaml"],

@@ -32,10 +32,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ("logs web", &["`logs`", "maglor tap"]),
     ("analyse x.yaml", &["analyze"]),
     ("chekc", &["check"]),
-    (
-        "check missing.yaml",
-        &["missing.yaml", "no such file"],
-    ),
+    ("check missing.yaml", &["missing.yaml", "no such file"]),
     ("analyze", &["FILE"]),
     ("analyze missing.yaml", &["missing.yaml"]),
     (
@@ -72,10 +69,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
         "graph --proxy 127.0.0.1:1",
         &["queries the controller", "--controller HOST:PORT"],
     ),
-    (
-        "check --proxy 127.0.0.1:1",
-        &["127.0.0.1:1", "no response"],
-    ),
+    ("check --proxy 127.0.0.1:1", &["127.0.0.1:1", "no response"]),
     (
         "check --controller 127.0.0.1:1",
         &["127.0.0.1:1", "check that it is running"],

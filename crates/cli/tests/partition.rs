@@ -133,7 +133,7 @@ fn bad_input_is_one_line_that_names_it() {
     for ((graph, nodes), message) in [
         (
             graph("to: db", "to: bd"),
-            "graph.yaml:7: edges[1] (`cart` to `bd`): `bd` is no service",
+            "graph.yaml:7: edges[1] (`cart` to `bd`): `bd` is not a service",
         ),
         (
             graph("rps: 20", "rps: -20"),
@@ -145,7 +145,7 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             graph("rps: 20", "rps: many"),
-            "graph.yaml:7: edges[1].rps: a number is expected, not `many`",
+            "graph.yaml:7: edges[1].rps: expected a number, found `many`",
         ),
         (
             graph("rps: 20", "rate: 20"),
@@ -182,7 +182,7 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             (GRAPH.to_owned(), "nodes: []".to_owned()),
-            "nodes.yaml:1: nodes: there is no node",
+            "nodes.yaml:1: nodes: no nodes",
         ),
         (
             nodes("name: b", "name: a"),
@@ -367,9 +367,7 @@ fn who_is_pinned_may_grow_but_not_move() {
         ("{web: {a: 1}}", Ok([1, 1])),
         (
             "{db: {gone: 1, a: 1}}",
-            Err(
-                "`db` must not move, but every feasible placement moves 1 of its replicas",
-            ),
+            Err("`db` must not move, but every feasible placement moves 1 of its replicas"),
         ),
     ] {
         let now = format!("placement: {current}\n");

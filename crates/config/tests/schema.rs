@@ -178,7 +178,7 @@ fn kind(schema: &Value) -> String {
     match schema["type"].as_str() {
         Some("array") => format!("list of {}", kind(&schema["items"])),
         Some("object") => format!("mapping to {}", kind(&schema["additionalProperties"])),
-        Some("string") => "text".into(),
+        Some("string") => "string".into(),
         Some("boolean") => "`true`, `false`".into(),
         Some(other) => other.into(),
         None => panic!("{schema}"),

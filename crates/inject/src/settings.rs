@@ -132,13 +132,13 @@ impl Default for Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// They are not what settings are written as.
-    #[error("settings of sidecars: {0}")]
+    #[error("sidecar settings: {0}")]
     Form(#[from] serde_yaml::Error),
     /// There is more than one document.
     #[error("sidecar settings: more than one document, see line {0}")]
     Second(usize),
     /// They are no YAML.
-    #[error("settings of sidecars: {0}")]
+    #[error("sidecar settings: {0}")]
     Syntax(#[from] yaml::ReadError),
     /// A value is invalid.
     #[error("sidecar settings: {field}: {reason}")]

@@ -52,14 +52,14 @@ impl<'a> Block<'a> {
         let value = self.value(name)?;
         let found = read(value);
         if found.is_none() {
-            let what = format!("{wanted} is wanted");
+            let what = format!("expected {wanted}");
             self.report.add(Effect::Refused, self.at(name), what);
         }
         found
     }
 
     pub(crate) fn text(&self, name: &'static str) -> Option<&'a str> {
-        self.typed(name, "a text", Value::as_str)
+        self.typed(name, "a string", Value::as_str)
     }
 
     pub(crate) fn number(&self, name: &'static str) -> Option<u32> {

@@ -206,7 +206,7 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
         ),
         (
             "timeout: soon",
-            "spec.http[0].timeout: a time such as `10s` or `500ms` is wanted",
+            "spec.http[0].timeout: expected a time such as `10s` or `500ms`",
         ),
     ] {
         assert_eq!(rule(text).unwrap_err(), [expected], "{text}");

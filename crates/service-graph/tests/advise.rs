@@ -522,7 +522,7 @@ fn a_service_that_fails_on_its_own_is_retried() {
     assert!(
         retry
             .reason
-            .contains("5 % of its calls fail by themselves, above 1 %"),
+            .contains("5 % of its calls fail on their own, above 1 %"),
         "{}",
         retry.reason
     );

@@ -111,7 +111,7 @@ metadata: {name: shop}
             "error: HTTPRoute shop/b: Gateway shop/web has no such listener (NoMatchingParent)",
             "warning: HTTPRoute b: spec.parentRefs[1]: Gateway shop/foreign has another controller's class",
             "error: HTTPRoute shop/b: Gateway shop/web does not accept HTTPRoutes of namespace shop (NotAllowedByListeners)",
-            "warning: HTTPRoute other/c: Gateway shop/web does not accept HTTPRoutes of namespace other; the labels of that namespace are in none of the files",
+            "warning: HTTPRoute other/c: Gateway shop/web does not accept HTTPRoutes of namespace other; the labels of that namespace are unknown",
         ],
     );
 }

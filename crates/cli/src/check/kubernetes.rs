@@ -167,7 +167,10 @@ async fn rights(
         false => report.bad(
             ABOUT,
             format!("you may not {}", some_of(&missing)),
-            Advice("ask a cluster administrator".to_owned(), "cli.md#rights"),
+            Advice(
+                "ask a cluster administrator".to_owned(),
+                "cli.md#permissions",
+            ),
         ),
     }
     Ok(())

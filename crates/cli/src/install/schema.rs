@@ -110,7 +110,7 @@ fn type_name(name: &str) -> &str {
         "integer" => "a whole number",
         "number" => "a number",
         "object" => "a mapping",
-        "string" => "a text",
+        "string" => "a string",
         other => other,
     }
 }

@@ -168,7 +168,6 @@ impl DecodeError {
             "f64" => "a number".into(),
             "a boolean" => "`true` or `false`".into(),
             "a sequence" => "a list".into(),
-            "a string" => "a text".into(),
             text if text.starts_with("struct ") => "a mapping of fields".into(),
             text => text.to_owned(),
         };

@@ -321,7 +321,7 @@ mod tests {
         let wrong = report(2).verdict().unwrap();
         assert_eq!(
             wrong,
-            "2 requests failed while all was well: timeout after 15s"
+            "2 requests failed while all replicas were healthy: timeout after 15s"
         );
     }
 

@@ -89,7 +89,7 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
         (
             json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"metadata": {
                 "labels": {"maglor.dev/inject": true}}}}}}}),
-            "spec.jobTemplate.spec.template.metadata.labels.maglor.dev/inject: must be a text",
+            "spec.jobTemplate.spec.template.metadata.labels.maglor.dev/inject: must be a string",
         ),
         (
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

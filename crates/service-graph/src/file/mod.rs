@@ -29,7 +29,7 @@ pub enum FileError {
     #[error("the file is empty")]
     Empty,
     /// A value of another kind.
-    #[error("{path}: {expected} is expected, not {found}")]
+    #[error("{path}: expected {expected}, found {found}")]
     Expected {
         /// Where it begins.
         line: usize,

@@ -405,15 +405,15 @@ mod tests {
             (
                 "snapshots:\n- at: noon",
                 2,
-                "snapshots[0].at: a number is expected, not `noon`",
+                "snapshots[0].at: expected a number, found `noon`",
             ),
-            ("at: noon", 1, "at: a number is expected, not `noon`"),
-            ("[]", 1, "the file: a mapping is expected, not a list"),
-            ("snapshots: {}", 1, "snapshots: a list is expected"),
+            ("at: noon", 1, "at: expected a number, found `noon`"),
+            ("[]", 1, "the file: expected a mapping, found a list"),
+            ("snapshots: {}", 1, "snapshots: expected a list"),
             (
                 "services: []\nedges:\n- {from: a, to: b, rps: 1}",
                 3,
-                "`a` is no service",
+                "`a` is not a service",
             ),
         ] {
             let error = snapshots(text).unwrap_err();

@@ -335,7 +335,11 @@ impl Model {
         request.attempts += 1;
         let queue = &self.servers[server as usize];
         let load = queue.waiting.len() as u32 + u32::from(queue.serving.is_some());
-        let limit = if request.attempts < 3 { 0 } else { request.best.1 };
+        let limit = if request.attempts < 3 {
+            0
+        } else {
+            request.best.1
+        };
         if load <= limit {
             return self.reaches(request, server);
         }

@@ -25,7 +25,11 @@ fn only_certificates_that_a_server_can_show_are_taken() {
             other.serialize_pem(),
             "`tls.crt` and `tls.key`",
         ),
-        (odd, key.serialize_pem(), "`tls.crt` contains an invalid certificate"),
+        (
+            odd,
+            key.serialize_pem(),
+            "`tls.crt` contains an invalid certificate",
+        ),
         ("", key.serialize_pem(), "contains no certificate"),
         (chain.as_str(), "nothing".to_owned(), "`tls.key`"),
     ] {

@@ -160,7 +160,7 @@ fn tls() -> Area {
     }
 }
 
-/// Certificates of clients: the peers verify chains as configured, and Envoy SPIFFE ids besides.
+/// Certificates of clients: the peers verify chains as configured, and Envoy SPIFFE IDs besides.
 fn certificates() -> Area {
     let mut cases = hostile::certificates();
     let of_servers = |case: &Case| {

@@ -42,7 +42,7 @@ pub struct Serving {
 /// Who the controller is, and by which names others may call it.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// Its SPIFFE id.
+    /// Its SPIFFE ID.
     pub id: SpiffeId,
     /// For clients outside the mesh.
     pub dns_names: Vec<String>,

@@ -149,7 +149,7 @@ fn entry(text: &str) -> Result<Entry<'_>, LineError> {
     })
 }
 
-/// A DNS name of Kubernetes (RFC 1123), about: what is left is for the SPIFFE id to judge.
+/// A DNS name of Kubernetes (RFC 1123), about: what is left is for the SPIFFE ID to judge.
 fn is_name(text: &str) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);

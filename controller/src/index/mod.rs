@@ -380,7 +380,7 @@ impl Index {
             .map(|((kind, key), status)| (*kind, key, status))
     }
 
-    /// The SPIFFE id of a service account.
+    /// The SPIFFE ID of a service account.
     #[must_use]
     pub fn identity(&self, namespace: &str, account: &str) -> String {
         format!(

@@ -66,7 +66,7 @@ impl Index {
         Some((target, account))
     }
 
-    /// The SPIFFE ids of the proxies that send to a pod, which say who the clients of requests are. By its
+    /// The SPIFFE IDs of the proxies that send to a pod, which say who the clients of requests are. By its
     /// labels: it has to know them before it is ready, and so before it is an endpoint.
     pub(super) fn delegates(&self, pod: &Key, workload: &Workload) -> Vec<String> {
         let services = self.in_namespace(&self.services, &pod.namespace);

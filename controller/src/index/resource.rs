@@ -141,7 +141,7 @@ pub struct Inbound {
     /// Who may call it. Absent: everybody who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE ids of proxies in front of it, which say who the client of a request is.
+    /// SPIFFE IDs of proxies in front of it, which say who the client of a request is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// What becomes of its own connections to nothing that is known.

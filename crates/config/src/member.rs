@@ -21,7 +21,7 @@ const CONTROLLER: &str = "ns/maglor/sa/maglor-controller";
 pub struct Member {
     /// `--control-plane`: `HOST:PORT`; a host `NAME.NAMESPACE.svc` is one of the cluster.
     pub control_plane: String,
-    /// `--trust-domain`: that of all SPIFFE ids.
+    /// `--trust-domain`: that of all SPIFFE IDs.
     pub trust_domain: String,
     /// `--cluster-domain`: what names of services end with.
     pub cluster_domain: String,

@@ -27,7 +27,7 @@ pub struct Inbound {
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
     /// Who may do what; `None` = everybody everything.
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE ids of proxies that say who the client of a request is.
+    /// SPIFFE IDs of proxies that say who the client of a request is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// What becomes of its own connections to nothing that is known, where the file does not say it;

@@ -145,8 +145,8 @@ pub enum SanError {
     /// It names the trust domain, not a workload.
     #[error("`{0}` is a trust domain, not a workload: it has no path")]
     NoPath(SpiffeId),
-    /// Its URI is not a SPIFFE id.
-    #[error("`{uri}` is not a SPIFFE id: {source}")]
+    /// Its URI is not a SPIFFE ID.
+    #[error("`{uri}` is not a SPIFFE ID: {source}")]
     NotSpiffe {
         /// The URI.
         uri: String,

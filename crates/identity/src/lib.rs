@@ -1,7 +1,7 @@
 //! Identities of peers: SPIFFE IDs, the certificate authority, and mutual TLS that verifies them.
 //!
 //! The words are those of the SPIFFE standards: a *trust domain* is what one set of roots vouches
-//! for, a *SPIFFE id* names a workload in it, an *X.509-SVID* is a certificate with exactly one such
+//! for, a *SPIFFE ID* names a workload in it, an *X.509-SVID* is a certificate with exactly one such
 //! id among its alternative names, a *trust bundle* is the set of roots.
 //!
 //! ```text

@@ -10,7 +10,7 @@ use crate::error::SanError;
 /// The reason for which a handshake between workloads of the mesh failed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Refusal {
-    /// The certificate names not exactly one SPIFFE id.
+    /// The certificate names not exactly one SPIFFE ID.
     BadSan,
     /// The certificate is outside its validity.
     Expired,

@@ -1,4 +1,4 @@
-//! SPIFFE ids and trust domains (SPIFFE-ID standard, §2).
+//! SPIFFE IDs and trust domains (SPIFFE-ID standard, §2).
 //!
 //! An id is compared as the bytes it was written with, so only the one canonical way to write it is
 //! read: lower case where case has no meaning, no percent-encoding, no empty segment.
@@ -15,7 +15,7 @@ const MAX_TRUST_DOMAIN: usize = 255;
 
 const SCHEME: &str = "spiffe://";
 
-/// Why a text is not a SPIFFE id or trust domain.
+/// Why a text is not a SPIFFE ID or trust domain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpiffeError {
     /// A path has a character that is not allowed; percent-encoding is not.

@@ -77,7 +77,7 @@ impl Certificate {
         UNIX_EPOCH + Duration::from_secs(self.not_after)
     }
 
-    /// The workload that it names: its only URI is its SPIFFE id.
+    /// The workload that it names: its only URI is its SPIFFE ID.
     ///
     /// # Errors
     /// When it has no URI or several, or one that names no workload, and when it is an authority's

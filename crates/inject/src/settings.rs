@@ -80,7 +80,7 @@ pub struct Settings {
     pub image_pull_policy: PullPolicy,
     /// `HOST:PORT` of the controller; empty = by default.
     pub control_plane: String,
-    /// Trust domain of the SPIFFE ids; empty = by default.
+    /// Trust domain of the SPIFFE IDs; empty = by default.
     pub trust_domain: String,
     /// Domain of the Services' names.
     pub cluster_domain: String,

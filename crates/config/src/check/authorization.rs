@@ -296,7 +296,7 @@ fn value(text: &str) -> Result<(), String> {
 fn identity(text: &str) -> Result<(), String> {
     let id = text.parse::<SpiffeId>();
     id.map(drop)
-        .map_err(|why| format!("`{}` is not a SPIFFE id: {why}", yaml::short(text)))
+        .map_err(|why| format!("`{}` is not a SPIFFE ID: {why}", yaml::short(text)))
 }
 
 fn may_match(_: &Pattern) -> Option<&'static str> {

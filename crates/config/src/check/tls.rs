@@ -85,7 +85,7 @@ pub(super) fn spiffe_id(text: &str, at: &At<'_>) -> Option<SpiffeId> {
         Ok(id) => Some(id),
         Err(why) => {
             let text = crate::yaml::short(text);
-            at.error(format!("`{text}` is not a SPIFFE id: {why}"))
+            at.error(format!("`{text}` is not a SPIFFE ID: {why}"))
                 .help("write `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`");
             None
         }

@@ -411,7 +411,7 @@ mod tests {
             ),
             (
                 "{namespaces: [shop], delays: [{from: a, to: b, milliseconds: 1}]}",
-                "spec.delays: only `objective: Latency`",
+                "spec.delays: requires `objective: Latency`",
             ),
             (
                 "{namespaces: [shop], objective: Latency, delays: [{from: a, to: a, milliseconds: 1}]}",

@@ -346,7 +346,7 @@ mod tests {
         };
         assert!(warnings[0].ends_with("did you mean `maglor.dev/mtls`?"));
         let text = reason(keys(&review(wrong.clone(), fine)));
-        assert!(text.starts_with("metadata.annotations.maglor.dev/mtls: `stict`"));
+        assert!(text.starts_with("metadata.annotations.maglor.dev/mtls: unknown value `stict`"));
         assert_eq!(keys(&review(wrong.clone(), wrong)).word, "warned");
         for word in ["accepted", "refused", "warned"] {
             assert!(asked().any(|known| known == ("keys", word)));

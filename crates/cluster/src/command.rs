@@ -283,7 +283,7 @@ fn exec(state: &State, machine: &str, command: &[String]) -> Result<(), ClusterE
         let names: Vec<_> = state.machines.iter().map(|one| one.name.as_str()).collect();
         ClusterError::Invalid {
             field: "MACHINE",
-            reason: format!("{machine} is none of {}", names.join(", ")),
+            reason: format!("{machine} is not one of {}", names.join(", ")),
         }
     })?;
     let (program, arguments) = command.split_first().ok_or(ClusterError::Invalid {

@@ -220,7 +220,7 @@ fn misspelt_keys_are_reported(kubectl: &Kubectl) {
         ),
         (
             namespace("annotations: {maglor.dev/mtls: stict}"),
-            "\"keys.maglor.dev\" denied the request: metadata.annotations.maglor.dev/mtls: `stict` is none of",
+            "\"keys.maglor.dev\" denied the request: metadata.annotations.maglor.dev/mtls: unknown value `stict`",
         ),
         (
             deployment("annotations: {maglor.dev/cpu-request: much}"),

@@ -268,8 +268,12 @@ mod tests {
         for (name, text, expected) in [
             ("maglor.dev/cpu-limit", "much", "invalid quantity `much`"),
             ("maglor.dev/sidecar", "both", "unknown variant `both`"),
-            ("maglor.dev/skip-outbound-ports", "0", "`0` is no port"),
-            ("maglor.dev/skip-outbound-ports", "9-8", "`9-8` is no port"),
+            ("maglor.dev/skip-outbound-ports", "0", "invalid port `0`"),
+            (
+                "maglor.dev/skip-outbound-ports",
+                "9-8",
+                "invalid port `9-8`",
+            ),
             ("maglor.dev/skip-subnets", "10/8", "invalid network `10/8`"),
             ("maglor.dev/image", " ", "must not be empty"),
             ("maglor.dev/image", "a b", "`a b` must not contain spaces"),

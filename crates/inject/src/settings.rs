@@ -192,7 +192,7 @@ impl Settings {
             ("logLevel", &self.log_level, false),
         ] {
             if text.is_empty() && !may_be_empty || text.contains(char::is_whitespace) {
-                return wrong(field, "must not contain spaces".to_owned());
+                return wrong(field, "must be non-empty and without spaces".to_owned());
             }
         }
         for (field, text) in [
@@ -294,13 +294,19 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_by_field() {
         for (text, expected) in [
-            ("{image: ''}", "image: must not contain spaces"),
+            ("{image: ''}", "image: must be non-empty and without spaces"),
             (
                 "{memoryLimit: 16 MB}",
                 "memoryLimit: invalid quantity `16 MB`",
             ),
-            ("{skipInboundPorts: '80,x'}", "skipInboundPorts: `x`"),
-            ("{skipSubnets: 10.0.0.0/33}", "skipSubnets: `10.0.0.0/33`"),
+            (
+                "{skipInboundPorts: '80,x'}",
+                "skipInboundPorts: invalid port `x`",
+            ),
+            (
+                "{skipSubnets: 10.0.0.0/33}",
+                "skipSubnets: invalid network `10.0.0.0/33`",
+            ),
             (
                 "{logLevel: loud}",
                 "logLevel: unknown value `loud`, expected one of off",

@@ -170,7 +170,7 @@ async fn what_others_decide_holds() {
     for why in [
         "HorizontalPodAutoscaler web",
         "web-generated was created by another writer",
-        "says route.timeout",
+        "sets route.timeout",
     ] {
         assert!(held.contains(why), "{held}");
     }

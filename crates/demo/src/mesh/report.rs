@@ -337,7 +337,7 @@ mod tests {
         });
         assert_eq!(
             report.verdict().unwrap(),
-            "not rejected and counted: plain-text"
+            "not rejected and counted: plain-text client"
         );
         let text = report.text();
         assert!(
@@ -361,7 +361,7 @@ mod tests {
         for part in [
             "   50.0 ms    99.0 ms",
             "100.00 %",
-            "failed: no answer",
+            "failed: timeout",
             "400 µs a page",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");

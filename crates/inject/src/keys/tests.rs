@@ -80,11 +80,11 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
         ),
         (
             json!({"kind": "Service", "metadata": {"annotations": {"maglor.dev/auto-proxies": "off"}}}),
-            "metadata.annotations.maglor.dev/auto-proxies: `off` is none of `disabled`, `enabled`",
+            "metadata.annotations.maglor.dev/auto-proxies: unknown value `off`, expected one of `disabled`, `enabled`",
         ),
         (
             json!({"kind": "Pod", "metadata": {"annotations": {"maglor.dev/skip-inbound-ports": "22, x"}}}),
-            "metadata.annotations.maglor.dev/skip-inbound-ports: `x` is no port",
+            "metadata.annotations.maglor.dev/skip-inbound-ports: invalid port `x`",
         ),
         (
             json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"metadata": {
@@ -94,7 +94,7 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
         (
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
                 "metadata": {"annotations": {"maglor.dev/service-type": "Moon"}}}),
-            "metadata.annotations.maglor.dev/service-type: `Moon` is none of `ClusterIP`",
+            "metadata.annotations.maglor.dev/service-type: unknown value `Moon`, expected one of `ClusterIP`",
         ),
     ] {
         let found = look(&object);

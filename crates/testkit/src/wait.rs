@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "not within 1ms: never")]
+    #[should_panic(expected = "timeout after 1ms: never")]
     fn a_condition_that_does_not_fails_with_its_name() {
         eventually(Duration::from_millis(1), "never", || false);
     }

@@ -252,6 +252,36 @@ fn a_log_beside_the_file_is_no_change_of_it() {
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 
+/// An access log in the folder of the configuration must not cost a reading of it each time.
+#[test]
+fn a_log_beside_the_file_does_not_have_it_read_again() {
+    let upstream = Upstream::start("a");
+    let mut yaml = Web::to([upstream.address()]).yaml();
+    for number in 0..2000 {
+        yaml += &format!("- {{name: more-{number}, endpoints: ['192.0.2.1:80']}}\n");
+    }
+    let proxy = support::start(&yaml);
+    let seconds = || proxy.metric("process_cpu_seconds_total", &[]);
+    let began = seconds();
+    let before = applied(&proxy);
+    proxy.signal(Signal::Hangup);
+    eventually(TIMEOUT, "the file is read again", || {
+        applied(&proxy) > before
+    });
+    let once = seconds() - began;
+    let began = seconds();
+    let log = proxy.config_file().with_file_name("maglor.log");
+    for number in 0..16 {
+        fs::write(&log, format!("line {number}")).unwrap();
+        // More than it takes for the folder to be looked at.
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let often = seconds() - began;
+    println!("16 writes took {often} s, one reading {once} s");
+    // Sixteen readings that find nothing changed take as long as one that applies it all.
+    assert!(often < 0.5 * once);
+}
+
 #[test]
 fn listeners_come_go_and_move() {
     let upstream = Upstream::start("a");

@@ -167,7 +167,7 @@ fn older_images(installed: &Installed) {
             Some(folder) => PathBuf::from(folder).join(program),
             None => static_program(program, "dev").unwrap(),
         };
-        let image = Image::of_program(&format!("{program}:older"), &binary);
+        let image = Image::of_linked_program(&format!("{program}:older"), &binary).unwrap();
         installed.cluster.load(&image).unwrap();
     }
 }

@@ -21,7 +21,7 @@ use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::routing::listener::HttpChain;
 use crate::routing::route::Route;
-use crate::runtime::worker::Worker;
+use crate::runtime::worker::{Slot, Worker};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
 /// A connection that is to end (drain, changed listener, age) waits so long for requests that were
@@ -36,15 +36,15 @@ pub(crate) struct Service {
     pub(super) feedback: Rc<LoadFeedback>,
     pub(super) chain: Arc<HttpChain>,
     pub(crate) client: Client,
-    /// The addresses of the client's connection; `None` = it came over a Unix socket.
-    pub(crate) ends: Option<Addresses>,
+    /// The address that the client connected to; `None` = it came over a Unix socket.
+    pub(crate) destination: Option<SocketAddr>,
     /// Where the connection was going, if it was redirected here.
     pub(crate) original: Option<SocketAddr>,
     /// When the connection is old enough to end.
     pub(super) expires: Option<Instant>,
     pub(super) expired: Cell<bool>,
     /// The connection's place among those of its worker.
-    pub(super) slot: usize,
+    pub(super) slot: Slot,
     /// A request has come.
     pub(super) has_requests: Cell<bool>,
 }
@@ -62,8 +62,8 @@ impl Service {
         (worker, pools, feedback): (&Rc<Worker>, &Rc<Pools>, &Rc<LoadFeedback>),
         chain: Arc<HttpChain>,
         client: Client,
-        (ends, original): (Option<Addresses>, Option<SocketAddr>),
-        slot: usize,
+        (destination, original): (Option<SocketAddr>, Option<SocketAddr>),
+        slot: Slot,
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
         // Connections that came together should not leave together.
@@ -78,12 +78,20 @@ impl Service {
             feedback,
             chain,
             client,
-            ends,
+            destination,
             original,
             expires,
             expired: Cell::new(false),
             slot,
             has_requests: Cell::new(false),
+        })
+    }
+
+    /// The addresses of the client's connection; `None` = it came over a Unix socket.
+    pub(crate) fn ends(&self) -> Option<Addresses> {
+        Some(Addresses {
+            source: self.client.address.socket()?,
+            destination: self.destination?,
         })
     }
 
@@ -156,7 +164,7 @@ impl Hop<'_> {
 
     /// Both ends of the client's connection, where they have addresses.
     pub(super) fn ends(&self) -> Option<Addresses> {
-        self.service.ends
+        self.service.ends()
     }
 
     /// The way to an endpoint.

@@ -150,7 +150,7 @@ impl Service {
                 Some(asserted) => asserted.ip,
                 None => self.client.address.ip(),
             },
-            port: self.ends.map(|ends| ends.destination.port()),
+            port: self.destination.map(|address| address.port()),
             request: Some(RequestFacts {
                 method: &request.method,
                 path: request.path(),
@@ -213,7 +213,7 @@ impl Service {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
                 let location =
-                    rewrite::location(redirect, route, &request, (&self.client, self.ends));
+                    rewrite::location(redirect, route, &request, (&self.client, self.ends()));
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {

@@ -13,6 +13,10 @@ impl ClientAddress {
         Self(address)
     }
 
+    pub(crate) fn socket(self) -> Option<SocketAddr> {
+        self.0
+    }
+
     /// The address without its port, an IPv4 address as such.
     pub(crate) fn ip(self) -> Option<IpAddr> {
         Some(self.0?.ip().to_canonical())

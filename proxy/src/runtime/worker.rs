@@ -4,10 +4,9 @@
 //! shares with others is immutable ([`crate::routing::listener`]) or atomic (metrics, endpoint statistics).
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use maglor_balance::{Rng, Time};
 use tokio::sync::Notify;
@@ -116,16 +115,20 @@ pub(crate) struct Connections {
     slots: RefCell<Vec<Option<Entered>>>,
     /// How many have been entered so far.
     entered: Cell<u64>,
-    free: RefCell<Vec<usize>>,
+    free: RefCell<Vec<Slot>>,
     open: Cell<usize>,
     /// Told when a connection ends.
     left: Notify,
 }
 
+/// Where a connection stands in the list.
+pub(crate) type Slot = u32;
+
 /// What the list has of a connection.
 #[derive(Debug)]
 struct Entered {
-    waker: Waker,
+    /// `None` = the connection's task has not been polled yet, and will be.
+    waker: Option<Waker>,
     /// The lower, the earlier.
     order: u64,
     activity: Activity,
@@ -145,23 +148,23 @@ enum Activity {
 #[derive(Debug)]
 pub(crate) struct Registered {
     worker: Rc<Worker>,
-    slot: usize,
+    slot: Slot,
 }
 
 impl Connections {
-    /// Enters the calling task.
-    pub(crate) async fn register(worker: &Rc<Worker>) -> Registered {
-        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    /// Enters a connection.
+    pub(crate) fn register(worker: &Rc<Worker>) -> Registered {
         let list = &worker.connections;
         let mut slots = list.slots.borrow_mut();
         let slot = list.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(None);
-            slots.len() - 1
+            // There are fewer descriptors than that.
+            Slot::try_from(slots.len() - 1).unwrap_or(Slot::MAX)
         });
         let order = list.entered.get();
         list.entered.set(order + 1);
-        slots[slot] = Some(Entered {
-            waker,
+        slots[slot as usize] = Some(Entered {
+            waker: None,
             order,
             activity: Activity::Nothing,
         });
@@ -182,13 +185,13 @@ impl Connections {
     /// Polls every connection's task once.
     pub(crate) fn wake_all(&self) {
         for entered in self.slots.borrow().iter().flatten() {
-            entered.waker.wake_by_ref();
+            entered.wake();
         }
     }
 
     /// A connection has asked for something: it is not among the first to make room for others any more.
-    pub(crate) fn mark_active(&self, slot: usize) {
-        if let Some(Some(entered)) = self.slots.borrow_mut().get_mut(slot) {
+    pub(crate) fn mark_active(&self, slot: Slot) {
+        if let Some(Some(entered)) = self.slots.borrow_mut().get_mut(slot as usize) {
             entered.activity = Activity::Something;
         }
     }
@@ -218,15 +221,15 @@ impl Connections {
         }
         for entered in &mut silent[..wanted] {
             entered.activity = Activity::Shed;
-            entered.waker.wake_by_ref();
+            entered.wake();
         }
         ending + wanted
     }
 
-    fn leave(&self, slot: usize) {
+    fn leave(&self, slot: Slot) {
         let mut slots = self.slots.borrow_mut();
         let mut free = self.free.borrow_mut();
-        slots[slot] = None;
+        slots[slot as usize] = None;
         free.push(slot);
         self.open.set(self.open.get() - 1);
         self.left.notify_waiters();
@@ -238,15 +241,31 @@ impl Connections {
     }
 }
 
+impl Entered {
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
 impl Registered {
-    pub(crate) fn slot(&self) -> usize {
+    pub(crate) fn slot(&self) -> Slot {
         self.slot
+    }
+
+    /// Has the calling task woken when the connection should end.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let mut slots = self.worker.connections.slots.borrow_mut();
+        if let Some(Some(entered)) = slots.get_mut(self.slot as usize) {
+            entered.waker = Some(waker.clone());
+        }
     }
 
     /// Whether the connection has to make room for others.
     pub(crate) fn is_shed(&self) -> bool {
         let slots = self.worker.connections.slots.borrow();
-        let entered = slots.get(self.slot).and_then(Option::as_ref);
+        let entered = slots.get(self.slot as usize).and_then(Option::as_ref);
         entered.is_some_and(|entered| entered.activity == Activity::Shed)
     }
 }

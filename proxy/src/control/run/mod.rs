@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::last_read::{LastRead, Text, text_of};
 use self::pending_reload::PendingReload;
 use crate::control::admin::{self, Admin};
 use crate::control::app::{self, App, ApplyError, SharedApp};
@@ -30,6 +30,7 @@ use crate::os::descriptors;
 use crate::os::service_manager::{self, State};
 use crate::telemetry::access_log;
 
+mod last_read;
 mod pending_reload;
 
 /// How often it is looked whether clients are connected, while the proxy waits for its application.
@@ -163,7 +164,7 @@ async fn control(
         watch,
         glance,
         file: options.file,
-        refused: None,
+        last_read: LastRead::default(),
         pending: PendingReload::default(),
     };
     life.until_stopped(&mut signals, &drain, stop).await;
@@ -234,9 +235,7 @@ struct Life {
     /// For what the watch does not see.
     glance: Option<Glance>,
     files: Files,
-    /// What was refused last, the file's text (as a hash) and why: it is told once. The folder is watched, and the log
-    /// may be written there, so that telling it would be a reason to look again.
-    refused: Option<(Option<u64>, String)>,
+    last_read: LastRead,
     pending: PendingReload,
 }
 
@@ -314,35 +313,39 @@ impl Life {
         if let Some(glance) = &mut self.glance {
             glance.read(file);
         }
+        // Before it is read: a text that changes in between is read again by its own event.
+        let text = text_of(file);
+        if why == Why::Seen && self.last_read.is_in_force(text) {
+            return;
+        }
         let files_changed = matches!(why, Why::Asked | Why::Files) || self.pending.files();
         let result = self.apply(file, files_changed, why);
         match result {
             Ok(Some(files)) => {
                 count_reload(&self.app.borrow());
                 self.files = files;
-                self.refused = None;
+                self.last_read.applied(text);
                 self.pending.settled();
                 tracing::info!(file = %file.display(), "configuration applied");
             }
             Ok(None) => {
-                self.refused = None;
+                self.last_read.applied(text);
                 self.pending.settled();
                 tracing::debug!("configuration unchanged");
             }
-            Err(error) => self.refuse(&error, why, files_changed),
+            Err(error) => self.refuse(text, &error, why, files_changed),
         }
     }
 
     /// Says once what is wrong with what there is to read.
-    fn refuse(&mut self, error: &RunError, why: Why, files_changed: bool) {
+    fn refuse(&mut self, text: Text, error: &RunError, why: Why, files_changed: bool) {
         let Some(file) = &self.file else { return };
         self.pending
             .failed(files_changed, why == Why::Again, Instant::now());
-        let refused = Some((hash_of(file), error.to_string()));
-        if matches!(why, Why::Again | Why::Seen) && self.refused == refused {
+        let known = self.last_read.refused(text, error.to_string());
+        if matches!(why, Why::Again | Why::Seen) && known {
             return;
         }
-        self.refused = refused;
         let app = self.app.borrow();
         app.shared().metrics.control.reloads_failed.add_shared(1);
         tracing::error!(
@@ -465,14 +468,6 @@ fn is_enrolled(config: &Config) -> bool {
         config.identity,
         Some(maglor_config::Identity::ControlPlane(_))
     )
-}
-
-/// What tells a file's text from another one's; `None` if it cannot be read.
-fn hash_of(file: &Path) -> Option<u64> {
-    let text = std::fs::read(file).ok()?;
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&text);
-    Some(hasher.finish())
 }
 
 async fn changed(watch: Option<&mut Watch>) {

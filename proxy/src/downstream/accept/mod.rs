@@ -1,13 +1,10 @@
 //! A client's connection from `accept(2)` to its filter: original destination, PROXY header,
 //! ClientHello, filter chain, TLS handshake, HTTP or TCP.
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use maglor_config::listener::{ProxyProtocolIn, TrafficDirection};
@@ -17,6 +14,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::connection::Serving;
+pub(crate) use self::connection::serve;
 use self::forward::{Downstream, forward};
 use self::reauthorize::{GrantedBy, Refusal};
 use crate::http::{self, Client, Service};
@@ -29,11 +28,11 @@ use crate::protocol::detect::{self, ClientHello, Protocol};
 use crate::protocol::proxy_protocol::{self, Addresses};
 use crate::routing::listener::{Chain, Filter, HttpChain, Listener, Termination};
 use crate::routing::on_demand::Discovered;
-use crate::runtime::worker::{Connections, Registered, Worker};
-use crate::telemetry::metrics::ListenerMetrics;
+use crate::runtime::worker::{Slot, Worker};
 use crate::tls::{self, Peer, mesh};
 use crate::upstream::Pools;
 
+mod connection;
 mod forward;
 mod reauthorize;
 
@@ -91,49 +90,7 @@ struct Ends {
     original: Option<SocketAddr>,
 }
 
-/// Serves a connection until it ends.
-///
-/// It counts at once, so that the next one is accepted only where there is room.
-pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> impl Future<Output = ()> {
-    let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
-    async move {
-        let registered = Connections::register(&local.worker).await;
-        // Each step lives in a box of its own that ends with it, so that an idle connection holds
-        // nothing of the steps before.
-        let started = Box::pin(start(tcp, state, local, registered.slot()));
-        let Some(Some(serving)) = unless_revoked(started, &registered, &counted).await else {
-            return;
-        };
-        unless_revoked(serving, &registered, &counted).await;
-    }
-}
-
-/// A step of a connection; `None` when it was given up for the sake of others.
-async fn unless_revoked<F: Future + ?Sized>(
-    mut step: Pin<Box<F>>,
-    registered: &Registered,
-    counted: &Counted,
-) -> Option<F::Output> {
-    poll_fn(|cx| {
-        if registered.is_shed() {
-            counted
-                .metrics
-                .refused_descriptors
-                .inc(counted.worker.shard());
-            return Poll::Ready(None);
-        }
-        match counted.metrics.is_over() {
-            true => Poll::Ready(None),
-            false => step.as_mut().poll(cx).map(Some),
-        }
-    })
-    .await
-}
-
-/// The rest of a connection's life.
-type Serving = Pin<Box<dyn Future<Output = ()>>>;
-
-async fn start(tcp: TcpStream, state: State, local: Local, slot: usize) -> Option<Serving> {
+async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option<Serving> {
     let listener = Arc::clone(&state.borrow());
     let ready = match came_back(&tcp, &listener, &local) {
         true => Err(Refused::Loop),
@@ -152,29 +109,6 @@ async fn start(tcp: TcpStream, state: State, local: Local, slot: usize) -> Optio
             }
             None
         }
-    }
-}
-
-/// Counts an open connection.
-struct Counted {
-    metrics: Arc<ListenerMetrics>,
-    worker: Rc<Worker>,
-}
-
-impl Counted {
-    fn new(metrics: Arc<ListenerMetrics>, worker: &Rc<Worker>) -> Self {
-        metrics.connections.inc(worker.shard());
-        metrics.connections_total.inc(worker.shard());
-        worker.shared().memory.connected();
-        let worker = Rc::clone(worker);
-        Self { metrics, worker }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.metrics.connections.dec(self.worker.shard());
-        self.worker.shared().memory.disconnected();
     }
 }
 
@@ -400,7 +334,7 @@ fn filter(
     listener: &Arc<Listener>,
     state: &State,
     local: &Local,
-    slot: usize,
+    slot: Slot,
 ) -> Option<Serving> {
     let Ready {
         stream,
@@ -424,7 +358,7 @@ fn filter(
                 (&local.worker, &local.pools, &local.feedback),
                 Arc::clone(chain),
                 client,
-                (addresses, original),
+                (addresses.map(|both| both.destination), original),
                 slot,
             );
             Box::pin(http::serve(stream, service))

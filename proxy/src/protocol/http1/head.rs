@@ -219,10 +219,14 @@ fn offset(whole: &[u8], part: &[u8]) -> usize {
 
 fn collect(buf: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Fields {
     let mut fields = Fields::with_text(&buf[..len]);
-    for field in parsed {
-        let name = Span::new(offset(buf, field.name.as_bytes()), field.name.len());
-        fields.push_spans(name, Span::new(offset(buf, field.value), field.value.len()));
-    }
+    fields.extend(parsed.iter().map(|field| {
+        let name = field.name.as_bytes();
+        (
+            Known::of(name),
+            Span::within(buf, name),
+            Span::within(buf, field.value),
+        )
+    }));
     fields
 }
 

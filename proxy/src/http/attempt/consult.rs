@@ -124,8 +124,8 @@ impl Attempts<'_> {
     fn subscribe(&self, endpoints: &Arc<Endpoints>) {
         if let Announce::Balancers { overhead } = endpoints.balancer().spec().announce() {
             let service = self.service();
-            let (feedback, worker) = (&service.feedback, &service.worker);
-            feedback.subscribe(self.cluster(), endpoints, overhead as f32, worker);
+            let (upstreams, worker) = (&service.upstreams, &service.worker);
+            upstreams.subscribe(self.cluster(), endpoints, overhead as f32, worker);
         }
     }
 
@@ -200,7 +200,7 @@ impl Attempts<'_> {
             };
             if !target.lacks_queue_protocol(now) {
                 let channel = service
-                    .feedback
+                    .upstreams
                     .channel(self.cluster(), target, &service.worker);
                 channel.ask(*index, question, &sender);
             }

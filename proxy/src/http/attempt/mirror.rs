@@ -53,7 +53,7 @@ pub(in crate::http) fn send(
     for cluster in clusters {
         let copy = Copy {
             worker: Rc::clone(&hop.service.worker),
-            pools: Rc::clone(&hop.service.pools),
+            pools: Rc::clone(&hop.service.upstreams.pools),
             cluster: Arc::clone(cluster),
             request: request.clone(),
             ends: hop.ends(),

@@ -347,7 +347,7 @@ impl Slot {
         let answered = match &connection.carrier {
             Carrier::Http2(http2) => http2.round_trip(hop, request, body, self).await,
             Carrier::MeshTransport(client) => {
-                self.from_mesh_transport(client.round_trip(request, body, hop.interim).await)
+                self.of_mesh_transport(client.round_trip(request, body, hop.interim).await)
             }
         };
         if let Err(Unanswered::NotSent(_)) = answered {
@@ -357,7 +357,7 @@ impl Slot {
         answered
     }
 
-    fn from_mesh_transport(
+    fn of_mesh_transport(
         self,
         answered: Result<client::Answered, client::Unanswered>,
     ) -> Result<Response, Unanswered> {

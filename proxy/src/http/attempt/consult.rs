@@ -45,7 +45,7 @@ impl Attempts<'_> {
     /// # Errors
     /// [`ProxyError::NoHealthyUpstream`], [`ProxyError::EndpointsFull`]: there is no endpoint. What else
     /// happens to the request is in the inner result, and the try in `progress`.
-    pub(in crate::http) async fn consult(
+    pub(super) async fn consult(
         &mut self,
         metrics: &QueueProtocolMetrics,
         progress: &mut Progress,

@@ -20,14 +20,14 @@ use crate::upstream::Target;
 /// How a try has ended.
 type Ended = (Attempt, Result<Response, ProxyError>);
 /// The endpoints of tries that are under way beside each other, and whether each was judged.
-pub(in crate::http) type Racing = Vec<(Arc<Target>, bool)>;
+pub(super) type Racing = Vec<(Arc<Target>, bool)>;
 /// A try under way.
-pub(in crate::http) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Attempts<'a> {
     /// Runs a try, and others beside it when it takes long. Those that lose are abandoned. Who is under
     /// way is in `racing` at every moment, the latest last, and whether it was judged.
-    pub(in crate::http) async fn race(
+    pub(super) async fn race(
         &mut self,
         first: Attempt,
         hedge: &HedgePolicy,

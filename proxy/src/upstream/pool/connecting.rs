@@ -63,7 +63,7 @@ impl ConnectAttempt {
     /// Connects.
     ///
     /// # Errors
-    /// Those of [`connect`], and [`ProxyError::EndpointLeft`].
+    /// Those of [`connect()`], and [`ProxyError::EndpointLeft`].
     pub(super) async fn run(self) -> Result<(Io, Open), ProxyError> {
         let connecting = connect(&self.cluster, &self.target, self.ends, self.speaks);
         let connected = tokio::select! {
@@ -83,7 +83,7 @@ impl ConnectAttempt {
     /// pool. `turn` is kept until then, and comes back with the result.
     ///
     /// # Errors
-    /// Those of [`connect`].
+    /// Those of [`connect()`].
     pub(super) async fn start(
         self,
         pool: &Rc<Pool>,

@@ -38,7 +38,7 @@ pub(crate) struct Accounting {
     route: Option<Arc<RouteMetrics>>,
     /// The request's place in its cluster.
     place: Option<Place>,
-    /// The try whose response the client gets.
+    /// The attempt whose response the client gets.
     attempt: Option<Attempt>,
     /// Its stay at the server behind this proxy, where that is counted.
     in_flight_guard: Option<InFlightGuard>,

@@ -49,9 +49,9 @@ impl Drop for Reserved {
 /// The request's body, as far as it is there to be sent.
 pub(super) enum Payload {
     Empty,
-    /// For one try.
+    /// For one attempt.
     Once(Body),
-    /// For any number of tries.
+    /// For any number of attempts.
     Replay(Replay),
     Gone,
 }
@@ -93,7 +93,7 @@ impl Payload {
         }
     }
 
-    /// Whether it could be sent again whatever becomes of this try.
+    /// Whether it could be sent again whatever becomes of this attempt.
     pub(super) fn is_resendable(&self, limit: u64) -> bool {
         match self {
             Self::Empty => true,

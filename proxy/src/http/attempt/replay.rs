@@ -192,7 +192,7 @@ impl Source for Reader {
         let tape = &mut *self.tape.borrow_mut();
         loop {
             let Some(offset) = self.at.checked_sub(tape.first) else {
-                // Another try has gone on with a body that is too large to keep.
+                // Another attempt has gone on with a body that is too large to keep.
                 return Poll::Ready(Some(Err(ProxyError::ReplayLost)));
             };
             if let Some(piece) = tape.frames.get(offset).cloned() {

@@ -1,4 +1,4 @@
-//! One request's stay at the server behind a station.
+//! A request that counts at the server behind a load reporter, from its admission to its end.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,10 +18,10 @@ use crate::protocol::fields::Fields;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
 
-/// How often what was told is told again.
+/// How often a report is repeated.
 const REMINDER: Duration = Duration::from_secs(1);
 
-/// A request that was let in, until it ends; then balancers and ledger are told.
+/// Counts a request that was admitted until it ends; then balancers and the ledger get a report.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
     worker: Rc<Worker>,
@@ -144,7 +144,7 @@ impl InFlightGuard {
     }
 }
 
-/// A visit's part that other threads may reach.
+/// The part of a guard that other threads may reach.
 #[derive(Debug)]
 struct CountedRequest {
     load_reporter: Arc<LoadReporter>,
@@ -225,8 +225,8 @@ fn report_to_ledger(
     }
 }
 
-/// Looks after a station for as long as there is one: tells what no visit tells, and tells again what was
-/// told, for messages get lost, and processes restart.
+/// Serves a load reporter for as long as there is one: reports changes of load that no finished request reports, and
+/// repeats reports, because messages get lost and processes restart.
 async fn supervise(
     load_reporter: Weak<LoadReporter>,
     worker: Rc<Worker>,

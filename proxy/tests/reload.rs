@@ -243,7 +243,7 @@ fn a_log_beside_the_file_is_no_change_of_it() {
         std::thread::sleep(Duration::from_millis(150));
     }
     assert_eq!((refused(&proxy), times("last good one stays")), (1, 1));
-    // Who asks is told, and another fault is another one.
+    // The error is reported on request, and another error replaces it.
     proxy.signal(Signal::Hangup);
     eventually(TIMEOUT, "it is refused again", || refused(&proxy) == 2);
     proxy.replace_config("not: {yaml");
@@ -441,7 +441,7 @@ fn a_hundred_reloads_under_load_cost_no_request() {
 #[test]
 fn listeners_change_places_and_what_they_speak() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    // An address of its own: between here and there nobody's outgoing connection takes the port.
+    // An address of its own: so that no outgoing connection takes the port meanwhile.
     let free = || std::net::TcpListener::bind("127.0.7.1:0").unwrap();
     let (one, two) = (free(), free());
     let addresses = [one.local_addr().unwrap(), two.local_addr().unwrap()];

@@ -16,7 +16,7 @@ pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> 
     until(timeout, what, || condition().then_some(()));
 }
 
-/// Waits until `value` gives something, and gives that; see [`eventually`].
+/// Waits until `value` returns something, and returns that; see [`eventually`].
 ///
 /// # Panics
 ///
@@ -28,7 +28,10 @@ pub fn until<T>(timeout: Duration, what: &str, mut value: impl FnMut() -> Option
         if let Some(value) = value() {
             return value;
         }
-        assert!(Instant::now() < deadline, "not within {timeout:?}: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "timeout after {timeout:?}: {what}"
+        );
         thread::sleep(INTERVAL);
     }
 }

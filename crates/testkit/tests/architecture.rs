@@ -26,7 +26,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
     ("maglor-admin", &[]),
     (
-        "maglor-ads",
+        "maglor-xds-server",
         &["maglor-balance", "maglor-identity", "maglor-xds"],
     ),
     ("maglor-balance", &[]),
@@ -34,8 +34,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
     ("maglor-istio", &["maglor-balance", "maglor-config"]),
-    ("maglor-mcg", &["maglor-balance"]),
-    ("maglor-sim", &["maglor-balance", "maglor-mcg"]),
+    ("maglor-service-graph", &["maglor-balance"]),
+    ("maglor-sim", &["maglor-balance", "maglor-service-graph"]),
     ("maglor-telemetry", &[]),
     ("maglor-terminal", &[]),
     (
@@ -58,13 +58,13 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "maglor-controller",
         &[
             "maglor-admin",
-            "maglor-ads",
+            "maglor-xds-server",
             "maglor-balance",
             "maglor-config",
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",
-            "maglor-mcg",
+            "maglor-service-graph",
             "maglor-telemetry",
             "maglor-xds",
         ],
@@ -91,7 +91,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",
-            "maglor-mcg",
+            "maglor-service-graph",
             "maglor-sim",
             "maglor-telemetry",
             "maglor-terminal",
@@ -122,7 +122,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-xtask",
         &[
-            "maglor-ads",
+            "maglor-xds-server",
             "maglor-config",
             "maglor-controller",
             "maglor-testkit",
@@ -133,13 +133,13 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
 
 /// Packages that must not be linked, however many packages are between.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    // Both ends of the conversation, without a socket.
+    // Both ends of the protocol, without a socket.
     ("maglor-xds", &["tokio", "mio", "hyper"]),
     // Decisions are pure: no I/O, no runtime, no randomness but what they are given.
     ("maglor-balance", &["tokio", "mio", "rand", "getrandom"]),
     ("maglor-sim", &["tokio", "mio"]),
     ("maglor-inject", &["tokio", "mio", "kube"]),
-    ("maglor-mcg", &["tokio", "mio", "kube"]),
+    ("maglor-service-graph", &["tokio", "mio", "kube"]),
     ("maglor-config", &["tokio", "hyper"]),
     ("maglor-istio", &["tokio", "hyper", "kube"]),
     ("maglor-telemetry", &["tokio", "hyper"]),

@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let words = bytes[..cut].trim_ascii_start().split(|&byte| byte == b' ');
                 assert!(words.count() >= 2);
             }
-            Some(Protocol::MeshTransport) => panic!("that is told by ALPN"),
+            Some(Protocol::MeshTransport) => panic!("that is selected by ALPN"),
             Some(Protocol::Silent) => panic!("bytes are not silence"),
             Some(Protocol::Bytes) => {}
         }

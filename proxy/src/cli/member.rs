@@ -158,7 +158,7 @@ impl MemberArgs {
                     trust_bundle,
                 }
             }
-            _ if self.plain_text => Credentials::Nobody,
+            _ if self.plain_text => Credentials::None,
             _ => return Err(MemberError::NoIdentity),
         };
         Ok(Member {

@@ -214,7 +214,7 @@ fn collect(src: &Path, shown: &str, module: &mut Vec<String>, files: &mut Files)
 
 /// The tokens of a file without what is compiled for tests only.
 fn tokens(path: &Path) -> Vec<TokenTree> {
-    // Somebody may be in the middle of writing the file: the compiler will say more.
+    // The file may be incomplete during an edit; the compiler will report it.
     let text = fs::read_to_string(path).unwrap_or_default();
     let stream = text.parse::<TokenStream>().unwrap_or_default();
     without_tests(stream)

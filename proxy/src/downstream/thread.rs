@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::downstream::accept::{self, Local};
 use crate::mesh::load_feedback::calls::Calls;
-use crate::mesh::load_feedback::local::LoadFeedback;
+use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::net::fairness;
 use crate::net::socket::{Acceptor, Listening};
 use crate::os::descriptors::Room;
@@ -25,7 +25,6 @@ use crate::routing::listener::Listener;
 use crate::runtime::delayed_release;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
-use crate::upstream::Pools;
 
 /// How often idle connections to endpoints are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -107,8 +106,7 @@ fn run(
     worker.holders.enter();
     let local = Local {
         worker,
-        pools: Rc::new(Pools::default()),
-        feedback: Rc::new(LoadFeedback::new(calls)),
+        upstreams: Rc::new(Upstreams::new(calls)),
     };
     runtime.block_on(run_commands(local, commands));
 }
@@ -117,7 +115,7 @@ fn run(
 async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
-    tokio::task::spawn_local(Rc::clone(&local.pools).give_way());
+    tokio::task::spawn_local(Rc::clone(&local.upstreams.pools).give_way());
     tokio::task::spawn_local(fairness::run());
     tokio::task::spawn_local(delayed_release::release(Rc::clone(
         &local.worker.delayed_releases,
@@ -144,8 +142,8 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
                     .map(|(_, (_stop, accepting))| accepting)
                     .collect();
                 local.worker.drain();
-                local.pools.clear();
-                local.feedback.clear();
+                local.upstreams.pools.clear();
+                local.upstreams.clear();
                 tokio::task::spawn_local(drained(accepting, Rc::clone(&local.worker), done));
             }
         }
@@ -275,8 +273,8 @@ async fn sweep(local: Local) {
         let heap = local.worker.holders.publish();
         local.worker.holders.read_on();
         largest = largest.max(heap);
-        let closed = local.pools.sweep(now);
-        local.feedback.sweep();
+        let closed = local.upstreams.pools.sweep(now);
+        local.upstreams.sweep();
         local.worker.count_released(closed);
         if local.worker.take_released() >= memory::WORTH || largest - heap >= FELL {
             largest = heap;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use maglor_balance::guard::outlier::Sample;
 use tokio::time::Instant;
 
 use super::attempt::Progress;
@@ -37,7 +38,7 @@ pub(crate) struct Accounting {
     route: Option<Arc<RouteMetrics>>,
     /// The request's place in its cluster.
     place: Option<Place>,
-    /// The try whose response the client gets.
+    /// The attempt whose response the client gets.
     attempt: Option<Attempt>,
     /// Its stay at the server behind this proxy, where that is counted.
     in_flight_guard: Option<InFlightGuard>,
@@ -160,7 +161,10 @@ impl Accounting {
         let success = match (result, &self.attempt) {
             (Err(_), None) if raced => {
                 let unjudged = racing.iter().filter(|(_, judged)| !judged);
-                place.silent(unjudged.map(|(target, _)| target), self.worker.shared());
+                for (target, _) in unjudged {
+                    let shared = self.worker.shared();
+                    place.cluster().judge(target, Sample::LocalFailure, shared);
+                }
                 false
             }
             (result, Some(attempt)) if attempt.is_excused(result.as_ref().err()) => return,

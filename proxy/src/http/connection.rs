@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::client::Client;
 use crate::http::timer::Timer;
-use crate::mesh::load_feedback::local::LoadFeedback;
+use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::protocol::fields::Known;
 use crate::protocol::http1::Limits;
 use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
@@ -22,7 +22,7 @@ use crate::protocol::proxy_protocol::Addresses;
 use crate::routing::listener::HttpChain;
 use crate::routing::route::Route;
 use crate::runtime::worker::{Slot, Worker};
-use crate::upstream::{Cluster, Pools, Sender, Target};
+use crate::upstream::{Cluster, Sender, Target};
 
 /// A connection that is to end (drain, changed listener, age) waits so long for requests that were
 /// sent before its client could know.
@@ -32,8 +32,7 @@ pub(super) const LEAVE_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) pools: Rc<Pools>,
-    pub(super) feedback: Rc<LoadFeedback>,
+    pub(super) upstreams: Rc<Upstreams>,
     pub(super) chain: Arc<HttpChain>,
     pub(crate) client: Client,
     /// The address that the client connected to; `None` = it came over a Unix socket.
@@ -59,7 +58,7 @@ pub(crate) struct RequestContext {
 
 impl Service {
     pub(crate) fn new(
-        (worker, pools, feedback): (&Rc<Worker>, &Rc<Pools>, &Rc<LoadFeedback>),
+        (worker, upstreams): (&Rc<Worker>, &Rc<Upstreams>),
         chain: Arc<HttpChain>,
         client: Client,
         (destination, original): (Option<SocketAddr>, Option<SocketAddr>),
@@ -70,12 +69,10 @@ impl Service {
         let jitter = worker.with_rng(|rng| 0.9 + 0.2 * rng.unit());
         let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
         let worker = Rc::clone(worker);
-        let pools = Rc::clone(pools);
-        let feedback = Rc::clone(feedback);
+        let upstreams = Rc::clone(upstreams);
         Rc::new(Self {
             worker,
-            pools,
-            feedback,
+            upstreams,
             chain,
             client,
             destination,
@@ -174,11 +171,13 @@ impl Hop<'_> {
         target: &'b Arc<Target>,
         now: Instant,
     ) -> Sender<'b> {
-        let Service { worker, pools, .. } = self.service;
+        let Service {
+            worker, upstreams, ..
+        } = self.service;
         Sender {
             cluster,
             target,
-            pools,
+            pools: &upstreams.pools,
             shard: worker.shard(),
             now,
             ends: self.ends(),

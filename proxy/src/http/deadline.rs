@@ -133,7 +133,7 @@ fn lesser<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 }
 
 /// The time that the client leaves by `x-envoy-expected-rq-timeout-ms`. One that will not wait any longer
-/// needs no tries after that; it can only shorten the time.
+/// needs no attempts after that; it can only shorten the time.
 fn expected(fields: &Fields) -> Option<Duration> {
     let millis = fields
         .get(Known::XEnvoyExpectedRqTimeoutMs)
@@ -313,7 +313,7 @@ mod tests {
     async fn what_others_take_before_they_ask_for_it_does() {
         let (deadline, mut body, _) = of_upload(&Fields::default());
         assert!(deadline.is_over(after(100).await));
-        // Nor does it matter to the next try that the last one has asked in vain.
+        // Nor does it matter to the next attempt that the last one has asked in vain.
         poll(&mut body);
         assert!(!deadline.is_over(Instant::now()));
         deadline.upload().unwrap().leave();

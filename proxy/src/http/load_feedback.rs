@@ -53,7 +53,7 @@ impl Service {
             return None;
         }
         let id = request.fields.get(Known::XRequestId)?;
-        self.feedback.calls.begin(id)
+        self.upstreams.calls.begin(id)
     }
 
     /// Lets a request in at the server behind this chain, where the chain counts what is in flight
@@ -70,7 +70,7 @@ impl Service {
             return Ok(None);
         };
         let asked = QueueRequest::of(&request.fields).filter(|_| self.trusts_queue_fields());
-        let here = (&self.worker, &self.feedback);
+        let here = (&self.worker, &self.upstreams);
         let guard = InFlightGuard::begin(load_reporter, here, asked, context.started);
         guard.map(Some).map_err(ProxyError::Busy)
     }

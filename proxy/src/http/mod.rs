@@ -1,6 +1,6 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
-//! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mesh_transport`] (a request off the wire) →
+//! A request's way: [`mod@serve`] (which version?) → [`http1`], [`http2`] or [`mesh_transport`] (a request off the wire) →
 //! [`pipeline`] (its phases) → [`forward`] (to a cluster and back) → [`attempt`] (to an endpoint and back), and out the
 //! same way. All of a connection's requests share its [`connection`].
 

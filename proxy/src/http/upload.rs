@@ -74,7 +74,7 @@ impl Upload {
         self.awaited.get()
     }
 
-    /// Nobody asks for it any more until another try does.
+    /// Nobody asks for it any more until another attempt does.
     pub(super) fn leave(&self) {
         self.awaited.set(false);
     }

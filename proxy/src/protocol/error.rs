@@ -18,7 +18,7 @@ pub enum ProxyError {
     #[error("circuit breaker open")]
     BreakerOpen(Duration),
     /// More requests are in flight at the server than the balancer that sent this one wants to find
-    /// there; it tries another server (see [`crate::mesh::load_feedback::queue_protocol`]).
+    /// there; it tries another server (docs/exchange.md).
     #[error("the server is busy: {0} requests in flight")]
     Busy(u32),
     /// The client closed its connection or reset its stream.
@@ -81,7 +81,7 @@ pub enum ProxyError {
     /// A limit of the cluster is reached, and so is that of its queue.
     #[error("overflow: too many requests are waiting")]
     Overflow,
-    /// A try took longer than `per_try_timeout`.
+    /// An attempt took longer than `per_try_timeout`.
     #[error("per-try timeout")]
     PerTryTimeout,
     /// A limit of the cluster was reached for longer than `queue_timeout`.
@@ -90,7 +90,7 @@ pub enum ProxyError {
     /// A rate limit; there is room again after so long.
     #[error("rate limit")]
     RateLimited(Duration),
-    /// A second try wanted the beginning of a body that is too large to be kept.
+    /// A second attempt wanted the beginning of a body that is too large to be kept.
     #[error("the request body is too large to be sent again")]
     ReplayLost,
     /// The route's `timeout` ran out.

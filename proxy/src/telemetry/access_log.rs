@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     user_agent: Option<Vec<u8>>,
     request_id: Option<Vec<u8>>,
     upstream: Option<(Address, Arc<str>)>,
-    /// Tries, where the request came so far.
+    /// Attempts, where the request came so far.
     attempts: u32,
     error: Option<String>,
 }

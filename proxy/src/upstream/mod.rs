@@ -19,5 +19,4 @@ pub(crate) use pool::http1::Connection;
 pub(crate) use pool::http2::{Answer, Http2};
 pub(crate) use pool::multiplexed::Multiplexed;
 pub(crate) use pool::room::{Open, Room};
-pub(crate) use pool::send::Sender;
-pub(crate) use pool::{Pool, Pools};
+pub(crate) use pool::{Pool, Pools, Sender};

@@ -462,7 +462,7 @@ fn peers(wanted: &LoadReports, clusters: &Clusters) -> Option<(Arc<Cluster>, Str
     Some((clusters.get(&peers.cluster)?, peers.endpoint.to_string()))
 }
 
-/// Tells the stations of a listener where the servers of their services are now.
+/// Updates the load reporters of a listener with the present endpoints of their services.
 pub(crate) fn introduce_peers(listener: &Listener, clusters: &Clusters) {
     for chain in http_chains(listener) {
         if let (Some(load_reporter), Some(wanted)) =

@@ -361,7 +361,7 @@ impl Life {
         if !files_changed && app.is_of(&loaded) {
             return Ok(None);
         }
-        // The try before has said it.
+        // The attempt before has said it.
         if why != Why::Again {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");

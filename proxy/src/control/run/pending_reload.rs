@@ -1,4 +1,4 @@
-//! What is still owed of reloads that failed.
+//! Reloads that have failed and are to be repeated.
 //!
 //! Why a reload fails may have to do with the machine and not with what was to be read: there is no descriptor
 //! left, a port is taken, a certificate is about to be written. Nothing about the configuration changes when that
@@ -18,7 +18,7 @@ pub(super) struct PendingReload {
     /// Certificates, keys or roots have changed, and what they hold now is not in force. A file that turns out to
     /// say what is in force already does not pay for that.
     files: bool,
-    /// When the next try is due, and the pause before it.
+    /// When the next attempt is due, and the pause before it.
     again: Option<(Instant, Duration)>,
 }
 
@@ -33,7 +33,7 @@ impl PendingReload {
         self.again.is_some_and(|(at, _)| at <= now)
     }
 
-    /// A reload has failed, which was to read `files` again, too; `again`: it was a further try.
+    /// A reload has failed, which was to read `files` again, too; `again`: it was a further attempt.
     pub(super) fn failed(&mut self, files: bool, again: bool, now: Instant) {
         self.files |= files;
         let last = self.again.filter(|_| again);

@@ -36,7 +36,7 @@ pub(super) async fn forward(
     metrics: Arc<ListenerMetrics>,
     local: Local,
 ) {
-    let Local { worker, pools, .. } = local;
+    let Local { worker, upstreams } = local;
     let Downstream {
         mut stream,
         ends,
@@ -51,7 +51,7 @@ pub(super) async fn forward(
     let toward = cluster.toward(ends.original, worker.shared(), now);
     let reached = match toward {
         Ok(cluster) => {
-            let reached = reach(&cluster, &pools, ends.addresses, &worker).await;
+            let reached = reach(&cluster, &upstreams.pools, ends.addresses, &worker).await;
             if let Err(error) = &reached {
                 cluster.count_overflow(error);
             }

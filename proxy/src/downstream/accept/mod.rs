@@ -19,7 +19,7 @@ pub(crate) use self::connection::serve;
 use self::forward::{Downstream, forward};
 use self::reauthorize::{GrantedBy, Refusal};
 use crate::http::{self, Client, Service};
-use crate::mesh::load_feedback::local::LoadFeedback;
+use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::net::client_address::ClientAddress;
 use crate::net::io::{Io, Stream};
 use crate::net::original_destination::original_destination;
@@ -30,7 +30,6 @@ use crate::routing::listener::{Chain, Filter, HttpChain, Listener, Termination};
 use crate::routing::on_demand::Discovered;
 use crate::runtime::worker::{Slot, Worker};
 use crate::tls::{self, Peer, mesh};
-use crate::upstream::Pools;
 
 mod connection;
 mod forward;
@@ -43,8 +42,7 @@ pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) pools: Rc<Pools>,
-    pub(crate) feedback: Rc<LoadFeedback>,
+    pub(crate) upstreams: Rc<Upstreams>,
 }
 
 /// Why a connection was closed before its filter saw it.
@@ -355,7 +353,7 @@ fn filter(
             let source = ClientAddress::new(addresses.map(|both| both.source));
             let client = Client::new(source, stream.io.is_tls(), peer);
             let service = Service::new(
-                (&local.worker, &local.pools, &local.feedback),
+                (&local.worker, &local.upstreams),
                 Arc::clone(chain),
                 client,
                 (addresses.map(|both| both.destination), original),

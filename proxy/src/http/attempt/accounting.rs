@@ -1,4 +1,4 @@
-//! One try at one endpoint, as it is accounted for.
+//! One attempt at one endpoint, as it is accounted for.
 //!
 //! From the pick to the last byte of the answer, or to whatever ends it before: it counts as
 //! outstanding, it is judged once for outlier ejection, and it ends in the metrics once.
@@ -93,7 +93,7 @@ impl Attempt {
         &self.target
     }
 
-    /// Which try of its request it is, from 1.
+    /// Which attempt of its request it is, from 1.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

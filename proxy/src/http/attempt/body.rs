@@ -17,14 +17,14 @@ use crate::runtime::shared::Shared;
 use crate::upstream::Cluster;
 
 /// Memory for a body that is kept, until it is dropped.
-pub(in crate::http) struct Reserved {
+pub(super) struct Reserved {
     shared: Arc<Shared>,
     bytes: usize,
 }
 
 impl Reserved {
     /// Memory for what will be kept of a body; `None` where there is none, or none is left.
-    pub(in crate::http) fn new(body: &Body, limit: usize, shared: &Arc<Shared>) -> Option<Self> {
+    pub(super) fn new(body: &Body, limit: usize, shared: &Arc<Shared>) -> Option<Self> {
         if body.is_empty() {
             return None;
         }
@@ -47,17 +47,17 @@ impl Drop for Reserved {
 }
 
 /// The request's body, as far as it is there to be sent.
-pub(in crate::http) enum Payload {
+pub(super) enum Payload {
     Empty,
-    /// For one try.
+    /// For one attempt.
     Once(Body),
-    /// For any number of tries.
+    /// For any number of attempts.
     Replay(Replay),
     Gone,
 }
 
 impl Payload {
-    pub(in crate::http) fn new(body: Body, kept: bool, limit: usize) -> Self {
+    pub(super) fn new(body: Body, kept: bool, limit: usize) -> Self {
         if body.is_empty() {
             Self::Empty
         } else if kept {
@@ -67,7 +67,7 @@ impl Payload {
         }
     }
 
-    pub(in crate::http) fn take(&mut self) -> Body {
+    pub(super) fn take(&mut self) -> Body {
         match self {
             Self::Empty | Self::Gone => Body::empty(),
             Self::Replay(replay) => replay.body(),
@@ -78,14 +78,14 @@ impl Payload {
         }
     }
 
-    pub(in crate::http) fn replay(&self) -> Option<&Replay> {
+    pub(super) fn replay(&self) -> Option<&Replay> {
         match self {
             Self::Replay(replay) => Some(replay),
             Self::Empty | Self::Once(_) | Self::Gone => None,
         }
     }
 
-    pub(in crate::http) fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         match self {
             Self::Empty | Self::Once(_) => true,
             Self::Replay(replay) => replay.is_whole(),
@@ -93,8 +93,8 @@ impl Payload {
         }
     }
 
-    /// Whether it could be sent again whatever becomes of this try.
-    pub(in crate::http) fn is_resendable(&self, limit: u64) -> bool {
+    /// Whether it could be sent again whatever becomes of this attempt.
+    pub(super) fn is_resendable(&self, limit: u64) -> bool {
         match self {
             Self::Empty => true,
             Self::Once(_) | Self::Gone => false,
@@ -106,7 +106,7 @@ impl Payload {
 }
 
 /// The body of an attempt, whose bytes count for the cluster.
-pub(in crate::http) fn counted(body: Body, cluster: &Arc<Cluster>, shard: usize) -> Body {
+pub(super) fn counted(body: Body, cluster: &Arc<Cluster>, shard: usize) -> Body {
     match body.size_hint().exact() {
         Some(0) => body,
         Some(length) => {

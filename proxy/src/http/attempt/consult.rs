@@ -1,4 +1,4 @@
-//! A try whose endpoint is found by talking to endpoints' proxies, for policies that do; see
+//! An attempt whose endpoint is found by talking to endpoints' proxies, for policies that do; see
 //! [`crate::mesh::load_feedback::queue_protocol`].
 //!
 //! What is decided is decided in [`maglor_balance::exchange`], step by step; here the steps are taken: a
@@ -25,7 +25,7 @@ use crate::protocol::message::Response;
 use crate::telemetry::metrics::QueueProtocolMetrics;
 use crate::upstream::{Endpoints, Picked, Target};
 
-/// One try's talk with the endpoints of one snapshot.
+/// One attempt's talk with the endpoints of one snapshot.
 struct Consultation {
     endpoints: Arc<Endpoints>,
     excluded: Excluded,
@@ -44,8 +44,8 @@ impl Attempts<'_> {
     ///
     /// # Errors
     /// [`ProxyError::NoHealthyUpstream`], [`ProxyError::EndpointsFull`]: there is no endpoint. What else
-    /// happens to the request is in the inner result, and the try in `progress`.
-    pub(in crate::http) async fn consult(
+    /// happens to the request is in the inner result, and the attempt in `progress`.
+    pub(super) async fn consult(
         &mut self,
         metrics: &QueueProtocolMetrics,
         progress: &mut Progress,
@@ -124,8 +124,8 @@ impl Attempts<'_> {
     fn subscribe(&self, endpoints: &Arc<Endpoints>) {
         if let Announce::Balancers { overhead } = endpoints.balancer().spec().announce() {
             let service = self.service();
-            let (feedback, worker) = (&service.feedback, &service.worker);
-            feedback.subscribe(self.cluster(), endpoints, overhead as f32, worker);
+            let (upstreams, worker) = (&service.upstreams, &service.worker);
+            upstreams.subscribe(self.cluster(), endpoints, overhead as f32, worker);
         }
     }
 
@@ -200,7 +200,7 @@ impl Attempts<'_> {
             };
             if !target.lacks_queue_protocol(now) {
                 let channel = service
-                    .feedback
+                    .upstreams
                     .channel(self.cluster(), target, &service.worker);
                 channel.ask(*index, question, &sender);
             }

@@ -1,4 +1,4 @@
-//! Hedged requests: another try beside one that is slow; the first good answer wins.
+//! Hedged requests: another attempt beside one that is slow; the first good answer wins.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,17 +17,17 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Response;
 use crate::upstream::Target;
 
-/// How a try has ended.
+/// How an attempt has ended.
 type Ended = (Attempt, Result<Response, ProxyError>);
-/// The endpoints of tries that are under way beside each other, and whether each was judged.
-pub(in crate::http) type Racing = Vec<(Arc<Target>, bool)>;
-/// A try under way.
-pub(in crate::http) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+/// The endpoints of attempts that are under way beside each other, and whether each was judged.
+pub(super) type Racing = Vec<(Arc<Target>, bool)>;
+/// An attempt under way.
+pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Attempts<'a> {
-    /// Runs a try, and others beside it when it takes long. Those that lose are abandoned. Who is under
+    /// Runs an attempt, and others beside it when it takes long. Those that lose are abandoned. Who is under
     /// way is in `racing` at every moment, the latest last, and whether it was judged.
-    pub(in crate::http) async fn race(
+    pub(super) async fn race(
         &mut self,
         first: Attempt,
         hedge: &HedgePolicy,
@@ -41,7 +41,7 @@ impl<'a> Attempts<'a> {
         let mut next = delay.map(|delay| self.attempt_deadline(delay, now));
         loop {
             let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
-                // A try that is only slow has not failed, but one that has had its time has: the next
+                // An attempt that is only slow has not failed, but one that has had its time has: the next
                 // one wins, and nobody waits for what becomes of it.
                 if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
                     *judged = true;
@@ -66,7 +66,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Another try, if there may be one.
+    /// Another attempt, if there may be one.
     fn join(
         &mut self,
         hedge: &HedgePolicy,
@@ -80,14 +80,14 @@ impl<'a> Attempts<'a> {
         Some(self.racer(attempt, now))
     }
 
-    /// A try as a future of its own, to run beside others.
+    /// An attempt as a future of its own, to run beside others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
         self.mark(attempt.target(), now);
         let hop = self.hop;
         let request = self.request.clone();
         let body = self.body.take();
         let hedge = hop.forward.hedge.as_ref();
-        // Where it starts the next try, it does not end one.
+        // Where it starts the next attempt, it does not end one.
         let limit = self.per_try_timeout();
         let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
         let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
@@ -98,7 +98,7 @@ impl<'a> Attempts<'a> {
         })
     }
 
-    /// Permission for another try beside those that are under way.
+    /// Permission for another attempt beside those that are under way.
     fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
         let mut state = self.state;
         let decision = state.hedge(hedge, &self.retry_context(now));
@@ -123,7 +123,7 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The next try that ends; `None` when it is time for another one.
+/// The next attempt that ends; `None` when it is time for another one.
 async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<&Deadline>) -> Option<Ended> {
     let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
         for at in 0..racers.len() {

@@ -27,7 +27,7 @@ use crate::upstream::{Cluster, Place, Pools, Sender};
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The clusters that get a copy of a request.
-pub(in crate::http) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a Arc<Cluster>> {
+pub(super) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a Arc<Cluster>> {
     let mirrors = &hop.route.mirrors;
     if mirrors.is_empty() || request.method == Method::CONNECT || hop.upgrade.is_some() {
         return Vec::new();
@@ -42,7 +42,7 @@ pub(in crate::http) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a A
 }
 
 /// Sends copies on their way.
-pub(in crate::http) fn send(
+pub(super) fn send(
     hop: &Hop<'_>,
     clusters: &[&Arc<Cluster>],
     request: &Request,
@@ -53,7 +53,7 @@ pub(in crate::http) fn send(
     for cluster in clusters {
         let copy = Copy {
             worker: Rc::clone(&hop.service.worker),
-            pools: Rc::clone(&hop.service.pools),
+            pools: Rc::clone(&hop.service.upstreams.pools),
             cluster: Arc::clone(cluster),
             request: request.clone(),
             ends: hop.ends(),

@@ -1,4 +1,4 @@
-//! The tries of one request: pick, send, judge, and perhaps again at another endpoint.
+//! The attempts of one request: pick, send, judge, and perhaps again at another endpoint.
 //!
 //! What is decided is decided in [`maglor_balance::guard::retry`]; here is what it takes: the body
 //! that can be sent again, the endpoints that were tried, the clock.
@@ -60,9 +60,9 @@ pub(super) struct Attempts<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) place: Option<Place>,
-    /// The last try.
+    /// The last attempt.
     pub(super) attempt: Option<Attempt>,
-    /// Where tries are under way beside each other.
+    /// Where attempts are under way beside each other.
     pub(super) racing: Racing,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Tries until there is a response for the client, or none to be had. What is under way is in
+    /// Makes attempts until there is a response for the client, or none to be had. What is under way is in
     /// `progress` at every moment, for whoever loses patience.
     pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
@@ -152,7 +152,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// One try, which is in `progress` then; with hedging, several beside each other.
+    /// One attempt, which is in `progress` then; with hedging, several beside each other.
     async fn once(
         &mut self,
         progress: &mut Progress,
@@ -189,7 +189,7 @@ impl<'a> Attempts<'a> {
         result
     }
 
-    /// Chooses an endpoint for a try.
+    /// Chooses an endpoint for an attempt.
     pub(super) fn pick(
         &self,
         now: Instant,
@@ -267,7 +267,7 @@ impl<'a> Attempts<'a> {
         &mut self.request.fields
     }
 
-    /// Whether the request could be sent again whatever becomes of this try.
+    /// Whether the request could be sent again whatever becomes of this attempt.
     pub(super) fn is_resendable(&self) -> bool {
         self.body
             .is_resendable(self.hop.forward.request_buffer_limit as u64)
@@ -277,12 +277,12 @@ impl<'a> Attempts<'a> {
         self.hop.forward.retry.per_try_timeout
     }
 
-    /// When a try has taken so long that is not the client's to send the request.
+    /// When an attempt has taken so long that is not the client's to send the request.
     pub(super) fn attempt_deadline(&self, limit: Duration, now: Instant) -> Deadline {
         self.deadline.for_attempt(limit, now)
     }
 
-    /// What the endpoint is told about this try.
+    /// What the endpoint is told about this attempt.
     fn mark(&mut self, target: &Target, now: Instant) {
         self.hop.rewrite_host(&mut self.request, target);
         let fields = &mut self.request.fields;
@@ -305,7 +305,7 @@ impl<'a> Attempts<'a> {
                 Known::XEnvoyExpectedRqTimeoutMs,
                 digits.format(millis).as_bytes(),
             );
-            // The call's own time began with its first try.
+            // The call's own time began with its first attempt.
             if now > self.hop.context.started && fields.contains(Known::GrpcTimeout) {
                 fields.set(Known::GrpcTimeout, &deadline::grpc(millis));
             }
@@ -338,7 +338,7 @@ impl<'a> Attempts<'a> {
         answer
     }
 
-    /// The pause before the next try, if there is one after this outcome, which the policy covers.
+    /// The pause before the next attempt, if there is one after this outcome, which the policy covers.
     fn next(
         &mut self,
         outcome: &Outcome,
@@ -389,7 +389,7 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// Sends a request to the endpoint of a try.
+/// Sends a request to the endpoint of an attempt.
 async fn send(
     hop: &Hop<'_>,
     request: &Request,
@@ -428,7 +428,7 @@ async fn send(
     Ok(response)
 }
 
-/// Which try of its client a request is.
+/// Which attempt of its client a request is.
 fn attempt_number(fields: &Fields) -> u32 {
     let value = fields.get(Known::XEnvoyAttemptCount);
     let number = value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());

@@ -19,7 +19,7 @@ use crate::protocol::message::{Body, Source};
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(in crate::http) struct Replay(Rc<RefCell<Tape>>);
+pub(super) struct Replay(Rc<RefCell<Tape>>);
 
 #[derive(Debug)]
 struct Tape {
@@ -52,7 +52,7 @@ enum Piece {
 
 impl Replay {
     /// Keeps up to `limit` bytes of `source`.
-    pub(in crate::http) fn new(source: Body, limit: usize) -> Self {
+    pub(super) fn new(source: Body, limit: usize) -> Self {
         Self(Rc::new(RefCell::new(Tape {
             ended: source.is_end_stream(),
             length: source.size_hint().exact(),
@@ -69,13 +69,13 @@ impl Replay {
     }
 
     /// The body from its beginning.
-    pub(in crate::http) fn body(&self) -> Body {
+    pub(super) fn body(&self) -> Body {
         self.reader(false)
     }
 
     /// The body as a bystander gets it: it takes what others read from the client, and is left behind
     /// when that is more than is kept.
-    pub(in crate::http) fn follow(&self) -> Body {
+    pub(super) fn follow(&self) -> Body {
         self.0.borrow_mut().followed = true;
         self.reader(true)
     }
@@ -91,16 +91,16 @@ impl Replay {
     }
 
     /// Whether nothing of the body is lost.
-    pub(in crate::http) fn length(&self) -> Option<u64> {
+    pub(super) fn length(&self) -> Option<u64> {
         self.0.borrow().length
     }
 
-    pub(in crate::http) fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.0.borrow().first == 0
     }
 
     /// It will not be repeated: nothing more is kept than readers need.
-    pub(in crate::http) fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         let mut tape = self.0.borrow_mut();
         tape.once = !tape.followed;
     }
@@ -192,7 +192,7 @@ impl Source for Reader {
         let tape = &mut *self.tape.borrow_mut();
         loop {
             let Some(offset) = self.at.checked_sub(tape.first) else {
-                // Another try has gone on with a body that is too large to keep.
+                // Another attempt has gone on with a body that is too large to keep.
                 return Poll::Ready(Some(Err(ProxyError::ReplayLost)));
             };
             if let Some(piece) = tape.frames.get(offset).cloned() {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use smallvec::SmallVec;
 
-/// A request at the server behind a listener.
+/// A request at the server behind a listener, which is not counted while it waits for a call.
 pub(crate) trait Suspendable: Debug + Send + Sync {
     /// It waits for a call from now on.
     fn wait(&self);

@@ -5,6 +5,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod channel;
-pub(crate) mod local;
 pub(crate) mod queue_protocol;
 pub(crate) mod reporting;
+pub(crate) mod upstreams;

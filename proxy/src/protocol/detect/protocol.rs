@@ -30,7 +30,7 @@ pub enum Protocol {
     Http1,
     /// HTTP/2, by its preface.
     Http2,
-    /// Requests of another member of the mesh, by ALPN ([`crate::protocol::mesh_transport`]).
+    /// Requests of another member of the mesh, by ALPN (docs/transport.md).
     MeshTransport,
     /// Nothing was said in time: the server is expected to speak first.
     Silent,

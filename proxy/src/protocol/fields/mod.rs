@@ -437,7 +437,7 @@ mod tests {
             let colon = line.find(':').unwrap();
             let value = line[colon + 1..].trim();
             let start = at + line[colon + 1..].find(value).unwrap() + colon + 1;
-            let known = Known::of(line[..colon].as_bytes());
+            let known = Known::of(&line.as_bytes()[..colon]);
             fields.push_line(known, Span::new(at, colon), Span::new(start, value.len()));
             at += line.len();
         }

@@ -69,7 +69,7 @@ pub enum Error {
 /// Reads a header from the beginning of `bytes`.
 ///
 /// # Errors
-/// [`Error::Malformed`] when the bytes begin as a header and break its rules.
+/// `Error::Malformed` when the bytes begin as a header and break its rules.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     if begins_with(bytes, v2::SIGNATURE) {
         v2::parse(bytes)

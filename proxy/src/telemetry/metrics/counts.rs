@@ -8,13 +8,13 @@ use super::ClusterMetrics;
 /// What a cluster has counted since it was built.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterCounts {
-    /// Tries that were answered, and not with 5xx.
+    /// Attempts that were answered, and not with 5xx.
     pub(crate) succeeded: u64,
-    /// Tries that were answered with 5xx, or not at all.
+    /// Attempts that were answered with 5xx, or not at all.
     pub(crate) failed: u64,
     /// Requests for which there was no endpoint.
     pub(crate) dropped: u64,
-    /// The response times of all tries; `None` = nothing was counted yet.
+    /// The response times of all attempts; `None` = nothing was counted yet.
     pub(crate) times: Option<Snapshot>,
     /// Of bodies and connections, both ways.
     pub(crate) bytes: u64,

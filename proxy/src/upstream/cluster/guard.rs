@@ -8,7 +8,6 @@ use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
 use maglor_balance::guard::budget::Budget;
 use maglor_balance::guard::concurrency::ConcurrencyLimit;
 use maglor_balance::guard::limits::{Admission, Claim, LimitParams, Slots};
-use maglor_balance::guard::outlier::Sample;
 use maglor_balance::{Rng, Time};
 use maglor_config::cluster as config;
 use tokio::sync::Notify;
@@ -16,8 +15,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use crate::protocol::error::ProxyError;
-use crate::runtime::shared::Shared;
-use crate::upstream::{Cluster, Target};
+use crate::upstream::Cluster;
 
 /// The guards of one cluster.
 #[derive(Debug)]
@@ -374,15 +372,8 @@ impl Place {
         Ok(place)
     }
 
-    /// Of these endpoints, tried at once, none has answered in time.
-    pub(crate) fn silent<'a>(
-        &self,
-        endpoints: impl Iterator<Item = &'a Arc<Target>>,
-        shared: &Shared,
-    ) {
-        for target in endpoints {
-            self.cluster.judge(target, Sample::LocalFailure, shared);
-        }
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     /// Whether something learns from how requests fare.

@@ -1,7 +1,7 @@
 //! Clusters whose endpoint is where each connection was going (`type: original-destination`).
 //!
 //! Such a cluster is a cluster of its own for each destination, with one endpoint: so breakers, limits
-//! and pools of one destination are not another's, and whoever picks, tries and sends knows nothing of
+//! and pools of one destination are not another's, and whoever picks and sends knows nothing of
 //! all this.
 
 use std::net::SocketAddr;

@@ -22,20 +22,20 @@ use crate::upstream::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, 
 const LOOK: Duration = Duration::from_millis(200);
 
 /// What it takes to connect, without the request.
-pub(in crate::upstream) struct ConnectAttempt {
-    pub(in crate::upstream) cluster: Arc<Cluster>,
-    pub(in crate::upstream) target: Arc<Target>,
+pub(super) struct ConnectAttempt {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) target: Arc<Target>,
     /// The client's connection, for a PROXY header; `None` = it has no addresses, or there is no client.
-    pub(in crate::upstream) ends: Option<Addresses>,
+    pub(super) ends: Option<Addresses>,
     /// The worker's index.
-    pub(in crate::upstream) shard: usize,
-    pub(in crate::upstream) now: Instant,
-    pub(in crate::upstream) speaks: Speaks,
-    pub(in crate::upstream) room: Room,
+    pub(super) shard: usize,
+    pub(super) now: Instant,
+    pub(super) speaks: Speaks,
+    pub(super) room: Room,
 }
 
 /// A new connection.
-pub(in crate::upstream) struct Opened {
+pub(super) struct Opened {
     io: Io,
     open: Open,
     speaks: Speaks,
@@ -63,8 +63,8 @@ impl ConnectAttempt {
     /// Connects.
     ///
     /// # Errors
-    /// Those of [`connect`], and [`ProxyError::EndpointLeft`].
-    pub(in crate::upstream) async fn run(self) -> Result<(Io, Open), ProxyError> {
+    /// Those of [`connect()`], and [`ProxyError::EndpointLeft`].
+    pub(super) async fn run(self) -> Result<(Io, Open), ProxyError> {
         let connecting = connect(&self.cluster, &self.target, self.ends, self.speaks);
         let connected = tokio::select! {
             biased;
@@ -83,8 +83,8 @@ impl ConnectAttempt {
     /// pool. `turn` is kept until then, and comes back with the result.
     ///
     /// # Errors
-    /// Those of [`connect`].
-    pub(in crate::upstream) async fn start(
+    /// Those of [`connect()`].
+    pub(super) async fn start(
         self,
         pool: &Rc<Pool>,
         turn: Option<Turn>,
@@ -132,7 +132,7 @@ impl ConnectAttempt {
 
 impl Opened {
     /// Whether requests can share it.
-    pub(in crate::upstream) fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         matches!(self.speaks, Speaks::Http2)
             || matches!(self.io.alpn(), Some(b"h2" | mesh_transport::ALPN))
     }
@@ -141,11 +141,7 @@ impl Opened {
     ///
     /// # Errors
     /// When the protocol cannot begin.
-    pub(in crate::upstream) async fn into_slot(
-        self,
-        pool: &Pool,
-        now: Instant,
-    ) -> Result<Slot, ProxyError> {
+    pub(super) async fn into_slot(self, pool: &Pool, now: Instant) -> Result<Slot, ProxyError> {
         let adopted = pool
             .multiplexed
             .adopt(self.io, now, self.open, self.failures);
@@ -153,7 +149,7 @@ impl Opened {
     }
 
     /// The connection as one of HTTP/1.1.
-    pub(in crate::upstream) fn into_http1(self, pool: &Rc<Pool>) -> Box<Connection> {
+    pub(super) fn into_http1(self, pool: &Rc<Pool>) -> Box<Connection> {
         let (announced, now) = (self.announced, self.now);
         Connection::new(self.io, Rc::clone(pool), self.open, announced, now)
     }

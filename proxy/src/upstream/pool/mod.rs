@@ -8,7 +8,7 @@ pub(super) mod http1;
 pub(crate) mod http2;
 pub(super) mod multiplexed;
 pub(super) mod room;
-pub(super) mod send;
+mod send;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -24,6 +24,8 @@ use tokio::time::Instant;
 use self::multiplexed::Slot;
 use super::cluster::guard::Queue;
 use super::{Cluster, Connection, Multiplexed, Target};
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::{Body, Interim};
 use crate::protocol::proxy_protocol::Addresses;
 
 /// Of the connections that were not needed in an interval, this share is closed at its end.
@@ -140,6 +142,42 @@ pub(crate) struct Pool {
     connections: RefCell<Arc<Queue>>,
     /// Connections to the same endpoint that requests share.
     pub(crate) multiplexed: Multiplexed,
+}
+
+/// An endpoint to send one request to.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) target: &'a Arc<Target>,
+    pub(crate) pools: &'a Pools,
+    /// The worker's index.
+    pub(crate) shard: usize,
+    pub(crate) now: Instant,
+    /// The client's connection, for a PROXY header.
+    /// `None` = it has no addresses, or there is no client.
+    pub(crate) ends: Option<Addresses>,
+    /// Where informational responses go; `None` = they are dropped.
+    pub(crate) interim: Option<&'a dyn Interim>,
+    /// Limits on connections do not concern it.
+    pub(crate) unlimited: bool,
+}
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Failed(ProxyError),
+    /// The endpoint has not looked at it, because it has let its connection go (GOAWAY), which may show only
+    /// now; the request's body is whole.
+    NotSent(Body),
+}
+
+impl From<Unanswered> for ProxyError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Failed(error) => error,
+            Unanswered::NotSent(_) => Self::UpstreamRefused,
+        }
+    }
 }
 
 /// How many requests a connection takes that they can share.

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use super::http2::Http2;
-use super::send::Sender;
+use super::{Sender, Unanswered};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
@@ -138,7 +138,7 @@ impl Multiplexed {
     }
 
     /// Each connection takes so many requests at most.
-    pub(in crate::upstream) fn set_max_requests(&self, most: Option<NonZeroU32>) {
+    pub(super) fn set_max_requests(&self, most: Option<NonZeroU32>) {
         self.max_requests.set(most);
     }
 
@@ -153,7 +153,7 @@ impl Multiplexed {
 
     /// # Errors
     /// Why a connection could not be opened since there were `before` failures.
-    pub(in crate::upstream) fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
+    pub(super) fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
         match &*self.failed.borrow() {
             (failures, Some(why)) if *failures != before => Err(why.again()),
             _ => Ok(()),
@@ -161,7 +161,7 @@ impl Multiplexed {
     }
 
     /// Remembers why a connection could not be opened, for the requests that wait for it.
-    pub(in crate::upstream) fn note_failure(&self, error: &ProxyError) {
+    pub(super) fn note_failure(&self, error: &ProxyError) {
         let failures = self.failures() + 1;
         *self.failed.borrow_mut() = (failures, Unopened::of(error));
     }
@@ -239,7 +239,7 @@ impl Multiplexed {
     }
 
     /// Closes a connection without streams; whether there was one.
-    pub(in crate::upstream) fn close_one_idle(&self) -> bool {
+    pub(super) fn close_one_idle(&self) -> bool {
         let mut connections = self.connections.borrow_mut();
         let idle = connections.iter().position(|c| c.streams.get() == 0);
         let closed = idle.map(|at| connections.swap_remove(at));
@@ -248,7 +248,7 @@ impl Multiplexed {
     }
 
     /// Lets all connections go; they end with their streams.
-    pub(in crate::upstream) fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.connections.borrow_mut().clear();
     }
 
@@ -268,12 +268,12 @@ impl Multiplexed {
 /// See [`Multiplexed::turn`].
 pub(crate) struct Opening {
     /// Goes with the attempt, not with the request: what comes next waits for the attempt.
-    pub(in crate::upstream) turn: Option<Turn>,
+    pub(super) turn: Option<Turn>,
     /// Connections that could not be opened before it was waited for.
-    pub(in crate::upstream) before: u64,
+    pub(super) before: u64,
 }
 
-pub(in crate::upstream) type Turn = OwnedMutexGuard<()>;
+pub(super) type Turn = OwnedMutexGuard<()>;
 
 /// Why a connection could not be opened.
 #[derive(Debug)]
@@ -317,24 +317,6 @@ fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
     Slot(Rc::clone(connection))
 }
 
-/// Why a request has no response.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    Failed(ProxyError),
-    /// The endpoint has not looked at it, because it has let its connection go (GOAWAY), which may show only
-    /// now; the request's body is whole.
-    NotSent(Body),
-}
-
-impl From<Unanswered> for ProxyError {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Failed(error) => error,
-            Unanswered::NotSent(_) => Self::UpstreamRefused,
-        }
-    }
-}
-
 impl Slot {
     /// Sends a request and returns the response as soon as its head is there.
     pub(crate) async fn round_trip(
@@ -347,7 +329,7 @@ impl Slot {
         let answered = match &connection.carrier {
             Carrier::Http2(http2) => http2.round_trip(hop, request, body, self).await,
             Carrier::MeshTransport(client) => {
-                self.from_mesh_transport(client.round_trip(request, body, hop.interim).await)
+                self.of_mesh_transport(client.round_trip(request, body, hop.interim).await)
             }
         };
         if let Err(Unanswered::NotSent(_)) = answered {
@@ -357,7 +339,7 @@ impl Slot {
         answered
     }
 
-    fn from_mesh_transport(
+    fn of_mesh_transport(
         self,
         answered: Result<client::Answered, client::Unanswered>,
     ) -> Result<Response, Unanswered> {

@@ -6,7 +6,7 @@ use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_telemetry::Gauge;
 use tokio::time::{Instant, timeout_at};
 
-use super::send::Sender;
+use super::Sender;
 use crate::net::own_connections::OwnConnection;
 use crate::protocol::error::ProxyError;
 use crate::upstream::cluster::guard::{Queue, Waiting};
@@ -46,7 +46,7 @@ impl Drop for Room {
 
 impl Room {
     /// The connection is idle: somebody may wait for another one.
-    pub(in crate::upstream) fn offer(&self) {
+    pub(super) fn offer(&self) {
         if let Some(cluster) = &self.cluster {
             cluster.wake_all();
         }
@@ -57,7 +57,7 @@ impl Room {
 }
 
 /// What a wait for room has brought.
-pub(in crate::upstream) enum Found<T> {
+pub(super) enum Found<T> {
     Room(Room),
     /// Something that makes a connection unnecessary.
     Instead(T),
@@ -65,7 +65,7 @@ pub(in crate::upstream) enum Found<T> {
 
 /// Where somebody stands who wants room that others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Turn {
+pub(super) enum Turn {
     /// Anywhere: a connection may serve many, more of them than have been told of it.
     Any,
     /// Behind the others.
@@ -77,7 +77,7 @@ impl Sender<'_> {
     ///
     /// # Errors
     /// [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
-    pub(in crate::upstream) async fn room<T>(
+    pub(super) async fn room<T>(
         &self,
         turn: Turn,
         instead: impl Fn() -> Option<T>,
@@ -185,7 +185,7 @@ impl Open {
 
 impl Open {
     /// Nothing goes on on the connection: somebody may want its place.
-    pub(in crate::upstream) fn offer(&self) {
+    pub(super) fn offer(&self) {
         self.room.offer();
     }
 }

@@ -8,37 +8,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
-use tokio::time::Instant;
 
 use super::connecting::ConnectAttempt;
 use super::http1::{Connection, round_trip};
-use super::multiplexed::{Opening, Slot, Unanswered};
+use super::multiplexed::{Opening, Slot};
 use super::room::{Found, Room, Turn};
+use super::{Sender, Unanswered};
 use crate::net::io::Stream;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
-use crate::protocol::message::{Body, Interim, Request, Response};
-use crate::protocol::proxy_protocol::Addresses;
+use crate::protocol::message::{Body, Request, Response};
+use crate::upstream::Pool;
 use crate::upstream::connect::Speaks;
-use crate::upstream::{Cluster, Pool, Pools, Target};
-
-/// An endpoint to send one request to.
-#[derive(Clone, Copy)]
-pub(crate) struct Sender<'a> {
-    pub(crate) cluster: &'a Arc<Cluster>,
-    pub(crate) target: &'a Arc<Target>,
-    pub(crate) pools: &'a Pools,
-    /// The worker's index.
-    pub(crate) shard: usize,
-    pub(crate) now: Instant,
-    /// The client's connection, for a PROXY header.
-    /// `None` = it has no addresses, or there is no client.
-    pub(crate) ends: Option<Addresses>,
-    /// Where informational responses go; `None` = they are dropped.
-    pub(crate) interim: Option<&'a dyn Interim>,
-    /// Limits on connections do not concern it.
-    pub(crate) unlimited: bool,
-}
 
 /// A way to send a request.
 enum Connected {
@@ -91,7 +72,7 @@ impl Sender<'_> {
             && request.is_grpc()
     }
 
-    pub(in crate::upstream) fn is_in_mesh(&self) -> bool {
+    pub(super) fn is_in_mesh(&self) -> bool {
         self.cluster.tls().is_some_and(|tls| tls.mesh().is_some())
     }
 

@@ -54,7 +54,7 @@ impl QueueRequest {
         Some(asked)
     }
 
-    /// Sets it in a request; without condition and ticket it takes off what an earlier try set.
+    /// Sets it in a request; without condition and ticket it takes off what an earlier attempt set.
     pub(crate) fn set(&self, fields: &mut Fields) {
         let mut value = SmallVec::<[u8; 48]>::new();
         let mut digits = itoa::Buffer::new();

@@ -1,4 +1,4 @@
-//! One request's stay at the server behind a station.
+//! A request that counts at the server behind a load reporter, from its admission to its end.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,22 +10,22 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{LedgerLocation, LoadReporter};
 use crate::mesh::load_feedback::calls::{Present, Suspendable};
-use crate::mesh::load_feedback::local::LoadFeedback;
 use crate::mesh::load_feedback::queue_protocol::{
     Frame, QueueRequest, QueueResponse, Reporter as _, orca,
 };
+use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::protocol::fields::Fields;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
 
-/// How often what was told is told again.
+/// How often a report is repeated.
 const REMINDER: Duration = Duration::from_secs(1);
 
-/// A request that was let in, until it ends; then balancers and ledger are told.
+/// Counts a request that was admitted until it ends; then balancers and the ledger get a report.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
     worker: Rc<Worker>,
-    feedback: Rc<LoadFeedback>,
+    upstreams: Rc<Upstreams>,
     counted: Arc<CountedRequest>,
     /// Known by its identifier to the calls that are made for it.
     present: Option<Present>,
@@ -52,19 +52,19 @@ impl InFlightGuard {
     /// The number of requests in flight, when that is above the request's limit.
     pub(crate) fn begin(
         load_reporter: &Arc<LoadReporter>,
-        (worker, feedback): (&Rc<Worker>, &Rc<LoadFeedback>),
+        (worker, upstreams): (&Rc<Worker>, &Rc<Upstreams>),
         asked: Option<QueueRequest>,
         now: Instant,
     ) -> Result<Self, u32> {
         let admitted = load_reporter.admit(asked, worker.shard(), worker.time(now))?;
         load_reporter.metrics.in_flight.inc(worker.shard());
         if load_reporter.claim_supervision() {
-            let (load_reporter, worker, feedback) = (
+            let (load_reporter, worker, upstreams) = (
                 Arc::downgrade(load_reporter),
                 Rc::clone(worker),
-                Rc::clone(feedback),
+                Rc::clone(upstreams),
             );
-            tokio::task::spawn_local(supervise(load_reporter, worker, feedback));
+            tokio::task::spawn_local(supervise(load_reporter, worker, upstreams));
         }
         let counted = CountedRequest {
             load_reporter: Arc::clone(load_reporter),
@@ -73,7 +73,7 @@ impl InFlightGuard {
         };
         Ok(Self {
             worker: Rc::clone(worker),
-            feedback: Rc::clone(feedback),
+            upstreams: Rc::clone(upstreams),
             counted: Arc::new(counted),
             present: None,
             asked: asked.is_some(),
@@ -84,7 +84,7 @@ impl InFlightGuard {
     /// The request has this identifier: while calls with the same are under way, it does not count.
     pub(crate) fn identify(&mut self, id: &[u8]) {
         let counted = Arc::<CountedRequest>::clone(&self.counted);
-        self.present = Some(self.feedback.calls.arrive(id, counted));
+        self.present = Some(self.upstreams.calls.arrive(id, counted));
     }
 
     /// The request has ended; nothing is known of one of which this is never said.
@@ -125,7 +125,7 @@ impl Drop for InFlightGuard {
             Ending::Left => admitted.abandon(),
         };
         if let Some(report) = report {
-            notify(load_reporter, &self.worker, &self.feedback, &report);
+            notify(load_reporter, &self.worker, &self.upstreams, &report);
         }
     }
 }
@@ -135,16 +135,16 @@ impl InFlightGuard {
     fn keep(&self, held: Held, now: Time) {
         let until = Instant::now() + held.until().saturating_since(now);
         let load_reporter = Arc::clone(&self.counted.load_reporter);
-        let (worker, feedback) = (Rc::clone(&self.worker), Rc::clone(&self.feedback));
+        let (worker, upstreams) = (Rc::clone(&self.worker), Rc::clone(&self.upstreams));
         let release = move || {
             drop(held);
-            notify(&load_reporter, &worker, &feedback, &load_reporter.report());
+            notify(&load_reporter, &worker, &upstreams, &load_reporter.report());
         };
         self.worker.delayed_releases.add(until, Box::new(release));
     }
 }
 
-/// A visit's part that other threads may reach.
+/// The part of a guard that other threads may reach.
 #[derive(Debug)]
 struct CountedRequest {
     load_reporter: Arc<LoadReporter>,
@@ -191,7 +191,7 @@ fn load_frame(load_reporter: &LoadReporter) -> Frame {
 fn notify(
     load_reporter: &Arc<LoadReporter>,
     worker: &Rc<Worker>,
-    feedback: &Rc<LoadFeedback>,
+    upstreams: &Rc<Upstreams>,
     report: &Report,
 ) {
     let notified = worker.with_rng(|rng| {
@@ -200,13 +200,13 @@ fn notify(
             .notify(&load_frame(load_reporter), rng)
     });
     load_reporter.metrics.notified.add_shared(notified);
-    report_to_ledger(load_reporter, worker, feedback, report);
+    report_to_ledger(load_reporter, worker, upstreams, report);
 }
 
 fn report_to_ledger(
     load_reporter: &Arc<LoadReporter>,
     worker: &Rc<Worker>,
-    feedback: &Rc<LoadFeedback>,
+    upstreams: &Rc<Upstreams>,
     report: &Report,
 ) {
     let Some((own, ledger_location)) = load_reporter.ledger_location() else {
@@ -219,18 +219,18 @@ fn report_to_ledger(
         }
         LedgerLocation::Host(cluster, host) => {
             load_reporter.metrics.reports.add_shared(1);
-            let channel = feedback.channel(&cluster, &host, worker);
+            let channel = upstreams.channel(&cluster, &host, worker);
             channel.report(own, report, || Arc::<LoadReporter>::clone(load_reporter));
         }
     }
 }
 
-/// Looks after a station for as long as there is one: tells what no visit tells, and tells again what was
-/// told, for messages get lost, and processes restart.
+/// Serves a load reporter for as long as there is one: reports changes of load that no finished request reports, and
+/// repeats reports, because messages get lost and processes restart.
 async fn supervise(
     load_reporter: Weak<LoadReporter>,
     worker: Rc<Worker>,
-    feedback: Rc<LoadFeedback>,
+    upstreams: Rc<Upstreams>,
 ) {
     let Some(changed) = load_reporter
         .upgrade()
@@ -246,7 +246,7 @@ async fn supervise(
         };
         let report = load_reporter.report();
         if changed {
-            notify(&load_reporter, &worker, &feedback, &report);
+            notify(&load_reporter, &worker, &upstreams, &report);
             continue;
         }
         reminder = Instant::now() + REMINDER;
@@ -254,6 +254,6 @@ async fn supervise(
             .subscribers
             .notify_all(&load_frame(&load_reporter));
         load_reporter.metrics.notified.add_shared(notified);
-        report_to_ledger(&load_reporter, &worker, &feedback, &report);
+        report_to_ledger(&load_reporter, &worker, &upstreams, &report);
     }
 }

@@ -1,6 +1,6 @@
-//! The inbound side of [`crate::mesh::load_feedback::queue_protocol`]: what one server's own proxy knows and tells.
+//! The server's end of load feedback: a server's own proxy counts what is in flight there and reports it.
 //!
-//! A station belongs to a filter chain with `load_reports`. It counts what is in flight at the server
+//! A load reporter belongs to a filter chain with `load_reports`. It counts what is in flight at the server
 //! behind the chain, whoever sent it, and answers balancers. Where it is told of the other servers of
 //! the service (`cluster`, `endpoint`) it also hosts the ledger of its group when that falls to it, and
 //! reports to the host of the ledger otherwise.
@@ -36,11 +36,11 @@ pub(crate) struct LoadReporter {
     inbound: Arc<Inbound>,
     peers: ArcSwapOption<Peers>,
     ledger_host: Mutex<LedgerHost>,
-    /// Whether a worker looks after it.
+    /// Whether a worker has a task for it.
     supervised: AtomicBool,
-    /// Told when there is something to tell that no visit tells.
+    /// Notified of load changes that no finished request reports.
     changed: Arc<Notify>,
-    /// Balancers that want to be told.
+    /// Balancers that have subscribed.
     subscribers: Subscribers,
     /// Whether responses have ORCA's field, too.
     speaks_orca: bool,
@@ -54,7 +54,7 @@ struct Peers {
     own: Name,
 }
 
-/// What hosting a ledger takes.
+/// The ledger, on the proxy that hosts it.
 #[derive(Debug, Default)]
 struct LedgerHost {
     /// Kept together with the membership that it was made for.
@@ -63,7 +63,7 @@ struct LedgerHost {
     reporters: Vec<(Name, Outbox)>,
 }
 
-/// Whom to tell that a request has ended.
+/// Where the ledger is kept.
 enum LedgerLocation {
     /// The host of the ledger is this proxy.
     Own,

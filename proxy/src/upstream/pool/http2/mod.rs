@@ -8,6 +8,7 @@ mod sending;
 mod wire;
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
@@ -29,8 +30,7 @@ use self::outflow::{Outflow, Parcel};
 use self::receiving::Receiving;
 use self::sending::{Sending, Unsent};
 use self::wire::{Traffic, Wire};
-use super::multiplexed::{Slot, Unanswered};
-use super::send::Sender;
+use super::{Sender, Unanswered};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
@@ -89,7 +89,7 @@ struct Shared {
 
 impl Http2 {
     /// Speaks over a connection.
-    pub(in crate::upstream) async fn start(io: Io) -> Result<Self, ProxyError> {
+    pub(super) async fn start(io: Io) -> Result<Self, ProxyError> {
         let started = Self::start_on(io, REQUESTS).await;
         started.map_err(ProxyError::UpstreamHttp2)
     }
@@ -120,33 +120,34 @@ impl Http2 {
         Ok(Self(shared))
     }
 
-    pub(in crate::upstream) fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         self.0.gone.get()
     }
 
     /// How many requests the endpoint takes at once.
-    pub(in crate::upstream) fn max_streams(&self) -> u32 {
+    pub(super) fn max_streams(&self) -> u32 {
         // One that takes none now is asked all the same, rather than connected to again and again.
         self.0.max_streams.get().max(1)
     }
 
     /// Whether the endpoint takes bodies on this connection, or uploads that it does not take hold its window.
-    pub(in crate::upstream) fn has_credit(&self, now: Instant) -> bool {
+    pub(super) fn has_credit(&self, now: Instant) -> bool {
         self.0.traffic.has_credit(now)
     }
 
     /// Whether the endpoint takes little at the moment.
-    pub(in crate::upstream) fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.0.traffic.is_short()
     }
 
-    /// Sends a request and returns the response as soon as its head is there.
-    pub(in crate::upstream) async fn round_trip(
+    /// Sends a request and returns the response as soon as its head is there. Its body holds `slot`, the place on the
+    /// connection.
+    pub(super) async fn round_trip<S: Debug + 'static>(
         &self,
         hop: &Sender<'_>,
         request: &Request,
         body: Body,
-        slot: Slot,
+        slot: S,
     ) -> Result<Response, Unanswered> {
         let busy = Busy::new(&self.0);
         let request = prepare(hop, request, &body).map_err(Unanswered::Failed)?;
@@ -417,14 +418,14 @@ impl Drop for Upload {
 
 /// A response's body; holds its place on the connection.
 #[derive(Debug)]
-struct ResponseBody {
+struct ResponseBody<S> {
     body: Receiving,
     _upload: Option<Upload>,
     _busy: Busy,
-    _slot: Slot,
+    _slot: S,
 }
 
-impl Source for ResponseBody {
+impl<S: Debug> Source for ResponseBody<S> {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! A worker's part in load feedback: its channels to endpoints' proxies.
+//! How a worker reaches servers: by pools of connections and, for load feedback, by channels to their proxies.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,11 +9,12 @@ use hashbrown::HashMap;
 use super::calls::Calls;
 use super::channel::Channel;
 use crate::runtime::worker::Worker;
-use crate::upstream::{Cluster, Endpoints, Target};
+use crate::upstream::{Cluster, Endpoints, Pools, Target};
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct LoadFeedback {
+pub(crate) struct Upstreams {
+    pub(crate) pools: Rc<Pools>,
     /// Requests at servers behind this proxy, which may make calls through it; all workers share them.
     pub(crate) calls: Arc<Calls>,
     /// By target.
@@ -22,9 +23,10 @@ pub(crate) struct LoadFeedback {
     subscribed: RefCell<HashMap<Arc<str>, Weak<Endpoints>>>,
 }
 
-impl LoadFeedback {
+impl Upstreams {
     pub(crate) fn new(calls: Arc<Calls>) -> Self {
         Self {
+            pools: Rc::default(),
             calls,
             channels: RefCell::default(),
             subscribed: RefCell::default(),
@@ -86,7 +88,7 @@ impl LoadFeedback {
     }
 }
 
-impl Drop for LoadFeedback {
+impl Drop for Upstreams {
     /// The tasks of channels hold them, which would outlive this otherwise.
     fn drop(&mut self) {
         self.clear();

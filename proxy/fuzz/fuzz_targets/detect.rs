@@ -10,15 +10,15 @@ use maglor_proxy::seams::{Detected, Protocol, http2_preface, protocol, tls};
 const ENOUGH: usize = 9 * 1024;
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut told = None;
+    let mut before = None;
     // Every cut of what decides, and some of the rest.
     let cuts = (0..bytes.len().min(256)).chain((256..bytes.len()).step_by(97));
     for cut in cuts.chain([bytes.len()]) {
         let now = protocol(&bytes[..cut]);
-        if told.is_some() {
-            assert_eq!(now, told, "after {cut} bytes");
+        if before.is_some() {
+            assert_eq!(now, before, "after {cut} bytes");
         }
-        told = now;
+        before = now;
         match now {
             None => assert!(cut < ENOUGH, "undecided after {cut} bytes"),
             Some(Protocol::Http2) => assert_eq!(http2_preface(&bytes[..cut]), Detected::Yes),

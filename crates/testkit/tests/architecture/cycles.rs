@@ -53,7 +53,7 @@ impl Modules {
     }
 
     /// The same with each module counted for the one that `of` names; those that it leaves out are
-    /// nobody's.
+    /// not counted.
     pub(crate) fn grouped(&self, of: impl Fn(&str) -> Option<String>) -> Self {
         let mut grouped = Self::default();
         for (user, uses) in &self.uses {
@@ -202,7 +202,7 @@ fn collect(src: &Path, shown: &str, module: &mut Vec<String>, files: &mut Files)
             format!("{folder}{child}/mod.rs"),
         ];
         let found = found.iter().find(|shown| src.join(shown).exists());
-        // Somebody may be in the middle of moving the file: the compiler will say more.
+        // The file may be in the middle of a move; the compiler will report it.
         if let Some(shown) = found {
             module.push(child);
             collect(src, shown, module, files);

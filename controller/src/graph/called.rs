@@ -43,11 +43,11 @@ pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
     loop {
         tick.tick().await;
         match replicas.ask::<Words>("/graph?called").await {
-            // Of one that does not answer holds what it has said before.
+            // A replica that did not answer keeps its previous services.
             Ok(answers) if answers.missing > 0 => {}
             Ok(answers) => graphs.called_elsewhere(&answers.all),
             Err(error) => {
-                tracing::debug!(%error, "cannot query other replicas for called services")
+                tracing::debug!(%error, "cannot query other replicas for called services");
             }
         }
     }

@@ -130,7 +130,7 @@ pub(crate) fn private_at(words: &[String], at: usize) -> Option<(&'static str, &
     let found = PRIVATE
         .iter()
         .find(|(private, _)| stands(words, at, private))?;
-    (!TERMS.iter().any(|term| is_term(term))).then_some(*found)
+    (!TERMS.iter().any(is_term)).then_some(*found)
 }
 
 fn stands(words: &[String], at: usize, phrase: &str) -> bool {

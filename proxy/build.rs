@@ -12,7 +12,7 @@ fn main() {
     }
     // Generic code is often identical for several types: keep it once.
     println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
-    // What serves requests lies together (memory/files.rs); `cargo xtask hot-functions` finds out what that is.
+    // What serves requests lies together (src/os/memory/files.rs); `cargo xtask hot-functions` finds out what that is.
     let hot = concat!(env!("CARGO_MANIFEST_DIR"), "/hot-functions.txt");
     println!("cargo:rerun-if-changed=hot-functions.txt");
     println!("cargo:rustc-link-arg-bins=-Wl,--symbol-ordering-file={hot}");

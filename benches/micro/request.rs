@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use bytes::BytesMut;
 use criterion::{Criterion, criterion_group, criterion_main};
-use maglor_proxy::probe::{Head, Router};
+use maglor_proxy::seams::{Head, Router};
 
 mod input;
 

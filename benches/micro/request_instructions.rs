@@ -12,7 +12,7 @@ use std::hint::black_box;
 
 use bytes::BytesMut;
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use maglor_proxy::probe::{Head, Router};
+use maglor_proxy::seams::{Head, Router};
 
 mod input;
 

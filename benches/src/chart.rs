@@ -94,7 +94,7 @@ impl Chart {
         svg
     }
 
-    /// Lines of one case have one colour, whoever the proxy is.
+    /// Lines of one case have one colour, for all proxies.
     fn colour(&self, index: usize) -> &'static str {
         let case = |line: &Line| line.name.rsplit_once(", ").map(|(case, _)| case.to_owned());
         let mut cases: Vec<_> = self.lines.iter().map(case).collect();

@@ -71,7 +71,7 @@ impl Guarded {
         self.child.id()
     }
 
-    /// Asks it to end, without waiting: many end sooner together than one after the other.
+    /// Asks it to end, without waiting: many end sooner together than one after another.
     pub fn ask_to_end(&self) {
         sys::signal_group(self.child.id(), Signal::Terminate);
     }
@@ -79,7 +79,7 @@ impl Guarded {
     /// The exit status, if it has ended.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report it.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()

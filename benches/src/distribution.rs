@@ -1,4 +1,4 @@
-//! How fast, and at which cost, changes of a big cluster reach its proxies.
+//! Measures how fast, and at which cost, changes of a large cluster reach its proxies.
 //!
 //! The command, in the order things happen: `options` what was asked, a Kubernetes with simulated pods, `members`
 //! their identities, `controller` the one that is measured, `follower` its clients, `changes` by `api`, `slices` what
@@ -169,7 +169,7 @@ impl Subject {
         Ok(figures)
     }
 
-    /// Notes what the API server tells of EndpointSlices, beside the controller.
+    /// Records the API server's EndpointSlices, beside the controller.
     async fn watch_slices(&self, broken: mpsc::UnboundedSender<Error>) -> Result<()> {
         let connection = Connection::open(self.proxy.address).await?;
         let board = Rc::clone(&self.board);

@@ -1,4 +1,4 @@
-//! What can go wrong in a comparison: what failed, where, and what to check.
+//! Errors of a comparison: what failed, where, and what to check.
 
 use std::io;
 

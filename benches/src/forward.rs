@@ -140,7 +140,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Hands on what `from` has, until it has no more or the other side takes no more.
+    /// Forwards the data of `from`, until it is drained or the other side accepts no more.
     fn forward(&mut self, from: usize) -> io::Result<()> {
         let (left, right) = self.sides.split_at_mut(from | 1);
         let (down, up) = (left.last_mut(), right.first_mut());
@@ -161,7 +161,7 @@ impl Forwarder {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             to.send(&self.buffer[..read])?;
-            // Not full: there is no more, and the system tells when there is.
+            // Not full: it is drained, and the system will notify of more.
             if read < self.buffer.len() {
                 return Ok(());
             }
@@ -169,7 +169,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends what was left, and goes on with what waited for that.
+    /// Sends what was left, and continues with what waited for that.
     fn flush(&mut self, side: usize) -> io::Result<()> {
         let Some(Some(to)) = self.sides.get_mut(side) else {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The kept hostile suite beside other proxies: which cases each of them accepts.
 //!
-//! The cases and what runs them are `maglor_testkit::hostile`; this module starts the proxies, each with an origin of its
-//! own that records what arrives, and compares.
+//! The cases and what runs them are `maglor_testkit::hostile`; this module starts the proxies, each with an origin of
+//! its own that records what arrives, and compares.
 
 mod report;
 
@@ -24,17 +24,17 @@ use crate::sys;
 /// How long a peer may be silent before it counts as waiting for more: Envoy closes connections after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Runs the kept hostile suite beside nginx, HAProxy and Envoy.
+/// Run the hostile suite against Maglor, nginx, HAProxy and Envoy.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "hostile")]
 pub struct Options {
-    /// Proxies to run; Maglor always is.
+    /// Proxies to run; Maglor always runs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
     pub only: Vec<Subject>,
-    /// Only cases of areas and names that contain this.
+    /// Only cases whose area or name contains this.
     #[arg(long, default_value = "")]
     pub filter: String,
-    /// A maglor-proxy binary to run, instead of building one.
+    /// maglor-proxy binary to run [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
     /// Directory for the results [default: results/DATE-hostile beside this crate].
@@ -160,7 +160,7 @@ fn tls() -> Area {
     }
 }
 
-/// Certificates of clients: the peers verify chains as they are told to, and Envoy SPIFFE ids besides.
+/// Certificates of clients: the peers verify chains as configured, and Envoy SPIFFE IDs besides.
 fn certificates() -> Area {
     let mut cases = hostile::certificates();
     let of_servers = |case: &Case| {

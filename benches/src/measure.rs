@@ -1,4 +1,4 @@
-//! The measurements: each part visits every proxy in turn, round after round.
+//! The measurements: each part measures every proxy in turn, round after round.
 
 mod load;
 mod memory;

@@ -11,22 +11,22 @@ use crate::origin;
 use crate::peer::Subject;
 use crate::scenario::{HEADLINE, Protocol, Scenario};
 
-/// Compares whole proxies: the same work, one processor, in alternating rounds.
+/// Compare proxies: the same work, one processor, in alternating rounds.
 #[derive(Debug, Parser)]
 #[command(name = "compare", args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// Set when the binary calls itself.
     #[command(subcommand)]
     pub role: Option<Role>,
-    /// What a person may ask for.
+    /// The options for users.
     #[command(flatten)]
     pub options: Options,
 }
 
-/// What a process of this binary is when the harness starts it.
+/// Roles of the processes that the harness starts.
 #[derive(Debug, Subcommand)]
 pub enum Role {
-    /// Hands bytes on.
+    /// Forwards bytes.
     #[command(hide = true)]
     Forward(forward::Options),
     /// Holds idle connections.
@@ -40,23 +40,23 @@ pub enum Role {
     Origin(origin::Options),
 }
 
-/// What to compare, and how thoroughly.
+/// What to compare, and how many times.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Rounds of load; each visits every proxy once [default: 5, quick: 2].
+    /// Rounds of load; each measures every proxy once [default: 5, quick: 2].
     #[arg(long)]
     pub rounds: Option<u32>,
     /// A few cells and short windows: for development, not for publication.
     #[arg(long)]
     pub quick: bool,
     /// Compare pairs: the proxy beside the client speaks mutual TLS 1.3 to the one beside the server.
-    /// Processor time and memory are those of both together.
+    /// CPU time and memory are the sum of both.
     #[arg(long)]
     pub pair: bool,
-    /// Proxies to compare. `bare` hands bytes on and reads nothing in them: what any proxy costs here at least.
+    /// Proxies to compare. `bare` forwards bytes without reading them: the lower bound of the cost of a proxy.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
     pub only: Vec<Subject>,
-    /// A maglor-proxy binary to measure, instead of building one.
+    /// maglor-proxy binary to measure [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
     /// Directory for the results [default: results/DATE[-LABEL] beside this crate].

@@ -48,7 +48,7 @@ async fn serve(options: &Options) -> Result<()> {
     }
     let listener = listen(options.h2).await?;
     accepting.spawn_local(accept(listener, bodies, Speaks::H2));
-    writeln!(io::stdout(), "ready").doing("tell that the origin is ready")?;
+    writeln!(io::stdout(), "ready").doing("report that the origin is ready")?;
     while accepting.join_next().await.is_some() {}
     Ok(())
 }

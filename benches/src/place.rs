@@ -1,9 +1,9 @@
-//! What it is worth where replicas run, on a real Kubernetes whose nodes are apart: Fig. 6 of the paper on traffic
+//! Measures the effect of placement on a real Kubernetes with delays between nodes: Fig. 6 of the paper on traffic
 //! management by communication graphs, with several replicas of each service.
 //!
 //! The command, in the order things happen: `options` what was asked, `stage` the cluster, `bookinfo` the application
-//! in it, `load` its clients, `plan` from the live graph to where replicas run, `counters` what it takes (`pods` are asked),
-//! `degrade` what local-first routing does without local replicas, `report`.
+//! in it, `load` its clients, `plan` from the live graph to where replicas run, `counters` what it takes (`pods` are
+//! asked), `degrade` what local-first routing does without local replicas, `report`.
 
 mod bookinfo;
 mod counters;
@@ -42,7 +42,7 @@ const FORGET: Duration = Duration::from_secs(40);
 pub enum Way {
     /// Kubernetes' scheduler, with its default plugins.
     Default,
-    /// The paper's: Algorithm 3 on whole services, told to the scheduler as affinities that it prefers.
+    /// The paper's: Algorithm 3 on whole services, passed to the scheduler as preferred affinities.
     Affinity,
     /// By replicas, for calls that go to any replica.
     Placement,
@@ -94,7 +94,7 @@ struct Moved {
     way: Way,
     /// Replicas that the plan moves.
     moves: u64,
-    /// The share of calls that leave their node by the plan, where there is one.
+    /// The share of calls that leave their node by the plan, if there is one.
     planned: Option<f64>,
     /// Where replicas are then.
     placement: Placement,

@@ -1,4 +1,4 @@
-//! Free loopback ports, below the range that the kernel gives to outgoing connections.
+//! Free loopback ports, below the range that the kernel uses for outgoing connections.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -10,7 +10,7 @@ const COUNT: u16 = 12_000;
 
 static OFFSET: AtomicU16 = AtomicU16::new(0);
 
-/// A loopback address that nobody listens on and that was not handed out recently.
+/// A loopback address without a listener that was not handed out recently.
 ///
 /// # Errors
 /// All ports of the range are taken.

@@ -1,4 +1,4 @@
-//! What `/proc` says about processes: memory, processor time, children.
+//! Reads memory, CPU time and children of processes from `/proc`.
 
 use std::fs;
 use std::time::Duration;

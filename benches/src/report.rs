@@ -1,4 +1,4 @@
-//! What is written down: `raw.csv` as it comes, `README.md`, `summary.md`, a printed table.
+//! The report of a comparison: `raw.csv` as it arrives, `README.md`, `summary.md`, a printed table.
 
 mod bars;
 mod findings;

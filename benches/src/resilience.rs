@@ -1,4 +1,4 @@
-//! What failures, overload, retries and restarts do to those behind a proxy.
+//! Measures the effect of failures, overload, retries and restarts behind a proxy.
 //!
 //! The command, in the order things happen: `options` what was asked, `stage` one run of one case
 //! behind one proxy, the four experiments (`faults`, `overload`, `storm`, `restart`), and

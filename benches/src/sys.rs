@@ -93,7 +93,7 @@ pub fn signal_group(leader: u32, signal: Signal) {
         Signal::Kill => libc::SIGKILL,
         Signal::Terminate => libc::SIGTERM,
     };
-    // SAFETY: no memory is involved; a group that is gone gives ESRCH, which is what we want.
+    // SAFETY: no memory is involved; a group that is gone yields ESRCH, which is what we want.
     unsafe {
         libc::kill(-leader, number);
     }
@@ -137,7 +137,7 @@ impl Ticker {
     /// The system refused, or there is no runtime.
     pub fn new(period: Duration) -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: the descriptor is checked, fresh, and owned by nobody else.
+        // SAFETY: the descriptor is checked, fresh, and has no other owner.
         let file = unsafe {
             let raw = libc::timerfd_create(libc::CLOCK_MONOTONIC, flags);
             check(raw)?;

@@ -1,7 +1,8 @@
 //! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /shared /trust`.
 //!
-//! Every peer gets `/ready`, `/live` and `/metrics`; the rest shows names of Services and which proxies are connected,
-//! and is answered over loopback only ([`maglor_admin`]). Replicas ask each other elsewhere ([`crate::graph::peers`]).
+//! Every peer gets `/ready`, `/live` and `/metrics`; the rest shows names of Services and which proxies are
+//! connected, and is answered over loopback only ([`maglor_admin`]). Replicas ask each other elsewhere
+//! ([`crate::graph::peers`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,7 @@ pub(crate) struct Admin {
     pub(crate) graphs: Arc<Graphs>,
     /// All resources are known.
     pub(crate) whole: Arc<AtomicBool>,
-    /// The API server can ask the webhook, or is not told to.
+    /// The API server can call the webhook, or it is disabled.
     pub(crate) webhook: Arc<AtomicBool>,
     /// Whether all threads work.
     pub(crate) alive: Arc<Pulse>,
@@ -94,7 +95,7 @@ impl Admin {
                 None => text(StatusCode::OK, "live\n".to_owned()),
                 Some(thread) => text(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    format!("thread `{thread}` does not work\n"),
+                    format!("thread `{thread}` is stalled\n"),
                 ),
             },
             "/metrics" => {
@@ -117,11 +118,11 @@ impl Admin {
                     (true, true) => (StatusCode::OK, "ready\n"),
                     (false, _) => (
                         StatusCode::SERVICE_UNAVAILABLE,
-                        "not all resources are known yet, or there is no authority\n",
+                        "not all resources are listed yet, or there is no authority\n",
                     ),
                     (true, false) => (
                         StatusCode::SERVICE_UNAVAILABLE,
-                        "the API server does not know the webhook's certificate yet\n",
+                        "the webhook's certificate is not yet registered with the API server\n",
                     ),
                 };
                 text(status, why.to_owned())
@@ -143,7 +144,7 @@ impl Admin {
         let Some((ca, progress)) = &self.identity else {
             return text(
                 StatusCode::NOT_FOUND,
-                "plain text: there is no authority\n".to_owned(),
+                "TLS is off: there is no authority\n".to_owned(),
             );
         };
         let Some(ca) = ca.borrow().clone() else {
@@ -175,7 +176,7 @@ impl Admin {
         });
         let kind = match kind {
             Some(None) => {
-                let what = "kind: one of cluster, endpoints, listener, routes, inbound\n";
+                let what = "kind: expected cluster, endpoints, listener, routes or inbound\n";
                 return text(StatusCode::BAD_REQUEST, what.to_owned());
             }
             Some(Some(kind)) => kind,

@@ -1,7 +1,8 @@
-//! What a cluster would make of resources that are still files: the same index, asked for its statuses.
+//! `maglor analyze`: applies manifests to the index, and reports their statuses.
 //!
 //! What is not among the files is not known here: a Service that a route names may well be there. So
-//! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is not there.
+//! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is
+//! not there.
 
 mod fronts;
 mod gateways;
@@ -48,7 +49,7 @@ pub struct Problem {
     pub severity: Severity,
     /// A word, as in the status of the resource.
     pub reason: String,
-    /// What, and where: it begins with the field's path where there is one.
+    /// What, and where: it begins with the field's path if there is one.
     pub message: String,
 }
 
@@ -80,7 +81,7 @@ pub struct Analysis {
     pub resources: usize,
     /// Resources of other kinds, those included that are a problem because of that.
     pub others: usize,
-    /// What is wrong, by file and line.
+    /// The error, by file and line.
     pub problems: Vec<Problem>,
 }
 
@@ -124,7 +125,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 fronts.take(place, &value);
                 gateways.take(place, &value);
                 let mut value = value;
-                // What is not of its type is taken out, so that the rest is looked at, too.
+                // What is not of its type is taken out, so that the rest is checked, too.
                 let mistyped = typed_as_its_own(&mut value);
                 for error in &mistyped {
                     let problem =
@@ -133,7 +134,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 }
                 match Object::read(&value) {
                     Ok(object) => {
-                        if let Some(unsupported) = for_nobody(&object.facts) {
+                        if let Some(unsupported) = without_parent(&object.facts) {
                             let reason = "UnsupportedValue";
                             for message in parts(&unsupported.to_string()) {
                                 let problem =
@@ -179,7 +180,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
 }
 
 impl Analysis {
-    /// Labels and annotations of the mesh's that nobody reads, or that say what nobody understands.
+    /// Unknown or invalid labels and annotations of the mesh.
     fn misread(&mut self, place: Place<'_>, value: &Value) {
         let problem = |finding: keys::Finding| {
             let (severity, reason) = match finding.fault {
@@ -211,14 +212,14 @@ impl Analysis {
             return;
         }
         if group == GROUP {
-            let message = format!("there is no such kind in `{version}`: it would not be stored");
+            let message = format!("unknown kind in `{version}`");
             let message = match unread::kind_meant(version, kind) {
                 Some(meant) => format!("{message}; {meant}"),
                 None => message,
             };
             problem(Severity::Error, "UnknownKind", message);
         } else if group.ends_with(".istio.io") || group == "gateway.networking.k8s.io" {
-            let mut message = format!("`{version}` {kind} is not read: nothing of it is done");
+            let mut message = format!("`{version}` {kind} is not supported and has no effect");
             if let Some(alternative) = unread::alternative(kind) {
                 message = format!("{message}; {alternative}");
             }
@@ -258,8 +259,8 @@ fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
     })
 }
 
-/// Why a route says nothing, where it names nobody whose status could say it.
-fn for_nobody(facts: &Facts) -> Option<&Unsupported> {
+/// Why a route has no effect, if it has no parent whose status could report it.
+fn without_parent(facts: &Facts) -> Option<&Unsupported> {
     match facts {
         // A VirtualService always has a status.
         Facts::Route(route)
@@ -306,8 +307,8 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-/// A document that is no resource is a warning, since folders have other files, too. A configuration of the proxy is an error that
-/// names the right command.
+/// A document that is no resource is a warning, since folders have other files, too. A configuration of the proxy is
+/// an error that names the right command.
 fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let is_configuration = ["listeners", "clusters"]
         .iter()
@@ -315,11 +316,11 @@ fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let (severity, message) = match is_configuration {
         true => (
             Severity::Error,
-            "this is a configuration of the proxy: `maglor check FILE` checks it",
+            "this is a proxy configuration; validate it with `maglor check FILE`",
         ),
         false => (
             Severity::Warning,
-            "this is no resource: `apiVersion`, `kind` and `metadata` are missing",
+            "not a Kubernetes object: `apiVersion`, `kind` and `metadata` are missing",
         ),
     };
     Problem {

@@ -1,4 +1,4 @@
-//! How the API server is asked: nobody waits for a connection whose other end has gone.
+//! The HTTP client for the API server: requests do not wait for a connection whose other end is gone.
 //!
 //! A node that is cut off for a while, or an API server that dies without a word, leaves connections on which nothing
 //! comes any more, and nothing says so. Watches are therefore short: the server ends each of them in order after
@@ -18,12 +18,13 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WATCH: u32 = 20;
 /// After a failure to learn the version.
 const REST: Duration = Duration::from_secs(1);
-/// Any answer begins after so long; a watch waits for its end at most.
+/// Any answer begins after this long; a watch waits for its end at most.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A client of the cluster of the kubeconfig, or of the pod that this runs in. Each request is sent once: kube would
-/// send one that is refused for now (429 with `Retry-After`: an eviction by a PodDisruptionBudget, a busy server) again
-/// without a word, and a write longer than the term holds in which it was decided. Those who need it ask again themselves.
+/// send one that is refused for now (429 with `Retry-After`: an eviction by a PodDisruptionBudget, a busy server)
+/// again without a word, and a write longer than the term holds in which it was decided. Those who need it ask again
+/// themselves.
 ///
 /// # Errors
 /// There is neither, or it cannot be read.
@@ -47,8 +48,8 @@ pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
 }
 
-/// The same client; `answered` is called after each answer of the API server, an unknown kind included. A request that it
-/// refuses for a missing right does not count.
+/// The same client; `answered` is called after each answer of the API server, an unknown kind included. A request
+/// that it refuses for a missing right does not count.
 pub(crate) fn noting_answers(
     client: &Client,
     answered: impl Fn() + Clone + Send + 'static,
@@ -74,18 +75,18 @@ pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The minor version of Kubernetes 1 that the API server is; `None` where it is not told. It is asked until it answers: what
-/// was guessed would hold until the next start, and an older server takes pods with native sidecars, whose applications then
-/// never begin.
+/// The minor version of Kubernetes 1 of the API server; `None` if unknown. It is queried until it
+/// answers: what was guessed would hold until the next start, and an older server takes pods with native sidecars,
+/// whose applications then never begin.
 pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
     loop {
         let error = match client.apiserver_version().await {
             Ok(version) => return minor(&version.minor),
             Err(error) => error,
         };
-        // Some clusters tell it to few; that stays so.
+        // Some clusters restrict access to it permanently.
         let kept = is(&error, 401) || is(&error, 403);
-        tracing::warn!(%error, asked_again = !kept, "the API server does not tell its version");
+        tracing::warn!(%error, asked_again = !kept, "cannot read the API server's version");
         if kept {
             return None;
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use maglor_mcg::rule::Limits;
+use maglor_service_graph::rule::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -52,7 +52,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Where resources come from.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a process has one of it")]
+#[expect(clippy::large_enum_variant, reason = "once per process")]
 pub enum Source {
     /// Files in a folder.
     Folder(PathBuf),
@@ -82,10 +82,10 @@ pub struct Options {
     pub source: Source,
     /// Where proxies are served; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// How clients prove who they are, and become members of the mesh; `None` = plain text, and anybody
-    /// is believed.
+    /// How clients prove who they are, and become workloads of the mesh; `None` = plain text, and anybody
+    /// is trusted.
     pub identity: Option<identity::Settings>,
-    /// How the communication graph is observed.
+    /// Options of the communication graph.
     pub graph: graph::Settings,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
@@ -101,7 +101,7 @@ pub struct Options {
     pub ready_file: Option<PathBuf>,
 }
 
-/// Why a controller did not start, or could not go on.
+/// Why a controller did not start, or could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A port is taken.
@@ -118,13 +118,13 @@ pub enum RunError {
     /// The identity service cannot be started.
     #[error(transparent)]
     Identity(#[from] StartError),
-    /// There is no kubeconfig, and this is no pod; or the API server's address makes no sense.
-    #[error("Kubernetes cannot be reached: {0}")]
+    /// There is no kubeconfig, and this is no pod; or the API server's address is invalid.
+    #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
     /// A task has ended by a panic, which the log has.
     #[error("task `{0}` has panicked")]
     Panicked(&'static str),
-    /// The system gives no threads.
+    /// The system cannot create threads.
     #[error("cannot start a thread: {0}")]
     Threads(#[source] io::Error),
     /// The ready file cannot be written.
@@ -276,9 +276,9 @@ struct Started {
 }
 
 impl Started {
-    /// Sends clients elsewhere, and gives the Lease back.
+    /// Disconnects clients, and releases the Lease.
     async fn end(self, table: &Table) {
-        tracing::info!("ending");
+        tracing::info!("shutting down");
         table.close();
         self.stop.send_replace(true);
         if let Some(lease) = self.lease {
@@ -326,7 +326,7 @@ fn secure(
     threads: &mut Threads,
 ) -> Result<Option<Service>, RunError> {
     let Some(settings) = &options.identity else {
-        tracing::warn!("plain text: clients are believed what they say, and nobody is certified");
+        tracing::warn!("TLS is off: clients are not authenticated, no certificates are issued");
         return Ok(None);
     };
     let replica = kubernetes.as_mut().map(|kubernetes| Replica {
@@ -419,7 +419,7 @@ fn start(
     }
 }
 
-/// How often the metric is compared with the term, which ends also where nothing tells it to: in a partition.
+/// How often the metric is compared with the leadership, which also ends without an event, in a partition.
 const LEADS: Duration = Duration::from_secs(1);
 
 /// Keeps the metric of the leader true.
@@ -437,7 +437,7 @@ async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
 mod tests {
     use super::*;
 
-    /// In a partition nothing tells that the term is over.
+    /// In a partition no event reports the end of the leadership.
     #[tokio::test]
     async fn the_metric_of_the_leader_is_true_in_a_partition() {
         let metrics = Arc::new(Metrics::new());

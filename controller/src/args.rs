@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use maglor_config::raw;
 use maglor_identity::{MAX_TTL, TrustDomain};
-use maglor_mcg::Averaging;
-use maglor_mcg::rule::Limits;
+use maglor_service_graph::Averaging;
+use maglor_service_graph::rule::Limits;
 use maglor_telemetry::logs::{self, Format};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,19 +24,19 @@ use crate::proxy_service;
 use crate::scope::Scope;
 use crate::webhook;
 
-/// What lives shorter is renewed all the time.
+/// Shorter lifetimes would cause constant renewal.
 const SHORTEST_TTL: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
-  Tell Kubernetes about the mesh's own resources:
+  Install the CustomResourceDefinitions:
     maglor-controller crds | kubectl apply -f -
-  Serve proxies from the cluster of the current kubeconfig:
+  Configure proxies from the cluster of the current kubeconfig:
     maglor-controller --listen 127.0.0.1:15010 --admin 127.0.0.1:15011 --replica first
-  The same without Kubernetes, from Services, EndpointSlices, routes and policies in files:
+  Configure proxies from manifest files, without Kubernetes:
     maglor identity ca --trust-domain mesh.example --out ca
     maglor-controller --folder resources --ca-dir ca --trust-domain mesh.example --tokens tokens
-  To try it out, without certificates:
+  Run without TLS, for a trial:
     maglor-controller --folder resources --plain-text";
 
 /// The control plane of Maglor.
@@ -56,21 +56,23 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Remove what the controller has made and Kubernetes keeps: roots, authority, Leases. Only once it has ended.
+    /// Remove the objects that the controller has created: trust bundles, authority, Leases. Stop the controller
+    /// first.
     CleanUp {
-        /// The mesh's namespace.
+        /// Namespace of the mesh.
         #[arg(long, value_name = "NAME", default_value = "maglor")]
         namespace: String,
     },
-    /// Print the definitions of the mesh's own resources as YAML.
+    /// Print the CustomResourceDefinitions as YAML.
     Crds {
-        /// Apply them to the cluster instead, but for those of a later version.
+        /// Apply them to the cluster, except those that are there in a later version.
         #[arg(long)]
         apply: bool,
     },
-    /// Restart workloads without sidecars, after all take plain text; the controller has to run until that is done.
+    /// Allow plain text everywhere, then restart workloads without sidecars. The controller must keep running
+    /// meanwhile.
     Uninject {
-        /// How long each rollout may take.
+        /// Timeout of each rollout.
         #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
         patience: Duration,
     },
@@ -78,40 +80,39 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Read resources from the YAML and JSON files of this folder, and watch it, instead of Kubernetes.
+    /// Read resources from the YAML and JSON files of this directory, and watch it, instead of Kubernetes.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Where proxies are served and certified, gRPC over TLS 1.3; port 0 lets the system choose.
+    /// Address for xDS and certificate requests of proxies, gRPC over TLS 1.3; port 0 lets the system choose.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:15010")]
     listen: SocketAddr,
-    /// The admin server: /metrics /ready /live /sessions /receipts /resources /graph /trust.
+    /// Address of the admin server: /metrics /ready /live /sessions /receipts /resources /graph /trust.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// What peers from the network get of the admin server: public (/ready, /live, /metrics), or full: everything,
-    /// by address and not by name, only on a network where every peer may know it. Over loopback all is answered.
+    /// Pages of the admin server for non-loopback clients: public (/ready, /live, /metrics), or full (all pages; use
+    /// it only on a trusted network, and by address, not by name). Loopback clients get all pages.
     #[arg(long, value_name = "ACCESS", default_value = "public", value_parser = ["public", "full"])]
     admin_remote_access: String,
-    /// Where the API server asks about pods and the mesh's resources (HTTPS): /inject/namespace /inject/pod
-    /// /validate. Without: it is not answered.
+    /// Address of the admission webhooks (HTTPS): /inject/namespace /inject/pod /validate [default: none].
     #[arg(long, value_name = "ADDR", conflicts_with = "folder")]
     webhook: Option<SocketAddr>,
-    /// Where the API server asks how many requests a second ProxyServices have (external.metrics.k8s.io, HTTPS with
-    /// the webhook's certificate), for their autoscalers. Without: it is not answered.
+    /// Address of the external metrics API (external.metrics.k8s.io, HTTPS with the webhook's certificate), which the
+    /// autoscalers of ProxyServices use [default: none].
     #[arg(long, value_name = "ADDR", requires = "webhook")]
     external_metrics: Option<SocketAddr>,
-    /// What sidecars are like, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
+    /// Sidecar settings, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
     #[arg(long, value_name = "SETTINGS", default_value = "{}", value_parser = sidecar)]
     sidecar: maglor_inject::Settings,
-    /// The namespace that the controller itself lives in: its Lease is there, and its authority.
+    /// Namespace of the controller, with its Lease and authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// Who this replica is, different from every other, such as the pod's name. Default: by process.
+    /// Unique identity of this replica, such as the pod's name [default: derived from the process].
     #[arg(long, value_name = "NAME")]
     replica: Option<String>,
-    /// Move pods where a PlacementPolicy with `mode: Apply` says so. Without: it is only said what would move.
+    /// Move pods where a PlacementPolicy has `mode: Apply`; otherwise moves are only recommended.
     #[arg(long, requires = "webhook")]
     placement: bool,
-    /// Only of PlacementPolicies that name these namespaces and no other. Default: of all.
+    /// Only by PlacementPolicies whose namespaces are all in this list [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -119,11 +120,11 @@ struct Run {
         requires = "placement"
     )]
     placement_in: Vec<String>,
-    /// Change Deployments, and write TrafficPolicies, where a TuningPolicy with `mode: Apply` says so. Without: it is
-    /// only said what would be set.
+    /// Change Deployments and write TrafficPolicies where a TuningPolicy has `mode: Apply`; otherwise changes are
+    /// only recommended.
     #[arg(long, conflicts_with = "folder")]
     tuning: bool,
-    /// Only in these namespaces. Default: in all.
+    /// Only in these namespaces [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -131,13 +132,13 @@ struct Run {
         requires = "tuning"
     )]
     tuning_in: Vec<String>,
-    /// Write the bound addresses to this file (JSON) once proxies are served.
+    /// Write the bound addresses to this file (JSON) once the xDS server is up.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// `error`, `warn`, `info`, `debug`, `trace`, or by module: `info,maglor_controller::index=trace`.
+    /// Log filter: `error`, `warn`, `info`, `debug`, `trace`, or by module: `info,maglor_controller::index=trace`.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log_level: String,
-    /// `text` or `json`.
+    /// Log format: `text` or `json`.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: String,
     // Last: a heading holds for all that follows.
@@ -149,17 +150,17 @@ struct Run {
     proxies: Proxies,
 }
 
-/// How the communication graph is observed.
+/// Options of the communication graph.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Communication graph")]
 struct Graph {
-    /// How often proxies report what they send where: 100ms to 1h; 0s: never, and there is no graph.
+    /// Interval of the proxies' load reports: 100ms to 1h; 0s disables reports and the graph.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = load_interval)]
     load_interval: Duration,
-    /// T, the window of the moving averages λ and r: 1s or more; best several intervals.
+    /// Window of the moving averages λ and r, T: at least 1s, preferably several report intervals.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = window)]
     graph_window: Duration,
-    /// `decayed`: what is T/2 old counts half. `plain`: all of the window counts alike.
+    /// Averaging: `decayed` halves the weight of observations every T/2; `plain` weights the whole window equally.
     #[arg(long, value_name = "HOW", default_value = "decayed")]
     graph_average: Average,
 }
@@ -183,30 +184,30 @@ impl Graph {
     }
 }
 
-/// How clients prove who they are.
+/// Options of client authentication.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Identity")]
 struct Identity {
-    /// Serve plain text: whoever connects is believed what it says, and nobody is certified. For trials.
+    /// Disable TLS: clients are not authenticated, and no certificates are issued. For trials only.
     #[arg(long, conflicts_with_all = ["ca_dir", "tokens"])]
     plain_text: bool,
-    /// The trust domain that the authority vouches for.
+    /// Trust domain of the authority.
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     trust_domain: TrustDomain,
-    /// The authority is in this folder (`maglor identity ca` makes it), not in a Secret.
+    /// Directory of the authority (see `maglor identity ca`), instead of a Secret.
     #[arg(long, value_name = "DIR")]
     ca_dir: Option<PathBuf>,
-    /// The Secret of the authority, with tls.crt, tls.key and ca.crt; the controller makes it where it is
-    /// not there, and only reads one that cert-manager or somebody else has made.
+    /// Secret of the authority, with tls.crt, tls.key and ca.crt. The controller creates it if it does not exist, and
+    /// does not modify a Secret created by others, such as cert-manager.
     #[arg(long, value_name = "NAME", default_value = "maglor-ca")]
     ca_secret: String,
-    /// Whose tokens are whose, in place of Kubernetes: lines `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`.
+    /// File of client tokens, instead of Kubernetes tokens: lines `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// How long certificates live: 10s to 24h.
+    /// Lifetime of issued certificates: 10s to 24h.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = leaf_ttl)]
     leaf_ttl: Duration,
-    /// How long a new root is announced before it signs, even if some proxy has not said to trust it.
+    /// Maximum time for which a new root is only announced; then it signs, even if a proxy has not acknowledged it.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
     rotation_deadline: Duration,
 }
@@ -229,7 +230,7 @@ impl Identity {
     }
 }
 
-/// A time as in configuration files.
+/// A duration in the format of configuration files.
 fn time(text: &str) -> Result<Duration, String> {
     text.parse::<raw::TimeSpan>()
         .map(|span| span.0)
@@ -240,7 +241,7 @@ fn patience(text: &str) -> Result<Duration, String> {
     let patience = time(text)?;
     match (Duration::from_secs(10)..=Duration::from_secs(3600)).contains(&patience) {
         true => Ok(patience),
-        false => Err("it must be 10s to 1h".to_owned()),
+        false => Err("must be 10s to 1h".to_owned()),
     }
 }
 
@@ -249,7 +250,7 @@ fn load_interval(text: &str) -> Result<Duration, String> {
     let least = Duration::from_millis(100);
     match interval.is_zero() || (least..=Duration::from_secs(3600)).contains(&interval) {
         true => Ok(interval),
-        false => Err("it must be 100ms to 1h, or 0s".to_owned()),
+        false => Err("must be 100ms to 1h, or 0s".to_owned()),
     }
 }
 
@@ -257,7 +258,7 @@ fn window(text: &str) -> Result<Duration, String> {
     let window = time(text)?;
     match window >= Duration::from_secs(1) {
         true => Ok(window),
-        false => Err("it must be 1s or more".to_owned()),
+        false => Err("must be at least 1s".to_owned()),
     }
 }
 
@@ -265,33 +266,33 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
     let ttl = time(text)?;
     match (SHORTEST_TTL..=MAX_TTL).contains(&ttl) {
         true => Ok(ttl),
-        false => Err("certificates live 10s to 24h".to_owned()),
+        false => Err("must be 10s to 24h".to_owned()),
     }
 }
 
-/// The proxies of `ProxyService`s and of Gateways.
+/// Options of the proxies of `ProxyService`s and Gateways.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Proxies that are started")]
+#[command(next_help_heading = "ProxyServices and Gateways")]
 struct Proxies {
-    /// Image of the proxies that a ProxyService starts. Default: that of sidecars.
+    /// Image of the proxies [default: that of sidecars].
     #[arg(long, value_name = "IMAGE")]
     proxy_image: Option<String>,
-    /// Their `imagePullPolicy`. Default: that of sidecars.
+    /// `imagePullPolicy` of the proxies [default: that of sidecars].
     #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     proxy_pull_policy: Option<String>,
-    /// Where they reach this control plane. Default: where sidecars do.
+    /// Address of this control plane for the proxies [default: that of sidecars].
     #[arg(long, value_name = "NAME:PORT")]
     proxy_control_plane: Option<String>,
-    /// Start proxies in front of Services, by ProxyServices. `false`: a ProxyService's status says that they are off.
+    /// Deploy proxies for ProxyServices. With `false`, the status of a ProxyService reports that they are disabled.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     proxy_services: bool,
-    /// Only in these namespaces. Default: in all.
+    /// Only in these namespaces [default: all].
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
     proxy_services_in: Vec<String>,
-    /// Serve Gateways of the Gateway API: read their certificates from Secrets, and start their proxies.
+    /// Serve Gateways of the Gateway API: deploy their proxies, and read their certificates from Secrets.
     #[arg(long)]
     gateways: bool,
-    /// Only in these namespaces, their Secrets as well. Default: in all.
+    /// Only Gateways and Secrets in these namespaces [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -299,17 +300,17 @@ struct Proxies {
         requires = "gateways"
     )]
     gateways_in: Vec<String>,
-    /// Proxies of a Gateway when it is made.
+    /// Initial number of proxies of a Gateway.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     gateway_replicas: u32,
-    /// The type of a Gateway's Service where its annotation maglor.dev/service-type says none.
+    /// Type of a Gateway's Service without the annotation maglor.dev/service-type.
     #[arg(long, value_name = "TYPE", default_value = "LoadBalancer", value_parser = ["ClusterIP", "LoadBalancer", "NodePort"])]
     gateway_service_type: String,
-    /// Domain of the Services' names. Default: what sidecars are told.
+    /// Cluster domain of Service names [default: that of sidecars].
     #[arg(long, value_name = "DOMAIN")]
     cluster_domain: Option<String>,
-    /// With `mode: Auto`: what is seen is averaged over so long, and a change is wanted for so long before it is made;
-    /// 10s to 1h. After a change nothing is changed for five times as long.
+    /// Averaging window of `mode: Auto`, and the time for which a change must be recommended before it is made; 10s
+    /// to 1h. After a change, the mode is kept for five times as long.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience)]
     auto_patience: Duration,
 }
@@ -320,7 +321,7 @@ impl Proxies {
         sidecar: &maglor_inject::Settings,
         trust_domain: Option<String>,
     ) -> proxy_service::Settings {
-        let or = |given: Option<String>, other: &String| given.unwrap_or_else(|| other.clone());
+        let or = |input: Option<String>, other: &String| input.unwrap_or_else(|| other.clone());
         let policy = serde_json::to_value(sidecar.image_pull_policy);
         let policy = policy
             .ok()
@@ -337,7 +338,7 @@ impl Proxies {
     }
 }
 
-/// Runs the program.
+/// Runs the controller.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -371,7 +372,7 @@ fn say(line: &str) {
     println!("{line}");
 }
 
-/// Does something with the cluster of the kubeconfig, or of the pod that this runs in, and ends.
+/// Runs a task on the cluster of the kubeconfig, or of the pod's service account, and exits.
 fn once<F>(task: impl FnOnce(kube::Client) -> F) -> Result<(), String>
 where
     F: Future<Output = Result<(), lifecycle::LifecycleError>>,

@@ -1,7 +1,8 @@
 //! Bounds what the clients of one port can use: connections in all and by source address, and new ones a second.
 //!
-//! A source that opens connections faster than [`PER_SECOND`] has the newest of them closed before any work is done for it.
-//! Where there is no room, [`maglor_admin::Connections`] closes another connection, of the source with the most.
+//! A source that opens connections faster than [`PER_SECOND`] has the newest of them closed before any work is done
+//! for it. Where there is no room, [`maglor_admin::Connections`] closes another connection, of the source with the
+//! most.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -15,8 +16,8 @@ use tokio::time::Instant;
 
 /// New connections of a source a second. A handshake takes half a millisecond of a core: a source has 5 % of one.
 const PER_SECOND: u32 = 100;
-/// And at once: where addresses are translated, all pods of a node (at most 256 by default) are one source, and each has
-/// a proxy that opens several connections.
+/// And at once: where addresses are translated, all pods of a node (at most 256 by default) are one source, and each
+/// has a proxy that opens several connections.
 const AT_ONCE: u32 = 1024;
 /// Sources that are remembered.
 const SOURCES: usize = 16_384;
@@ -70,7 +71,7 @@ impl ClientMetrics {
     pub(crate) fn of_ports(registry: &Registry) -> [(&'static str, Self); PORTS.len()] {
         let family = registry.counter(
             "controller_connections_shed_total",
-            "Connections that were closed without an answer, by port and reason.",
+            "Connections closed without a response, by port and reason.",
             &["port", "reason"],
         );
         PORTS.map(|port| {

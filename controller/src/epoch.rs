@@ -1,4 +1,4 @@
-//! Times that go on where another process ended: since 1970, and as statuses write them.
+//! Times that continue where another process ended: since 1970, and as statuses write them.
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;

@@ -1,9 +1,8 @@
-//! Events (`events.k8s.io/v1`) about what was refused, where people look for it: at their own resources.
+//! Events (`events.k8s.io/v1`) about rejections, at the objects concerned.
 //!
-//! Whoever refuses tells, and waits for nobody: the queue is short, and what finds no room in it is only in the
-//! log and the metrics, where everything is. One resource gets one event of a reason in ten seconds; repetitions of
-//! the same event within six minutes are counted in the one that there is (kube's recorder). Each replica tells of
-//! its own answers, since no other knows them.
+//! Reporting never blocks: the queue is short, and events that do not fit are only in the log and the metrics. An
+//! object gets one event of a reason in ten seconds; repetitions within six minutes are counted in the existing event
+//! (kube's recorder). Each replica reports its own responses.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -20,19 +19,19 @@ use tokio::time::Instant;
 const QUEUE: usize = 64;
 /// Between two events of one reason about one resource.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Resources whose last event is remembered; more are told about only once some of those are old.
+/// Objects whose last event is remembered; further objects get events only when some of those are old.
 const REMEMBERED: usize = 1024;
 /// Kubernetes refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
 
-type Told = mpsc::Receiver<(ObjectReference, Event)>;
+type Receiver = mpsc::Receiver<(ObjectReference, Event)>;
 
-/// Where events are told; clones tell the same.
+/// A handle for reporting events; clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
 
 impl Events {
-    /// Writes events as long as somebody may tell some. `controller` is who reports, as in
+    /// Writes events as long as a handle exists. `controller` is the reporter, as in
     /// `maglor.dev/webhook`; `replica` which of its instances.
     #[must_use]
     pub fn new(client: Client, controller: &str, replica: &str) -> Self {
@@ -40,18 +39,18 @@ impl Events {
             controller: controller.to_owned(),
             instance: Some(replica.to_owned()),
         };
-        let (sender, told) = mpsc::channel(QUEUE);
-        tokio::spawn(kept_up(Recorder::new(client, reporter), told));
+        let (sender, reported) = mpsc::channel(QUEUE);
+        tokio::spawn(kept_up(Recorder::new(client, reporter), reported));
         Self(sender)
     }
 
-    /// Warns about a resource, unless too much is told already.
+    /// Reports a warning about an object, unless the queue is full.
     pub fn warn(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
         self.publish(EventType::Warning, about, (reason, action), note);
     }
 
-    /// Tells of something that is as it should be, unless too much is told already.
-    pub fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
+    /// Reports a normal event, unless the queue is full.
+    pub fn report(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
         self.publish(EventType::Normal, about, (reason, action), note);
     }
 
@@ -79,18 +78,19 @@ fn shortened(note: &str) -> String {
     note[..end.unwrap_or(0)].to_owned()
 }
 
-/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it goes on with the next event.
-async fn kept_up(recorder: Recorder, mut told: Told) {
-    while AssertUnwindSafe(write(&recorder, &mut told))
+/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it continues with
+/// the next event.
+async fn kept_up(recorder: Recorder, mut reported: Receiver) {
+    while AssertUnwindSafe(write(&recorder, &mut reported))
         .catch_unwind()
         .await
         .is_err()
     {}
 }
 
-async fn write(recorder: &Recorder, told: &mut Told) {
+async fn write(recorder: &Recorder, reported: &mut Receiver) {
     let mut pauses = Pauses::default();
-    while let Some((about, event)) = told.recv().await {
+    while let Some((about, event)) = reported.recv().await {
         if !pauses.admit(&about, &event.reason, Instant::now()) {
             continue;
         }
@@ -100,7 +100,7 @@ async fn write(recorder: &Recorder, told: &mut Told) {
     }
 }
 
-/// When what was told last.
+/// Times of the last events.
 #[derive(Debug, Default)]
 struct Pauses(HashMap<String, Instant>);
 

@@ -1,7 +1,7 @@
-//! What Algorithm 2 advises, in the words of a `TrafficPolicy` (docs/generated.md).
+//! Converts recommendations of Algorithm 2 to a `TrafficPolicy` (docs/generated.md).
 
 use maglor_config::raw::{self, OneOrMany, Short, TimeSpan};
-use maglor_mcg::advise::{BreakerAdvice, RetryAdvice, TrafficAdvice};
+use maglor_service_graph::advise::{BreakerAdvice, RetryAdvice, TrafficAdvice};
 
 use crate::crd::{TargetRef, TrafficPolicy, TrafficPolicySpec};
 
@@ -111,14 +111,14 @@ mod tests {
 
     use maglor_balance::Time;
     use maglor_istio::{DestinationRule, VirtualService, destination_rule, virtual_service};
-    use maglor_mcg::advise::{Advisor, Params};
-    use maglor_mcg::file;
+    use maglor_service_graph::advise::{Advisor, Params};
+    use maglor_service_graph::file;
 
     use super::*;
     use crate::crd::check;
 
-    /// Services that fail from never to always, called from hardly to very often, fast and slow. One that is not called
-    /// gets nothing.
+    /// Services that fail from never to always, called from hardly to very often, fast and slow. One that is not
+    /// called gets nothing.
     fn advice() -> Vec<TrafficAdvice> {
         let mut all = Vec::new();
         for (rps, latency, failing) in [

@@ -1,8 +1,9 @@
-//! HTTPS for the API server's questions: connections, certificates that change, and an end to those that send nothing.
+//! HTTPS for the API server's questions: connections, certificates that change, and an end to those that send
+//! nothing.
 //!
-//! The API server presents no certificate to a webhook by default, so it cannot be told from a pod before its request is
-//! read. No pod can keep it out all the same: connections are bounded by source ([`crate::clients`]), so are the bytes of
-//! requests that have not come whole, and a connection that has sent no request gives way first.
+//! The API server presents no certificate to a webhook by default, so it cannot be distinguished from a pod before
+//! its request is read. No pod can keep it out all the same: connections are bounded by source ([`crate::clients`]),
+//! so are the bytes of requests that have not come whole, and a connection that has sent no request is closed first.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,8 +32,8 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 const LARGEST: usize = 4 << 20;
 /// Bytes of a request's head, and of a body that hyper reads ahead.
 const BUFFER: usize = 64 << 10;
-/// An API server keeps a few connections, and opens one for each question that it asks at the same time. JSON takes up to
-/// 16 times its text in memory, so that all questions together take at most 200 MB.
+/// An API server keeps a few connections, and opens one for each question that it asks at the same time. JSON takes
+/// up to 16 times its text in memory, so that all questions together take at most 200 MB.
 pub(crate) const LIMITS: Limits = Limits {
     network: 256,
     source: 128,
@@ -57,7 +58,7 @@ pub(crate) async fn serve<H, F>(
     if serving.wait_for(Option::is_some).await.is_err() {
         return;
     }
-    tracing::info!(listen = ?socket.local_addr().ok(), "the {what} answers");
+    tracing::info!(listen = ?socket.local_addr().ok(), "{what} started");
     let clients = Arc::new(clients);
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -115,7 +116,10 @@ async fn connection<H, F>(
         let mut held = place.request();
         let whole = match timeout(LONGEST, whole(body, place, &mut held)).await {
             Ok(whole) => whole,
-            Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come")),
+            Err(_) => Err(refuse(
+                StatusCode::REQUEST_TIMEOUT,
+                "timeout while reading the body",
+            )),
         };
         let answer = match whole {
             Ok(body) => {

@@ -1,5 +1,5 @@
-//! Who writes: a Lease (`coordination.k8s.io/v1`) that one replica holds. Reading needs none: every
-//! replica serves proxies.
+//! Leader election by a Lease (`coordination.k8s.io/v1`): the leader writes. Reading needs no lease: every replica
+//! serves proxies.
 //!
 //! The rules are those of client-go's leader election: no clocks are compared between machines. A
 //! replica takes a lease over when it has not seen it change for a lease's duration by its own clock;
@@ -19,15 +19,16 @@ use tokio::time::Instant;
 /// How long a lease holds without being renewed.
 const DURATION: Duration = Duration::from_secs(15);
 /// How long its holder writes without having renewed it: a write that was sent in time has arrived
-/// before somebody else holds the lease.
+/// before another replica holds the lease.
 const WRITES: Duration = Duration::from_secs(10);
 /// How often it is renewed, or looked at.
 const PERIOD: Duration = Duration::from_secs(2);
 /// No request about it takes longer, nor any write of its holder.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 
-/// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others may hold
-/// the lease when it goes on. The system's clock has gone on meanwhile; where it is set forward the term ends early.
+/// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others
+/// may hold the lease when it continues. The system's clock has gone on meanwhile; where it is set forward the term
+/// ends early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Until {
     steady: Instant,
@@ -100,7 +101,7 @@ enum Decision {
     Wait,
 }
 
-/// The last change of somebody else's lease that was seen.
+/// The last observed change of another replica's lease.
 #[derive(Debug, Default)]
 struct Observed {
     version: Option<String>,
@@ -137,7 +138,7 @@ impl Observed {
     }
 }
 
-/// Holds the lease, or tries to, until `stop` says true; then gives it back.
+/// Holds or acquires the lease until `stop` is true; then releases it.
 pub async fn hold(
     client: Client,
     namespace: &str,
@@ -151,10 +152,10 @@ pub async fn hold(
     loop {
         let asked = (Instant::now(), SystemTime::now());
         let outcome = tokio::time::timeout(REQUEST, step(&api, name, me, &mut observed)).await;
-        let outcome = outcome.map_err(|_| "no answer in time".to_owned());
+        let outcome = outcome.map_err(|_| "timeout".to_owned());
         match outcome.and_then(|done| done.map_err(|error| error.to_string())) {
             Ok(lease) => account(lease, asked, &term),
-            Err(error) => tracing::warn!(lease = name, error, "the lease cannot be renewed"),
+            Err(error) => tracing::warn!(lease = name, error, "cannot renew the lease"),
         }
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
@@ -163,13 +164,13 @@ pub async fn hold(
     }
     let held = term.send_replace(Term::default());
     if held.holds(Instant::now()) {
-        give_back(&api, name, me).await;
+        release_own(&api, name, me).await;
     }
 }
 
-async fn give_back(api: &Api<Lease>, name: &str, me: &str) {
-    if let Err(error) = release(api, name, me).await {
-        tracing::warn!(lease = name, %error, "the lease cannot be given back");
+async fn release_own(api: &Api<Lease>, name: &str, me: &str) {
+    if let Err(error) = release_lease(api, name, me).await {
+        tracing::warn!(lease = name, %error, "cannot release the lease");
     }
 }
 
@@ -178,7 +179,7 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
     let before = *term.borrow();
     let Some(lease) = lease else {
         if before.until.is_some() {
-            tracing::info!("another replica writes");
+            tracing::info!("another replica is the leader");
             term.send_replace(Term::default());
         }
         return;
@@ -189,7 +190,7 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
         transitions: transitions.unwrap_or(0),
     };
     if !before.holds(asked.0) {
-        tracing::info!(term = held.transitions, "this replica writes");
+        tracing::info!(term = held.transitions, "this replica is the leader");
     }
     term.send_replace(held);
 }
@@ -248,7 +249,7 @@ fn renewed(lease: Option<Lease>, name: &str, me: &str) -> Lease {
     lease
 }
 
-async fn release(api: &Api<Lease>, name: &str, me: &str) -> Result<(), kube::Error> {
+async fn release_lease(api: &Api<Lease>, name: &str, me: &str) -> Result<(), kube::Error> {
     let Some(mut lease) = api.get_opt(name).await? else {
         return Ok(());
     };

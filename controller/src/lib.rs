@@ -8,17 +8,17 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`args`], [`app`] | the program: what it is told, what it starts and ends |
+//! | [`args`], [`app`] | the program: arguments, start and end |
 //! | [`crd`] | the mesh's own resources |
 //! | [`source`] | where resources come from |
-//! | [`index`], [`pipeline`] | from resources to what proxies are told; pure |
+//! | [`index`], [`pipeline`] | from objects to resources for proxies; pure |
 //! | [`analyze`] | what would become of resources that are still files |
 //! | [`generated`] | what Algorithm 2 advises, as a resource |
-//! | [`serve`] | who is told what |
+//! | [`serve`] | which client gets which resources |
 //! | `clients` | how much the clients of a port can use |
 //! | `wire` | whether what is accepted can be encoded, and is read back as it was meant |
 //! | [`identity`] | who is certified, and by which authority |
-//! | [`events`] | what was refused, told at the resources of those whom it concerns |
+//! | [`events`] | events about rejections, at the objects concerned |
 //! | [`status`], [`lease`], [`writes`] | what is written back, by which replica, and under which precondition |
 //! | [`graph`] | who calls whom, from proxies' reports: the communication graph |
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |

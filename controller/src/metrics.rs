@@ -1,10 +1,10 @@
-//! What the controller counts. Names and labels are documented in docs/controller.md.
+//! Metrics of the controller. Names and labels are documented in docs/controller.md.
 
 pub(crate) mod on_call;
 
 use std::time::Duration;
 
-use maglor_mcg::tune::Part;
+use maglor_service_graph::tune::Part;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::clients::{ClientMetrics, PORTS};
@@ -47,7 +47,7 @@ pub(crate) struct Metrics {
 pub(crate) struct PlacementMetrics {
     begun: Counter,
     done: Counter,
-    given_up: Counter,
+    abandoned: Counter,
     rolled_back: Counter,
     moving: Gauge,
 }
@@ -56,23 +56,23 @@ impl PlacementMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let moves = registry.counter(
             "controller_placement_moves_total",
-            "Pods that were to move, by what has become of it.",
+            "Pod moves, by result.",
             &["result"],
         );
         let rolled_back = registry.counter(
             "controller_placement_rolled_back_total",
-            "Services that went back because they were worse off.",
+            "Services moved back because a move degraded them.",
             &[],
         );
         let moving = registry.gauge(
             "controller_placement_moving",
-            "Pods that wait for their successors.",
+            "Pods waiting for their replacement.",
             &[],
         );
         Self {
             begun: moves.with(&["begun"]),
             done: moves.with(&["done"]),
-            given_up: moves.with(&["given_up"]),
+            abandoned: moves.with(&["given_up"]),
             rolled_back: rolled_back.with(&[]),
             moving: moving.with(&[]),
         }
@@ -86,8 +86,8 @@ impl PlacementMetrics {
         self.done.add_shared(1);
     }
 
-    pub(crate) fn given_up(&self) {
-        self.given_up.add_shared(1);
+    pub(crate) fn abandoned(&self) {
+        self.abandoned.add_shared(1);
     }
 
     pub(crate) fn rolled_back(&self) {
@@ -115,7 +115,7 @@ impl TuningMetrics {
     fn new(registry: &Registry) -> Self {
         let changes = registry.counter(
             "controller_tuning_changes_total",
-            "Changes of services by TuningPolicies, by part and by what has become of them.",
+            "Changes by TuningPolicies, by part and result.",
             &["part", "result"],
         );
         let results = [
@@ -168,22 +168,22 @@ impl Metrics {
         let count = |name: &str, help: &str, labels: &[&str]| registry.counter(name, help, labels);
         let events = count(
             "controller_events_total",
-            "Resources that came or went, by kind.",
+            "Resources added or removed, by kind.",
             &["kind"],
         );
         let changes = count(
             "controller_changes_total",
-            "Resources of xDS that were new, different or gone, by kind.",
+            "xDS resources added, changed or removed, by kind.",
             &["kind"],
         );
         let sessions = registry.gauge(
             "controller_sessions",
-            "Clients that are connected, by protocol.",
+            "Connected clients, by protocol.",
             &["protocol"],
         );
         let admissions = count(
             "controller_admissions_total",
-            "Questions of the API server, by webhook and decision.",
+            "Admission requests, by webhook and decision.",
             &["webhook", "decision"],
         );
         Self {
@@ -197,38 +197,38 @@ impl Metrics {
             sessions: ["delta", "sotw"].map(|protocol| (protocol, sessions.with(&[protocol]))),
             refused: count(
                 "controller_refused_total",
-                "Resources that could not be read.",
+                "Invalid objects.",
                 &[],
             )
             .with(&[]),
             unserved: count(
                 "controller_unserved_total",
-                "Resources of xDS that could not be encoded; what was there holds.",
+                "xDS resources that could not be encoded.",
                 &[],
             )
             .with(&[]),
             update: registry
                 .histogram(
                     "controller_update_seconds",
-                    "From events to what is served.",
+                    "Delay from an event to the published resources, in seconds.",
                     &[],
                     Buckets::latency(),
                 )
                 .with(&[]),
             leader: registry
-                .gauge("controller_leader", "1 while this replica writes.", &[])
+                .gauge("controller_leader", "1 while this replica is the leader.", &[])
                 .with(&[]),
             authority_refused: registry
                 .gauge(
                     "controller_authority_refused",
-                    "1 while the authority of the Secret or folder cannot be used, and the last good one is in force.",
+                    "1 while the authority of the Secret or directory is invalid and the last valid one is in use.",
                     &[],
                 )
                 .with(&[]),
             rotation: {
                 let family = registry.gauge(
                     "controller_rotation",
-                    "1 for the phase in which the replacement of the root is.",
+                    "1 for the current phase of the root rotation.",
                     &["phase"],
                 );
                 Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))

@@ -1,4 +1,4 @@
-//! What the operators of policies share: turns while this replica holds the Lease, the policies, and their statuses.
+//! Common parts of the policy operators: rounds while this replica is the leader, the policies, and their statuses.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::writes::{Manager, Seen};
 
 /// How often it is looked whether anything is to be done.
 const TICK: Duration = Duration::from_secs(2);
-/// Where nobody wants anything, and nothing is under way.
+/// Without policies, and with nothing in progress.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Somebody who carries policies out, now and then.
+/// An operator that carries out policies periodically.
 pub(crate) trait Operator {
     /// In messages.
     const NAME: &'static str;
@@ -64,7 +64,7 @@ pub(crate) async fn run<O: Operator>(mut operator: O) {
         match operator.look().await {
             Ok(true) => {}
             Ok(false) => rests = Instant::now() + IDLE,
-            Err(error) => tracing::warn!(%error, "{}: tried again", O::NAME),
+            Err(error) => tracing::warn!(%error, "{}: reconciliation failed; retrying", O::NAME),
         }
     }
 }
@@ -91,7 +91,7 @@ where
 }
 
 /// Writes a policy's status, where it is not as it was `before`; its generation is the one that was seen.
-pub(crate) async fn tell<K, S>(
+pub(crate) async fn report<K, S>(
     api: &Api<K>,
     policy: &K,
     before: Option<&S>,

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_of_a_task_that_nobody_waits_for_is_counted() {
+    async fn a_panic_of_a_detached_task_is_counted() {
         count();
         count();
         let before = counted();

@@ -28,7 +28,7 @@ impl Pipeline {
                     tracing::warn!(
                         resource = what,
                         error = why,
-                        "not read; what was there holds"
+                        "invalid object; keeping the last valid version"
                     );
                 }
                 Event::Reset {
@@ -115,10 +115,7 @@ mod tests {
             objects: Vec::new(),
             unread: vec![Key::new("default", "a")],
         }]);
-        assert!(
-            unread.resources.is_empty(),
-            "it is there, but cannot be read"
-        );
+        assert!(unread.resources.is_empty(), "exists, but is invalid");
         let gone = pipeline.take([all(Kind::Service, Vec::new())]);
         assert!(!gone.resources.is_empty());
     }

@@ -1,7 +1,8 @@
 //! The port where proxies are served, and other replicas: TLS, or plain text where that is asked for.
 //!
-//! A connection passes three bounds, each by source and in all: of those whose handshake goes on, of those that have proved
-//! nothing and come for a certificate, and of members. So clients without an identity take no room from members.
+//! A connection passes three bounds, each by source and in all: of those whose handshake continues, of those that
+//! have proved nothing and come for a certificate, and of members. So clients without an identity take no room from
+//! members.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -24,7 +25,8 @@ use crate::serve::Table;
 
 /// Handshakes: 20 kB each. A thousand proxies may come back at once, from one address where addresses are translated.
 const ARRIVING: Limits = limits(2048, 1024);
-/// Clients without an identity: at most 100 kB each ([`maglor_ads::Server::serve`]). A node's proxies may start at once.
+/// Clients without an identity: at most 100 kB each ([`maglor_xds_server::Server::serve`]). A node's proxies may
+/// start at once.
 const ENROLLING: Limits = limits(512, 256);
 /// Members; all nodes behind one address are bounded by 4096.
 const MEMBERS: Limits = limits(1 << 16, 4096);
@@ -158,7 +160,7 @@ impl Served {
         };
         tokio::select! {
             served = tokio::time::timeout(limit, served) => if served.is_err() {
-                tracing::debug!(client = %address, "what the client had proved has expired");
+                tracing::debug!(client = %address, "client certificate expired");
             },
             () = place.closed() => {}
         }
@@ -181,11 +183,12 @@ impl Served {
             self.arriving.metrics.silent();
         }
         accepted
-            .inspect_err(|error| tracing::debug!(client = %address, %error, "no handshake"))
+            .inspect_err(|error| tracing::debug!(client = %address, %error, "handshake failed"))
             .ok()
     }
 
-    /// Serves a client in plain text, which is believed what it says. Proxies speak HTTP/2; another replica sends GET.
+    /// Serves a client in plain text, which is not authenticated. Proxies speak HTTP/2; another replica sends
+    /// GET.
     async fn plain(&self, place: Place, socket: TcpStream, address: SocketAddr) {
         let mut first = [0];
         let peeked = tokio::select! {
@@ -222,7 +225,7 @@ fn until(proved: own::Proved, client: SocketAddr) -> (Option<SpiffeId>, Duration
         Err(refusal) => {
             if refusal != Refusal::NoCertificate {
                 let reason = refusal.as_str();
-                tracing::debug!(%client, reason, "the certificate of a client proves nothing");
+                tracing::debug!(%client, reason, "invalid client certificate");
             }
             (None, ANONYMOUS)
         }

@@ -1,4 +1,4 @@
-//! What pods of standalone proxies have in common, whomever they serve: a Proxy-Service or a Gateway.
+//! Common parts of the pods of standalone proxies, for Proxy-Services and Gateways.
 
 use kube::Client;
 use maglor_inject::{ADMIN_PORT, PROXY};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::api_server;
 
-/// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
+/// A proxy that is to end continues taking connections for this long: every node knows by then that it is
 /// not to be sent to any more.
 pub(crate) const FAREWELL_SECONDS: u32 = 5;
-/// Time for what a proxy has begun, where nobody says otherwise.
+/// Default drain time of a proxy.
 pub(crate) const DRAIN_SECONDS: u32 = 30;
 
 /// After so long a pod is ended whatever it is doing; `drain` as for [`pod`].
@@ -28,13 +28,14 @@ pub struct Settings {
     pub control_plane: String,
     /// Domain of the Services' names.
     pub cluster_domain: String,
-    /// The trust domain whose members this control plane certifies; `None` = nobody, all is plain text.
+    /// The trust domain of issued certificates; `None` if TLS is off.
     pub trust_domain: Option<String>,
-    /// The cluster knows `preStop.sleep`: without, requests of nodes that have not heard yet that a proxy ends are refused.
+    /// The cluster knows `preStop.sleep`: without, requests of nodes that have not heard yet that a proxy ends are
+    /// refused.
     pub sleeps: bool,
 }
 
-/// The minor version of Kubernetes 1 that knows `preStop.sleep` without being told to (KEP-3960); older ones refuse it.
+/// The minor version of Kubernetes 1 that supports `preStop.sleep` by default (KEP-3960); older ones reject it.
 const SLEEP: u32 = 30;
 
 impl Settings {
@@ -48,7 +49,8 @@ impl Settings {
     }
 }
 
-/// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common; `drain` as for [`pod`].
+/// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common; `drain` as for
+/// [`pod`].
 pub(crate) fn arguments(role: &str, drain: u32, settings: &Settings) -> Vec<String> {
     let mut arguments = vec![
         role.to_owned(),
@@ -100,8 +102,8 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
     container
 }
 
-/// A pod of one proxy, which has `drain` seconds for what it has begun when it is to end; those with the same labels, of
-/// which `own` are enough to know them, are spread over nodes.
+/// A pod of one proxy, which has `drain` seconds for what it has begun when it is to end; those with the same labels,
+/// of which `own` are enough to know them, are spread over nodes.
 pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     json!({
         "automountServiceAccountToken": false,

@@ -1,4 +1,4 @@
-//! Where a feature that writes is switched on: nowhere, in all namespaces, or in those that the installation names.
+//! The scope of an optional feature: disabled, all namespaces, or those of the installation.
 //!
 //! It is what the chart binds the feature's role to, so that the controller does not try what the API server refuses.
 

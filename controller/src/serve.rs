@@ -1,8 +1,8 @@
 //! From the index to proxies: encodes what has changed, and says who may see what.
 //!
 //! A client that has proved an identity sees what its namespace sees, and what its own workload does: its
-//! node id, `NAMESPACE/POD`, is believed where the pod's service account is the proved one. One that has
-//! not (where the server takes plain text: files, tests) is believed the namespace in its node id.
+//! node ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. One that has
+//! not (where the server takes plain text: files, tests) is trusted for the namespace in its node ID.
 
 mod variants;
 
@@ -12,13 +12,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use maglor_ads::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Kind, ServedEndpoint};
+use maglor_xds_server::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -116,7 +116,7 @@ impl Table {
         self.server.longest_unanswered()
     }
 
-    /// Tells clients whom to trust from now on.
+    /// Publishes the roots that clients trust from now on.
     pub fn trust(&self, bundle: &TrustBundle) {
         let resource = encode::bundle(bundle);
         self.server.cache(|cache, now| cache.set(resource, now));
@@ -135,10 +135,11 @@ impl Table {
         behind.map(|(node, _)| node).collect()
     }
 
-    /// The proxies that groups of Services share, of those that are connected and have put in force what they were told
-    /// last: a proxy confirms it when it listens.
+    /// The proxies that groups of Services share, of those that are connected and have put in force what they were
+    /// published last: a proxy acknowledges it when it listens.
     pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {
-        // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked at.
+        // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked
+        // at.
         let known = self
             .shared
             .read()
@@ -177,7 +178,7 @@ impl Table {
                         }
                         Err(error) => {
                             unserved += 1;
-                            tracing::error!(resource = key, %error, "not served; what was there holds");
+                            tracing::error!(resource = key, %error, "cannot serve resource; keeping the last valid version");
                             continue;
                         }
                     },
@@ -186,9 +187,9 @@ impl Table {
                     let mut consumers = self.consumers.write().unwrap_or_else(PoisonError::into_inner);
                     let differs = consumers.note(&key, consumer, matches!(change, Change::Set(..)));
                     drop(consumers);
-                    // Whoever asked for the name is served another resource under it.
+                    // Subscribers of the name get another resource.
                     if differs {
-                        cache.touch(kind, &id.name, now);
+                        cache.mark_changed(kind, &id.name, now);
                     }
                 }
             }
@@ -341,7 +342,7 @@ struct Access {
 
 /// Who a client is, and where.
 struct Client {
-    /// Its namespace, where it has one.
+    /// Its namespace, if it has one.
     namespace: Option<String>,
     /// What it calls itself.
     node: String,
@@ -363,11 +364,11 @@ impl Access {
         };
         let (Some(namespace), Some(account)) = (identity.namespace(), identity.service_account())
         else {
-            let what = format!("{identity} is no workload of Kubernetes");
+            let what = format!("{identity} is not a Kubernetes workload");
             return refused(Code::PermissionDenied, what);
         };
         if said.is_some_and(|said| said != namespace) {
-            let what = format!("{identity} is not of the namespace of node `{}`", node.id);
+            let what = format!("{identity} is not in the namespace of node `{}`", node.id);
             return refused(Code::PermissionDenied, what);
         }
         Ok(Client {
@@ -395,8 +396,7 @@ impl Policy for Access {
         match self.strict && peer.identity.is_none() {
             true => Err(Status::new(
                 Code::Unauthenticated,
-                "this control plane serves members of the mesh only: the client has presented no certificate, or one that has expired or \
-                 that no root in force vouches for",
+                "this control plane requires a client certificate of the mesh; it is missing, expired, or not signed by a trusted root",
             )),
             false => Ok(()),
         }
@@ -407,7 +407,7 @@ impl Policy for Access {
         let (consumers, accounts) = (Arc::clone(&self.consumers), Arc::clone(&self.accounts));
         Ok(Arc::new(move |kind, name| {
             match (kind, &client.namespace) {
-                // Variants of others are nobody's to ask for.
+                // Variants of other clients cannot be requested.
                 _ if name.contains('#') => None,
                 (Kind::Inbound, _) => client.is_own(name, &accounts).then(|| name.into()),
                 (Kind::Routes, Some(namespace)) => {
@@ -435,7 +435,7 @@ impl Policy for Access {
         match &self.certifier {
             Some(certifier) => Box::pin(certifier.certify(peer.address, request)),
             None => Box::pin(async {
-                let what = "nobody is certified here: start the controller without --plain-text";
+                let what = "certificates are disabled: start the controller without --plain-text";
                 Err(Status::new(Code::Unimplemented, what))
             }),
         }
@@ -457,7 +457,7 @@ impl Policy for Access {
         match graphs.topology().account_of(&client.node) {
             Some(own) if own == account => graphs.take(&client.node, report),
             Some(_) => {
-                let what = format!("node `{}` is another workload", client.node);
+                let what = format!("node `{}` belongs to another workload", client.node);
                 return Err(Status::new(Code::PermissionDenied, what));
             }
             // No such pod, or it is not known yet: the report is ignored.

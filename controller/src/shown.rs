@@ -1,14 +1,14 @@
-//! What operators are shown of what is served: sessions, receipts, resources.
+//! Admin pages about discovery: sessions, receipts, resources.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use maglor_ads::SessionReport;
 use maglor_balance::Time;
 use maglor_xds::decode::{self, DecodeError};
 use maglor_xds::server::{Cache, ChangeId, Delivery, Protocol, Receipt};
 use maglor_xds::{Health, Inbound, Kind, Listener, ServedEndpoint};
+use maglor_xds_server::SessionReport;
 use serde_json::{Value, json};
 
 /// Receipts that are shown unless more are asked for.
@@ -195,7 +195,7 @@ fn endpoint(endpoint: &ServedEndpoint) -> Value {
     value
 }
 
-/// Without private keys: whoever reaches the admin port may see the rest.
+/// Without private keys; clients of the admin port may see the rest.
 fn shown_inbound(mut inbound: Inbound) -> Value {
     let chains = inbound.gateway.iter_mut().flat_map(|port| &mut port.chains);
     for certificate in chains.flat_map(|chain| &mut chain.certificates) {

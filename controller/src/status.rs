@@ -2,7 +2,8 @@
 //!
 //! What a resource says already is not written again; a condition keeps its time of transition as long
 //! as its status is the same. The mesh's own kinds are written by server-side apply; a route's status is
-//! shared with other controllers in one list, so it is replaced. Either as the version that was seen ([`crate::writes`]).
+//! shared with other controllers in one list, so it is replaced. Either as the version that was seen
+//! ([`crate::writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,7 +31,7 @@ const MOST_REST: Duration = Duration::from_secs(60);
 /// Statuses of resources that change quickly are written once.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// A status that a resource is to have; `None`: it is somebody else's to say from now on.
+/// The desired status of an object; `None`: another controller writes it from now on.
 pub type Wanted = (Kind, Key, Option<Status>);
 
 /// What is to be written, and what of it is not written yet.
@@ -38,13 +39,13 @@ pub type Wanted = (Kind, Key, Option<Status>);
 struct Queue {
     all: BTreeMap<Id, Status>,
     open: BTreeSet<Id>,
-    /// Refused when last tried; said once.
+    /// Rejected at the last attempt; logged once.
     refused: BTreeSet<Id>,
 }
 
 type Id = (Kind, Key);
 
-/// Writes what comes, until nobody sends any more.
+/// Writes statuses until the sender is dropped.
 pub async fn write(
     client: Client,
     mut wanted: mpsc::UnboundedReceiver<Wanted>,
@@ -68,7 +69,7 @@ pub async fn write(
         }
         let now = *term.borrow_and_update();
         if now.holds(Instant::now()) && term_seen.replace(now.number()) != Some(now.number()) {
-            // Whoever wrote before may not have written everything.
+            // The previous leader may not have written everything.
             queue.open.extend(queue.all.keys().cloned());
         }
         rest = match queue.write(&client, &term).await {
@@ -86,7 +87,7 @@ impl Queue {
                 self.open.insert(id.clone());
                 self.all.insert(id, status);
             }
-            // A new term must not write what was right once over what somebody else says.
+            // A new leader must not overwrite another controller's status with an outdated one.
             None => {
                 self.open.remove(&id);
                 self.all.remove(&id);
@@ -95,8 +96,8 @@ impl Queue {
         }
     }
 
-    /// Writes all that is open, as long as this replica may; one that is refused keeps nobody waiting. Whether nothing
-    /// was refused.
+    /// Writes all that is open, as long as this replica may; a rejected one does not delay others. Whether
+    /// nothing was refused.
     async fn write(&mut self, client: &Client, term: &watch::Receiver<Term>) -> bool {
         let mut again = BTreeSet::new();
         while term.borrow().holds(Instant::now()) {
@@ -118,7 +119,7 @@ impl Queue {
                 Err(error) => {
                     let kind = id.0.names().1;
                     if self.refused.insert(id.clone()) {
-                        tracing::warn!(kind, name = %id.1, %error, "status cannot be written, it is tried again");
+                        tracing::warn!(kind, name = %id.1, %error, "cannot write status; retrying");
                     }
                     again.insert(id);
                 }
@@ -131,7 +132,7 @@ impl Queue {
 }
 
 enum Written {
-    /// It was changed between two requests: it is looked at again.
+    /// It was changed between two requests: it is checked again.
     Changed,
     /// There is no such resource any more.
     Gone,
@@ -241,7 +242,7 @@ pub(crate) fn patch_of(kind: &str, name: &str, before: &Value, mut status: Value
     })
 }
 
-/// Gives each condition the time since when its status is what it is.
+/// Sets the transition time of each condition.
 fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
     let none = Vec::new();
     let before = before.as_array().unwrap_or(&none);
@@ -275,9 +276,9 @@ mod tests {
         assert_eq!(changed["conditions"][0]["lastTransitionTime"], "t3");
     }
 
-    /// Nobody writes over what another controller says by now.
+    /// The status of another controller is not overwritten.
     #[test]
-    fn what_is_somebody_elses_is_forgotten() {
+    fn foreign_statuses_are_forgotten() {
         let id = || (Kind::Gateway, Key::new("n", "web"));
         let mut queue = Queue::default();
         queue.put((id().0, id().1, Some(Status::Whole(json!({})))));

@@ -1,5 +1,5 @@
-//! What is accepted reaches proxies: parts of resources are encoded, decoded as a proxy decodes them, put through the
-//! proxy's own checks, and compared with what was meant.
+//! Verifies that a resource survives encoding: encodes it, decodes it like a proxy, runs the proxy's own checks, and
+//! compares the result.
 
 use std::fmt::Debug;
 

@@ -1,13 +1,13 @@
 //! Writes to an API server, each under a precondition.
 //!
-//! A write names the uid and the version of the object that the decision was based on, and the API server refuses it if the
-//! object has changed. So a late request of a replica that has lost the Lease (it was suspended, or the request was slow) undoes
-//! nothing that the next leader has written. Objects are created under a field manager: an object that another client has
-//! created differently is a conflict. Every write of the controller is here, except those to its own Leases, TokenReviews and
-//! events; a test finds others.
+//! A write names the uid and the version of the object that the decision was based on, and the API server refuses it
+//! if the object has changed. So a late request of a replica that has lost the Lease (it was suspended, or the
+//! request was slow) undoes nothing that the next leader has written. Objects are created under a field manager: an
+//! object that another client has created differently is a conflict. Every write of the controller is here, except
+//! those to its own Leases, TokenReviews and events; a test finds others.
 //!
-//! `fenced` is the client for everything that only the leader writes: it sends nothing once the term of this replica is over, and
-//! no request outlasts the Lease.
+//! `fenced` is the client for everything that only the leader writes: it sends nothing once the term of this replica
+//! is over, and no request outlasts the Lease.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -189,7 +189,7 @@ impl Manager {
     /// Makes an object.
     ///
     /// # Errors
-    /// 409 where there is one of its name.
+    /// 409 if there is one of its name.
     pub async fn create<K: Stored + Serialize>(
         self,
         api: &Api<K>,
@@ -265,11 +265,11 @@ pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::
 /// Why a write was not sent, or its result is unknown.
 #[derive(Debug, thiserror::Error)]
 enum FenceError {
-    #[error("this replica writes no more: its term is over")]
+    #[error("this replica is no longer the leader")]
     Over,
-    #[error("no answer within {0:?}")]
+    #[error("timeout after {0:?}")]
     Slow(Duration),
-    #[error("the request has no usable path")]
+    #[error("invalid request path")]
     Path(#[from] http::Error),
 }
 
@@ -286,7 +286,7 @@ impl WriteMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let family = registry.counter(
             "controller_writes_total",
-            "Requests to write of the replica that writes, by what became of them.",
+            "Write requests of the leader, by result.",
             &["result"],
         );
         let with = |result| family.with(&[result]);
@@ -349,7 +349,7 @@ async fn send_in_term(
     sent.map_err(|_| FenceError::Slow(lease::REQUEST))
 }
 
-/// With a limit for the API server, too: it gives up what it has begun by then.
+/// With a limit for the API server, too: it aborts the request by then.
 fn limited(uri: &Uri) -> Result<Uri, http::Error> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.trim_end_matches(['?', '&']);

@@ -1,7 +1,9 @@
-//! Whatever is accepted reaches proxies: encoded, decoded, through the proxy's own checks, with the values that were written.
+//! Whatever is accepted reaches proxies: encoded, decoded, through the proxy's own checks, with the values that were
+//! written.
 //!
-//! Resources that are right are changed at random places to hostile texts. What of them is accepted has to be in force, and the
-//! same has to come of them in any order, as after a restart; `schedules` makes them unusable and restarts. `SEED=` repeats a run.
+//! Resources that are right are changed at random places to hostile texts. What of them is accepted has to be in
+//! force, and the same has to come of them in any order, as after a restart; `schedules` makes them unusable and
+//! restarts. `SEED=` repeats a run.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,7 +25,7 @@ use maglor_controller::serve::Table;
 use maglor_xds::{decode, encode};
 use serde_json::{Value, json};
 
-use support::{given, rendered};
+use support::{published, rendered};
 use templates::AROUND;
 
 /// Sets of resources; `ROUNDS=` for more.
@@ -369,8 +371,8 @@ fn draw(rounds: usize) -> (Draw, usize) {
         rng: Rng::seed(seed),
         hostile: hostile(),
     };
-    let given = number("ROUNDS").and_then(|rounds| usize::try_from(rounds).ok());
-    (draw, given.unwrap_or(rounds))
+    let published = number("ROUNDS").and_then(|rounds| usize::try_from(rounds).ok());
+    (draw, published.unwrap_or(rounds))
 }
 
 #[test]
@@ -405,7 +407,7 @@ fn whatever_is_accepted_is_in_force_and_survives_a_restart() {
             }
         }
         let (again, _) = built(&draw.shuffled(objects));
-        assert_eq!(rendered(&given(&again)), rendered(&given(&index)));
+        assert_eq!(rendered(&published(&again)), rendered(&published(&index)));
     }
     println!("{accepted} of {all} were accepted");
     assert!(accepted > all / 4, "only {accepted} of {all} were accepted");

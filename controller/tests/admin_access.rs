@@ -1,5 +1,5 @@
-//! Who gets which pages of the controller's admin port, and which of its replicas' pages on the port where proxies are
-//! served.
+//! Who gets which pages of the controller's admin port, and which of its replicas' pages on the port where proxies
+//! are served.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -161,8 +161,8 @@ async fn silent_connections_do_not_hold_the_admin_port() {
     );
 }
 
-/// In plain text, where every client is believed, replicas ask each other on the port of proxies; operators' other
-/// pages are not there.
+/// In plain text, where clients are not authenticated, replicas query each other on the port of proxies; operators'
+/// other pages are not there.
 #[tokio::test]
 async fn replicas_ask_on_the_port_of_proxies() {
     let folder = tempfile::tempdir().unwrap();

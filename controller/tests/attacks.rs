@@ -1,5 +1,5 @@
-//! The port where proxies are served and the admin port, while one source attacks them: changes reach members all the same,
-//! pods are certified, and memory is bounded. The webhook's port: `controller/src/https/tests.rs`.
+//! The port where proxies are served and the admin port, while one source attacks them: changes reach members all the
+//! same, pods are certified, and memory is bounded. The webhook's port: `controller/src/https/tests.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,12 +20,13 @@ use maglor_testkit::RawHttp1;
 use maglor_xds::Kind;
 use tokio::net::TcpSocket;
 
+use support::fixture::{CART, Fixture, WEB, domain};
 use support::grpc::{Connection, Stream};
-use support::world::{CART, WEB, World, domain};
 
 /// Where the attacker is; members come from 127.0.0.1.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
-/// Each of the changes that are pushed meanwhile reaches a member within this; a second is the aim on an idle machine.
+/// Each of the changes that are pushed meanwhile reaches a member within this; a second is the aim on an idle
+/// machine.
 const PUSH: Duration = Duration::from_secs(5);
 /// What the process may take more than before, in bytes.
 const MEMORY: u64 = 64 << 20;
@@ -54,35 +55,35 @@ spec: {{clusterIP: 10.0.{}.{}, ports: [{{port: {port}, name: http}}]}}
 }
 
 /// A controller, and a member that hears of changes.
-struct Fixture {
-    world: World,
+struct Attacked {
+    fixture: Fixture,
     member: Stream,
     before: u64,
 }
 
-async fn start() -> Fixture {
-    let world = World::start(&services(80), "1h").await;
-    let live = world.member(CART).await;
-    let mut member = Stream::open(world.connect(&live).await, "shop/cart-0").await;
+async fn start() -> Attacked {
+    let fixture = Fixture::start(&services(80), "1h").await;
+    let live = fixture.member(CART).await;
+    let mut member = Stream::open(fixture.connect(&live).await, "shop/cart-0").await;
     member.want(Kind::Listener, &["10.0.0.1:80"]);
     let known = member.until("the first answer", |seen| !seen.is_empty());
     known.await;
-    let before = world.controller.memory();
-    Fixture {
-        world,
+    let before = fixture.controller.memory();
+    Attacked {
+        fixture,
         member,
         before,
     }
 }
 
-impl Fixture {
+impl Attacked {
     /// Changes, how long the slowest of them takes; a pod is certified meanwhile, and memory is bounded.
     async fn holds(&mut self, what: &str) {
         let mut slowest = Duration::ZERO;
         for change in 1..=CHANGES {
             let name = format!("10.0.0.1:{}", 80 + change);
             self.member.want(Kind::Listener, &[&name]);
-            self.world.put(&services(80 + change));
+            self.fixture.put(&services(80 + change));
             let begun = Instant::now();
             let key = (Kind::Listener, name.clone());
             let there = |seen: &std::collections::BTreeMap<_, Option<_>>| {
@@ -92,9 +93,9 @@ impl Fixture {
             slowest = slowest.max(begun.elapsed());
         }
         let begun = Instant::now();
-        self.world.certified(WEB).await;
+        self.fixture.certified(WEB).await;
         let certified = begun.elapsed();
-        let more = self.world.controller.memory().saturating_sub(self.before);
+        let more = self.fixture.controller.memory().saturating_sub(self.before);
         println!(
             "{what}: slowest of {CHANGES} changes {slowest:?}, certified within {certified:?}, {} MB more",
             more >> 20
@@ -106,7 +107,7 @@ impl Fixture {
 
     fn nameless(&self) -> Arc<rustls::ClientConfig> {
         let id = SpiffeId::workload(&domain(), "maglor", "maglor-controller").unwrap();
-        let live = Live::nameless(self.world.bundle()).unwrap();
+        let live = Live::nameless(self.fixture.bundle()).unwrap();
         let client = Client::new(&live, Expected::OneOf(vec![id]), &[b"h2"]);
         client.unwrap().config()
     }
@@ -114,8 +115,8 @@ impl Fixture {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_without_end_take_bounded_memory() {
-    let mut fixture = start().await;
-    let tls = fixture.nameless();
+    let mut attacked = start().await;
+    let tls = attacked.nameless();
     let mut open = Vec::new();
     // A message of which one byte is missing; one of a length that is taken, and one of a longer one.
     let part = |length: u32| {
@@ -125,19 +126,22 @@ async fn calls_without_end_take_bounded_memory() {
     };
     let parts = [part(16_000), part(60_000)];
     for part in parts.iter().cycle().take(300) {
-        let address = &fixture.world.controller.listen;
+        let address = &attacked.fixture.controller.listen;
         let opened = Connection::open_from(ATTACKER, address, Arc::clone(&tls)).await;
         let Ok(mut connection) = opened else { continue };
         let calls = [(); 16].map(|()| connection.certify_without_end(part.clone().into()));
         open.push((connection, calls));
     }
-    fixture.holds("calls without end").await;
+    attacked.holds("calls without end").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_and_handshakes_without_pause_delay_no_member() {
-    let mut fixture = start().await;
-    let (tls, address) = (fixture.nameless(), fixture.world.controller.listen.clone());
+    let mut attacked = start().await;
+    let (tls, address) = (
+        attacked.nameless(),
+        attacked.fixture.controller.listen.clone(),
+    );
     let mut silent = Vec::new();
     for _ in 0..400 {
         let socket = TcpSocket::new_v4().unwrap();
@@ -154,7 +158,7 @@ async fn silent_connections_and_handshakes_without_pause_delay_no_member() {
         })
     };
     let attacks: Vec<_> = (0..8).map(attack).collect();
-    fixture.holds("handshakes without pause").await;
+    attacked.holds("handshakes without pause").await;
     stop.store(true, Ordering::SeqCst);
     for attack in attacks {
         let _ = attack.await;
@@ -163,8 +167,11 @@ async fn silent_connections_and_handshakes_without_pause_delay_no_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_for_operators_delay_no_member() {
-    let mut fixture = start().await;
-    let admin = (Ipv4Addr::LOCALHOST, fixture.world.controller.admin_port());
+    let mut attacked = start().await;
+    let admin = (
+        Ipv4Addr::LOCALHOST,
+        attacked.fixture.controller.admin_port(),
+    );
     let stop = Arc::new(AtomicBool::new(false));
     let attack = |_| {
         let stop = Arc::clone(&stop);
@@ -180,7 +187,7 @@ async fn pages_for_operators_delay_no_member() {
         })
     };
     let attacks: Vec<_> = (0..4).map(attack).collect();
-    fixture.holds("pages for operators").await;
+    attacked.holds("pages for operators").await;
     stop.store(true, Ordering::SeqCst);
     let pages: u32 = attacks
         .into_iter()

@@ -10,12 +10,12 @@ mod support;
 
 use std::time::{Duration, SystemTime};
 
-use maglor_ads::CertifyRequest;
 use maglor_identity::{Authority, KeyRequest, Live};
 use maglor_xds::{BUNDLE, Kind, decode};
+use maglor_xds_server::CertifyRequest;
 
+use support::fixture::{CART, Fixture, OLD, WEB, domain};
 use support::grpc::Stream;
-use support::world::{CART, OLD, WEB, World, domain};
 
 const PODS: &str = "
 apiVersion: v1
@@ -36,8 +36,8 @@ spec: {serviceAccountName: web}
 
 #[tokio::test]
 async fn a_token_leads_to_a_certificate_of_its_account() {
-    let world = World::start(PODS, "1h").await;
-    let identity = world.certified(CART).await;
+    let fixture = Fixture::start(PODS, "1h").await;
+    let identity = fixture.certified(CART).await;
     assert_eq!(
         identity.id().as_str(),
         "spiffe://mesh.example/ns/shop/sa/cart"
@@ -47,15 +47,20 @@ async fn a_token_leads_to_a_certificate_of_its_account() {
         .duration_since(SystemTime::now())
         .unwrap();
     assert!(left <= Duration::from_secs(3600), "{left:?}");
-    let live = Live::new(identity, world.bundle()).unwrap();
+    let live = Live::new(identity, fixture.bundle()).unwrap();
     assert!(live.is_trusted(SystemTime::now()));
-    // Whoever poses as the controller gets no token: not even a member of the mesh.
-    let nameless = Live::nameless(world.bundle()).unwrap();
-    assert!(world.connect_to(&nameless, "somebody-else").await.is_err());
+    // A server that impersonates the controller gets no token: not even a workload of the mesh.
+    let nameless = Live::nameless(fixture.bundle()).unwrap();
+    assert!(
+        fixture
+            .connect_to(&nameless, "another-server")
+            .await
+            .is_err()
+    );
     let foreign = Authority::create(&domain(), SystemTime::now()).unwrap();
     let foreign = Live::nameless(foreign.bundle().unwrap()).unwrap();
     assert!(
-        world
+        fixture
             .connect_to(&foreign, "maglor-controller")
             .await
             .is_err()
@@ -64,14 +69,14 @@ async fn a_token_leads_to_a_certificate_of_its_account() {
 
 #[tokio::test]
 async fn without_a_good_token_or_a_good_request_there_is_no_certificate() {
-    let world = World::start(PODS, "1h").await;
+    let fixture = Fixture::start(PODS, "1h").await;
     let key = KeyRequest::generate().unwrap();
     let good = key.der().unwrap();
     let mut forged = good.clone();
     *forged.last_mut().unwrap() ^= 1;
     for (token, request, code) in [
         ("", &good, 16),
-        ("token-of-nobody-at-all", &good, 16),
+        ("token-of-no-workload", &good, 16),
         (OLD, &good, 16),
         (CART, &forged, 3),
         (CART, &Vec::new(), 3),
@@ -81,19 +86,24 @@ async fn without_a_good_token_or_a_good_request_there_is_no_certificate() {
             certificate_signing_request: request.clone().into(),
             token: token.to_owned(),
         };
-        let status = world.nameless().await.certify(&request).await.unwrap_err();
+        let status = fixture
+            .nameless()
+            .await
+            .certify(&request)
+            .await
+            .unwrap_err();
         assert_eq!(status.code, code, "{token}: {}", status.message);
         assert!(token.is_empty() || !status.message.contains(token));
     }
-    let log = world.controller.log();
-    for token in [CART, OLD, "token-of-nobody-at-all"] {
+    let log = fixture.controller.log();
+    for token in [CART, OLD, "token-of-no-workload"] {
         assert!(!log.contains(token), "a token is in the log:\n{log}");
     }
 }
 
 #[tokio::test]
 async fn what_a_request_asks_for_besides_its_key_is_ignored() {
-    let world = World::start(PODS, "1h").await;
+    let fixture = Fixture::start(PODS, "1h").await;
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
     let admin = "spiffe://mesh.example/ns/maglor/sa/maglor-controller";
@@ -107,22 +117,22 @@ async fn what_a_request_asks_for_besides_its_key_is_ignored() {
         certificate_signing_request: asked.der().to_vec().into(),
         token: CART.to_owned(),
     };
-    let response = world.nameless().await.certify(&request).await.unwrap();
+    let response = fixture.nameless().await.certify(&request).await.unwrap();
     let leaf = maglor_identity::x509::parse(&response.chain[0]).unwrap();
     assert_eq!(leaf.uris, ["spiffe://mesh.example/ns/shop/sa/cart"]);
     assert!(leaf.dns_names.is_empty() && !leaf.is_ca);
 }
 
 #[tokio::test]
-async fn who_asks_again_and_again_waits_and_nobody_else_does() {
-    let world = World::start(PODS, "1h").await;
+async fn a_client_that_asks_repeatedly_waits_and_no_other_does() {
+    let fixture = Fixture::start(PODS, "1h").await;
     let key = KeyRequest::generate().unwrap().der().unwrap();
     let ask = async |token: &str| {
         let request = CertifyRequest {
             certificate_signing_request: key.clone().into(),
             token: token.to_owned(),
         };
-        world.nameless().await.certify(&request).await
+        fixture.nameless().await.certify(&request).await
     };
     let mut refused = None;
     for _ in 0..100 {
@@ -138,14 +148,14 @@ async fn who_asks_again_and_again_waits_and_nobody_else_does() {
 
 #[tokio::test]
 async fn members_see_what_is_theirs_and_others_nothing() {
-    let world = World::start(PODS, "1h").await;
-    let none = world.nameless().await.refused("shop/cart-0").await;
+    let fixture = Fixture::start(PODS, "1h").await;
+    let none = fixture.nameless().await.refused("shop/cart-0").await;
     assert_eq!(none.code, 16, "{}", none.message);
-    let cart = world.member(CART).await;
-    let elsewhere = world.connect(&cart).await.refused("other/cart-0").await;
+    let cart = fixture.member(CART).await;
+    let elsewhere = fixture.connect(&cart).await.refused("other/cart-0").await;
     assert_eq!(elsewhere.code, 7, "{}", elsewhere.message);
 
-    let connection = world.connect(&cart).await;
+    let connection = fixture.connect(&cart).await;
     let mut stream = Stream::open(connection, "shop/cart-0").await;
     stream.want(Kind::Inbound, &["shop/cart-0", "shop/web-0"]);
     stream.want(Kind::Cluster, &["cart.shop.svc.cluster.local:80"]);
@@ -163,53 +173,53 @@ async fn members_see_what_is_theirs_and_others_nothing() {
     );
 
     // A pod's name is not enough: the account has to be that of the pod.
-    let web = world.member(WEB).await;
-    let connection = world.connect(&web).await;
+    let web = fixture.member(WEB).await;
+    let connection = fixture.connect(&web).await;
     let mut stream = Stream::open(connection, "shop/cart-0").await;
     stream.want(Kind::Inbound, &["shop/cart-0"]);
     stream
-        .until("it is told that there is nothing", |seen| seen.len() == 1)
+        .until("it gets an empty response", |seen| seen.len() == 1)
         .await;
     assert!(stream.body(Kind::Inbound, "shop/cart-0").is_none());
 }
 
 #[tokio::test]
-async fn whom_to_trust_is_told_as_it_changes_and_who_has_heard_is_known() {
-    let world = World::start(PODS, "1h").await;
-    let cart = world.member(CART).await;
-    let mut stream = Stream::open(world.connect(&cart).await, "shop/cart-0").await;
+async fn trusted_roots_are_published_and_acknowledged() {
+    let fixture = Fixture::start(PODS, "1h").await;
+    let cart = fixture.member(CART).await;
+    let mut stream = Stream::open(fixture.connect(&cart).await, "shop/cart-0").await;
     stream.want(Kind::Bundle, &[BUNDLE]);
     let roots = |stream: &Stream| {
         let body = stream.body(Kind::Bundle, BUNDLE)?;
         Some(decode::bundle(BUNDLE, body).unwrap().certificates().len())
     };
     stream
-        .until("the root is told", |seen| !seen.is_empty())
+        .until("the root is published", |seen| !seen.is_empty())
         .await;
     assert_eq!(roots(&stream), Some(1));
 
     let now = SystemTime::now();
     let next = Authority::create(&domain(), now).unwrap();
-    let both = next.bundle().unwrap().union(&world.bundle()).unwrap();
-    let crossed = next.crossed_by(&world.authority, now).unwrap();
+    let both = next.bundle().unwrap().union(&fixture.bundle()).unwrap();
+    let crossed = next.crossed_by(&fixture.authority, now).unwrap();
     stream.hold();
-    world.rotate(&next, &both, Some(&crossed));
+    fixture.rotate(&next, &both, Some(&crossed));
     stream
-        .until("both roots are told", |seen| {
+        .until("both roots are published", |seen| {
             let body = seen.values().next().cloned().flatten();
             body.is_some_and(|body| {
                 decode::bundle(BUNDLE, &body).unwrap().certificates().len() == 2
             })
         })
         .await;
-    let trust = world.controller.json("/trust").await;
+    let trust = fixture.controller.json("/trust").await;
     assert_eq!(
         trust["clients_behind"],
         serde_json::json!(["shop/cart-0"]),
         "{trust}"
     );
     stream.answer();
-    world
+    fixture
         .controller
         .until("the client has said to trust both", "/trust", |trust| {
             trust["clients_behind"]
@@ -219,8 +229,8 @@ async fn whom_to_trust_is_told_as_it_changes_and_who_has_heard_is_known() {
         })
         .await;
     // Who knows the old root only finds the way to what the new one signs, and the other way round.
-    let again = world.certified(CART).await;
-    let live = Live::new(again, world.bundle()).unwrap();
+    let again = fixture.certified(CART).await;
+    let live = Live::new(again, fixture.bundle()).unwrap();
     assert!(live.is_trusted(SystemTime::now()));
-    world.connect(&live).await;
+    fixture.connect(&live).await;
 }

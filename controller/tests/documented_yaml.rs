@@ -1,5 +1,5 @@
-//! Every YAML block of the documentation is what the program takes that it is for: resources, a proxy's file, or a piece
-//! of one, which is put where it belongs.
+//! Every YAML block of the documentation is what the program takes that it is for: resources, a proxy's file, or a
+//! piece of one, which is put where it belongs.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -51,7 +51,7 @@ fn blocks() -> Vec<Block> {
 /// Kinds of Kubernetes' own that the documentation shows and the controller does not read.
 const FOREIGN: [&str; 1] = ["kind: NetworkPolicy"];
 
-/// What is wrong with resources.
+/// Errors of resources.
 fn resources(text: &str) -> Result<(), String> {
     let analysis = analyze(&[("block".to_owned(), text.to_owned())]);
     let foreign = FOREIGN.iter().any(|kind| text.contains(kind));
@@ -105,7 +105,7 @@ fn whole(piece: Value) -> Value {
     whole
 }
 
-/// What is wrong with a proxy's file, or a piece of it. Clusters and tables that it names without having them are
+/// The error in a proxy's file, or a piece of it. Clusters and tables that it names without having them are
 /// somewhere else.
 fn proxys(piece: Value) -> Result<(), String> {
     let mut whole = whole(piece);

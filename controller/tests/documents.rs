@@ -28,10 +28,10 @@ fn kind(schema: &Value) -> String {
         }
     }
     match schema["type"].as_str() {
-        None => "text or number".to_owned(),
+        None => "string or number".to_owned(),
         Some("array") => format!("list of {}", kind(&schema["items"])),
         Some("integer" | "number") => "number".to_owned(),
-        Some("string") => "text".to_owned(),
+        Some("string") => "string".to_owned(),
         Some("object") if schema["additionalProperties"].is_object() => "mapping".to_owned(),
         Some(other) => other.to_owned(),
     }

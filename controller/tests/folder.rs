@@ -204,10 +204,10 @@ metadata: {name: web, namespace: shop}
 spec: {clusterIP: 10.0.0.1, internalTrafficPolicy: Local, ports: [{port: 80, name: http}]}
 ";
 
-/// A client that only calls, as the proxy of a Gateway, gets what is near it; also where it has asked before it was known
-/// where it runs.
+/// A client that only calls, as the proxy of a Gateway, gets what is near it; also where it has asked before it was
+/// known where it runs.
 #[tokio::test]
-async fn what_is_near_is_told_when_it_is_known_where_a_client_is() {
+async fn local_endpoints_are_published_once_the_node_of_a_client_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
@@ -227,7 +227,7 @@ async fn what_is_near_is_told_when_it_is_known_where_a_client_is() {
     client
         .until("everything is there", |seen| seen.len() == 4)
         .await;
-    assert_eq!(endpoints(&client.seen), [""; 0], "nobody knows where it is");
+    assert_eq!(endpoints(&client.seen), [""; 0], "its node is unknown");
     let pod = |node: &str| {
         format!(
             "{{apiVersion: v1, kind: Pod, spec: {{nodeName: {node}}}, metadata: {{name: gateway-1, namespace: shop, \

@@ -229,7 +229,7 @@ fn bookinfo_is_seen_as_it_is() {
         "what is sent is taken: {taken} {sent}"
     );
     drop(calls);
-    let calm = "nobody calls anybody any more";
+    let calm = "no calls any more";
     eventually(TIMEOUT.max(3 * WINDOW), calm, || {
         mesh.graph()["edges"].as_array().unwrap().is_empty()
     });
@@ -242,7 +242,7 @@ fn bytes_of_requests_count_too() {
         return;
     };
     mesh.service("cart", "10.96.0.10");
-    // Reports are believed of pods that are known.
+    // Reports are accepted only for known pods.
     let cart = pod_on(&mesh, "cart-0", "cart", "n1");
     let web = pod_on(&mesh, "web-0", "web", "n1");
     web.reaches("cart");

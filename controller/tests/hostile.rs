@@ -1,6 +1,7 @@
-//! The kept hostile suite against a controller over a folder: requests to its admin port, for certificates, and what members send
-//! for discovery. The webhook: `controller/src/webhook/server_tests.rs`; files: `crates/cli/tests/hostile.rs`; all that needs an
-//! API server: `controller/tests/kubernetes_hostile.rs`. See docs/hostile.md.
+//! The kept hostile suite against a controller over a folder: requests to its admin port, for certificates, and what
+//! members send for discovery. The webhook: `controller/src/webhook/server_tests.rs`; files:
+//! `crates/cli/tests/hostile.rs`; all that needs an API server: `controller/tests/kubernetes_hostile.rs`. See
+//! docs/hostile.md.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +14,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use maglor_ads::{CertifyRequest, Node};
 use maglor_identity::{Live, x509};
 use maglor_testkit::RawHttp1;
 use maglor_testkit::hostile::table::unescape;
@@ -22,9 +22,10 @@ use maglor_xds::Kind;
 use maglor_xds::frame::frame;
 use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use maglor_xds::proto::google::rpc::Status;
+use maglor_xds_server::{CertifyRequest, Node};
 
+use support::fixture::{CART, Fixture, WEB, case_token};
 use support::grpc::Stream;
-use support::world::{CART, WEB, World, case_token};
 
 const RESOURCES: &str = "
 apiVersion: v1
@@ -87,7 +88,7 @@ async fn requests_to_the_admin_port() {
 async fn requests_for_certificates() {
     let cases = hostile::requests_for_certificates();
     assert!(cases.len() > 40, "{}", cases.len());
-    let world = World::start(RESOURCES, "1h").await;
+    let fixture = Fixture::start(RESOURCES, "1h").await;
     let mut failed = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         let asked = hostile::signing_request(case);
@@ -95,7 +96,7 @@ async fn requests_for_certificates() {
             certificate_signing_request: asked.der.into(),
             token: asked.token.unwrap_or_else(|| case_token(number)),
         };
-        let outcome = match world.nameless().await.certify(&request).await {
+        let outcome = match fixture.nameless().await.certify(&request).await {
             Err(status) => status.code.to_string(),
             Ok(response) => {
                 let leaf = x509::parse(&response.chain[0]).unwrap();
@@ -121,20 +122,20 @@ async fn requests_for_certificates() {
         }
     }
     none_of(&failed);
-    world.certified(WEB).await;
+    fixture.certified(WEB).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_members_for_discovery() {
     let cases = hostile::discovery();
     assert!(cases.len() > 35, "{}", cases.len());
-    let world = World::start(RESOURCES, "1h").await;
-    let (cart, web) = (world.member(CART).await, world.member(WEB).await);
-    let mut other = Stream::open(world.connect(&web).await, "shop/web-0").await;
-    let before = world.controller.memory();
+    let fixture = Fixture::start(RESOURCES, "1h").await;
+    let (cart, web) = (fixture.member(CART).await, fixture.member(WEB).await);
+    let mut other = Stream::open(fixture.connect(&web).await, "shop/web-0").await;
+    let before = fixture.controller.memory();
     let mut failed = Vec::new();
     for (number, case) in cases.iter().enumerate() {
-        let outcome = discover(&world, &cart, case).await;
+        let outcome = discover(&fixture, &cart, case).await;
         if !case.expected.split(' ').any(|word| word == outcome) {
             failed.push(format!(
                 "{}: expected {}, got {outcome}",
@@ -151,12 +152,12 @@ async fn messages_of_members_for_discovery() {
         );
     }
     none_of(&failed);
-    let more = world.controller.memory().saturating_sub(before);
+    let more = fixture.controller.memory().saturating_sub(before);
     assert!(more < MEMORY, "{} MB", more >> 20);
 }
 
-async fn discover(world: &World, cart: &Arc<Live>, case: &Case) -> String {
-    let mut stream = Stream::open(world.connect(cart).await, "shop/cart-0").await;
+async fn discover(fixture: &Fixture, cart: &Arc<Live>, case: &Case) -> String {
+    let mut stream = Stream::open(fixture.connect(cart).await, "shop/cart-0").await;
     if !case.name.starts_with("first/") {
         stream.want(Kind::Endpoints, &[GOOD]);
     }
@@ -173,7 +174,7 @@ async fn discover(world: &World, cart: &Arc<Live>, case: &Case) -> String {
 
 /// | command | message |
 /// | --- | --- |
-/// | `want KIND NAME`, `drop KIND NAME` | subscribes, or not any more; `-` is empty, `LONGn` n letters, `cluster` and `inbound` are kinds, all else is a type |
+/// | `want KIND NAME`, `drop KIND NAME` | subscribes, or no longer; `-` is empty, `LONGn` n letters, `cluster` and `inbound` are kinds, all else is a type |
 /// | `many N KIND` | subscribes to N names in one message |
 /// | `floods N M` | N messages of M names each |
 /// | `ack KIND NONCE`, `nack KIND NONCE TEXT` | an answer |

@@ -1,4 +1,4 @@
-//! What resources lead to: `index/CASE.yaml` holds them, `index/CASE.given` what the index gives.
+//! What resources lead to: `index/CASE.yaml` holds them, `index/CASE.expected` the output of the index.
 //! `UPDATE=1` rewrites the latter: read the difference.
 #![allow(
     clippy::unwrap_used,
@@ -41,8 +41,8 @@ fn resources_lead_to_what_is_written_down() {
             index.apply(object);
         }
         index.changes();
-        let text = support::rendered(&support::given(&index));
-        let expected = path.with_extension("given");
+        let text = support::rendered(&support::published(&index));
+        let expected = path.with_extension("expected");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&expected, &text).unwrap();
         }
@@ -96,7 +96,7 @@ fn a_route_that_is_attached_to_nothing_of_the_mesh_loses_its_status() {
         );
         support::objects(&text).remove(0)
     };
-    let told = |index: &mut Index| {
+    let reported = |index: &mut Index| {
         let changes = index.changes().statuses;
         let routes = changes.into_iter().filter(|one| one.0 == Kind::HttpRoute);
         let json = routes.map(|(_, _, status)| status.map(|status| status.to_json()));
@@ -104,13 +104,13 @@ fn a_route_that_is_attached_to_nothing_of_the_mesh_loses_its_status() {
     };
     let mut index = Index::default();
     index.apply(route("{group: '', kind: Service, name: a}"));
-    let first = told(&mut index).remove(0).unwrap();
+    let first = reported(&mut index).remove(0).unwrap();
     assert_eq!(first["parents"].as_array().unwrap().len(), 1);
-    index.apply(route("{name: of-somebody-else}"));
-    let left = told(&mut index);
+    index.apply(route("{name: of-another}"));
+    let left = reported(&mut index);
     assert_eq!(left, [Some(serde_json::json!({"parents": []}))]);
     index.delete(Kind::HttpRoute, &Key::new("n", "r"));
-    assert!(told(&mut index).is_empty());
+    assert!(reported(&mut index).is_empty());
 }
 
 /// What holds for the address of a Service that goes holds for the next one that has it, whichever is heard of first.
@@ -121,7 +121,7 @@ fn an_address_goes_from_one_service_to_another() {
         support::objects(&text.replace("name: a,", &format!("name: {name},"))).remove(0)
     };
     let key = |name: &str| Key::new("n", name);
-    let told = |index: &mut Index| {
+    let reported = |index: &mut Index| {
         let changes = names(&index.changes().resources);
         let of_address = changes
             .into_iter()
@@ -130,17 +130,17 @@ fn an_address_goes_from_one_service_to_another() {
     };
     let mut index = Index::default();
     index.apply(service("b"));
-    assert_eq!(told(&mut index), ["+ Listener 10.0.0.1:80"]);
+    assert_eq!(reported(&mut index), ["+ Listener 10.0.0.1:80"]);
     // At once, as a file that is replaced; then the new one first, and the old one first.
     index.delete(Kind::Service, &key("b"));
     index.apply(service("a"));
-    assert_eq!(told(&mut index), ["+ Listener 10.0.0.1:80"]);
+    assert_eq!(reported(&mut index), ["+ Listener 10.0.0.1:80"]);
     index.apply(service("c"));
-    assert_eq!(told(&mut index), ["+ Listener 10.0.0.1:80"]);
+    assert_eq!(reported(&mut index), ["+ Listener 10.0.0.1:80"]);
     index.delete(Kind::Service, &key("a"));
-    assert_eq!(told(&mut index), [""; 0]);
+    assert_eq!(reported(&mut index), [""; 0]);
     index.delete(Kind::Service, &key("c"));
-    assert_eq!(told(&mut index), ["- Listener 10.0.0.1:80"]);
+    assert_eq!(reported(&mut index), ["- Listener 10.0.0.1:80"]);
 }
 
 /// An endpoint that comes changes the endpoints of its Service, and nothing else.
@@ -171,7 +171,7 @@ metadata: {name: NAME, namespace: n, annotations: {maglor.dev/injected: 'true'}}
 spec: {serviceAccountName: a}
 ";
 
-/// Slices and pods are told by watches of their own, and either may be behind. A pod that is not known is no pod
+/// Slices and pods have watches of their own, and either may be behind. A pod that is not known is no pod
 /// without a sidecar: what goes to the others stays under mutual TLS.
 #[test]
 fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
@@ -196,9 +196,9 @@ fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
     apply(&mut index, TWO);
     apply(&mut index, &pod("p0"));
     let endpoints = "+ Endpoints a.n.svc.cluster.local:80";
-    let given = apply(&mut index, &slice("p0"));
+    let published = apply(&mut index, &slice("p0"));
     assert_eq!(
-        given,
+        published,
         [
             "+ Cluster a.n.svc.cluster.local:80",
             endpoints,
@@ -210,16 +210,20 @@ fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
         apply(&mut index, &slice("p0 p1")).is_empty(),
         "the slice is ahead"
     );
-    let given = apply(&mut index, &pod("p1"));
-    assert_eq!(given, [endpoints, "+ Inbound n/p1"]);
+    let published = apply(&mut index, &pod("p1"));
+    assert_eq!(published, [endpoints, "+ Inbound n/p1"]);
     index.delete(Kind::Pod, &Key::new("n", "p0"));
-    let given = names(&index.changes().resources);
-    assert_eq!(given, [endpoints, "- Inbound n/p0"], "the slice is behind");
+    let published = names(&index.changes().resources);
+    assert_eq!(
+        published,
+        [endpoints, "- Inbound n/p0"],
+        "the slice is behind"
+    );
     assert!(apply(&mut index, &slice("p0 p1")).is_empty());
 }
 
-/// What is near is a question of who calls: of a proxy that takes nothing, as that of a Gateway, it is known where it runs,
-/// too, and followed where its node gets a zone later.
+/// What is near is a question of who calls: of a proxy that takes nothing, as that of a Gateway, it is known where it
+/// runs, too, and followed where its node gets a zone later.
 #[test]
 fn a_pod_that_only_calls_is_somewhere_too() {
     let mut index = Index::default();
@@ -244,11 +248,11 @@ fn a_pod_that_only_calls_is_somewhere_too() {
         pod("both", "'true'"),
         pod("none", "'no'"),
     ];
-    let told = places(&mut index, &pods.join("---"));
-    assert_eq!(told, ["n/both: n1 -", "n/caller: n1 -"]);
+    let reported = places(&mut index, &pods.join("---"));
+    assert_eq!(reported, ["n/both: n1 -", "n/caller: n1 -"]);
     let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {topology.kubernetes.io/zone: z}}}";
-    let told = places(&mut index, node);
-    assert_eq!(told, ["n/both: n1 z", "n/caller: n1 z"]);
+    let reported = places(&mut index, node);
+    assert_eq!(reported, ["n/both: n1 z", "n/caller: n1 z"]);
     index.delete(Kind::Pod, &Key::new("n", "caller"));
     assert_eq!(places(&mut index, ""), ["n/caller: -"]);
 }
@@ -301,7 +305,7 @@ fn changes_are_made_before_they_are_broken() {
     assert_eq!(go, ["- Routes", "- Listener", "- Endpoints", "- Cluster"]);
 }
 
-/// What the pods of a Deployment call, its new pods are told to ask for, and nobody else is.
+/// The calls of a Deployment's pods are prefetched by its new pods, and by no others.
 #[test]
 fn what_others_of_its_kind_have_called_a_pod_asks_for_ahead() {
     let pod = |name: &str, owner: &str| {
@@ -332,19 +336,19 @@ spec: {{serviceAccountName: {owner}, containers: []}}
     let called = [port("a", 80), port("b", 81), port("gone", 80)];
     index.set_called([(web.clone(), called.into())].into());
     let ahead = |changes: &[Change]| -> Vec<(String, Vec<String>)> {
-        let told = changes.iter().filter_map(|change| match change {
+        let reported = changes.iter().filter_map(|change| match change {
             Change::Set(id, Resource::Inbound(one)) => Some((id.name.clone(), one.ahead.clone())),
             _ => None,
         });
-        told.collect()
+        reported.collect()
     };
-    let told = |pod: &str| (pod.to_owned(), vec!["10.0.0.1:80".to_owned()]);
-    assert_eq!(ahead(&index.changes().resources), [told("n/web-1")]);
-    // One that is made now is told at once.
+    let reported = |pod: &str| (pod.to_owned(), vec!["10.0.0.1:80".to_owned()]);
+    assert_eq!(ahead(&index.changes().resources), [reported("n/web-1")]);
+    // A new one gets it immediately.
     for object in support::objects(&pod("web-2", "web")) {
         index.apply(object);
     }
-    assert_eq!(ahead(&index.changes().resources), [told("n/web-2")]);
+    assert_eq!(ahead(&index.changes().resources), [reported("n/web-2")]);
     index.set_called([(web, [port("a", 80)].into())].into());
     assert!(index.changes().resources.is_empty(), "nothing is different");
 }

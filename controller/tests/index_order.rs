@@ -1,5 +1,5 @@
-//! Whatever the order in which resources come and go: what the index gives is what one from scratch
-//! gives, and what its changes add up to.
+//! Whatever the order in which resources come and go: the output of the index equals that of a new index, and the sum
+//! of its changes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -202,7 +202,7 @@ fn check(steps: &[Step]) {
         }
     }
     follow(&mut seen, index.changes());
-    let found = support::given(&index);
+    let found = support::published(&index);
 
     let mut scratch = Index::default();
     for kind in Kind::ALL {
@@ -210,10 +210,10 @@ fn check(steps: &[Step]) {
         scratch.reset(kind, of_kind.cloned().collect(), &[]);
     }
     scratch.changes();
-    let expected = support::given(&scratch);
+    let expected = support::published(&scratch);
     assert_eq!(support::rendered(&found), support::rendered(&expected));
 
-    // What was told adds up to what holds.
+    // The published changes add up to the state.
     let holds: BTreeMap<_, _> = index
         .resources()
         .map(|(id, resource)| (id.clone(), resource.clone()))

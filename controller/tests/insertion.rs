@@ -120,7 +120,7 @@ fn no_request_fails_when_proxies_come_and_go() {
         .unwrap();
     is_as_before(kubectl, &before);
     phase("withdrawn");
-    // Each withdrawal would wait for them; the others go on.
+    // Each withdrawal would wait for them; the others continue.
     streams.finish();
 
     it_survives_crashes(kubectl, &mut controller, &before);
@@ -160,7 +160,7 @@ fn it_survives_crashes(kubectl: &Kubectl, controller: &mut Controller<'_>, befor
     }
 }
 
-/// An operator takes so many steps and is gone; the next one goes on, in and out.
+/// An operator takes so many steps and is gone; the next one continues, in and out.
 fn it_goes_on_after_any_step(kubectl: &Kubectl, controller: &mut Controller<'_>, before: &Value) {
     for most in 1..=STEPS {
         controller.end();
@@ -185,7 +185,7 @@ fn it_goes_on_after_any_step(kubectl: &Kubectl, controller: &mut Controller<'_>,
     }
 }
 
-fn told(step: &Step) -> String {
+fn reported(step: &Step) -> String {
     let named = |what: &str, resource: &Value| {
         let (kind, name) = (&resource["kind"], &resource["metadata"]["name"]);
         format!(
@@ -318,7 +318,7 @@ async fn steps(kubeconfig: &Path, most: usize) -> String {
             .await
             .unwrap()
         {
-            Some(step) => taken.push(told(&step)),
+            Some(step) => taken.push(reported(&step)),
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -400,7 +400,7 @@ fn endpoints_come_and_go(kubectl: &Kubectl) {
             "--timeout=60s",
         ];
         kubectl.run(&wait).unwrap();
-        // What ends goes on for a while.
+        // What ends continues for a while.
         sleep(Duration::from_secs(4));
     }
 }

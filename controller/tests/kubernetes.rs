@@ -20,7 +20,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Routes without their real schema: what is tested is that they are read and told.
+/// Routes without their real schema: the test covers that they are read and reported.
 const HTTP_ROUTES: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -79,7 +79,7 @@ spec:
 const REFUSED: [(&str, &str); 3] = [
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {name: other}, spec: {}}",
-        "its name is `default`",
+        "is named `default`",
     ),
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: e, namespace: shop}, spec: {}}",
@@ -201,15 +201,15 @@ fn one_of_two_replicas_writes_what_both_know() {
         let error = kubectl.apply(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let told = |kind: &str, name: &str, expected: &str| {
-        until(&format!("{kind} {name} is told `{expected}`"), || {
+    let reported = |kind: &str, name: &str, expected: &str| {
+        until(&format!("{kind} {name} has `{expected}`"), || {
             accepted(kubectl, kind, name) == expected
         });
     };
-    told("trafficpolicy", "good", "True Accepted 1");
-    told("trafficpolicy", "wrong", "False Invalid 1");
-    told("meshconfig", "default", "True Accepted 1");
-    told("httproute", "split", "True Accepted 1");
+    reported("trafficpolicy", "good", "True Accepted 1");
+    reported("trafficpolicy", "wrong", "False Invalid 1");
+    reported("meshconfig", "default", "True Accepted 1");
+    reported("httproute", "split", "True Accepted 1");
     assert!(first.writes() && !second.writes(), "one of them writes");
 
     // The writer is killed: the other takes over, and what comes meanwhile is not lost.
@@ -220,18 +220,18 @@ fn one_of_two_replicas_writes_what_both_know() {
         .apply(&longer.replace("nonsense", "random"))
         .unwrap();
     until("the second replica writes", || second.writes());
-    told("trafficpolicy", "good", "True Accepted 2");
-    told("trafficpolicy", "wrong", "True Accepted 2");
+    reported("trafficpolicy", "good", "True Accepted 2");
+    reported("trafficpolicy", "wrong", "True Accepted 2");
 
     until("the writer shows the communication graph", || {
         let graph = kubectl.json(&["get", "communicationgraph", "default"]);
         graph.is_ok_and(|graph| graph["status"]["windowSeconds"] == 60)
     });
 
-    // Who ends in order gives the lease back at once.
+    // A graceful shutdown releases the lease immediately.
     let pid = i32::try_from(second.child.id()).unwrap();
     Command::new("kill").arg(pid.to_string()).status().unwrap();
-    until("the lease is nobody's", || {
+    until("the lease has no holder", || {
         let lease = kubectl.json(&["get", "lease", "maglor-controller", "-n", "maglor"]);
         lease.unwrap()["spec"]["holderIdentity"] == ""
     });

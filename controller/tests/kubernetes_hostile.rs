@@ -1,5 +1,6 @@
-//! The kept hostile suite against the webhook of a controller on a real API server, by way of its port (docs/hostile.md).
-//! External metrics, which only an API server may ask for: `crates/cluster/tests/proxy_service.rs`.
+//! The kept hostile suite against the webhook of a controller on a real API server, by way of its port
+//! (docs/hostile.md). External metrics, which only an API server may ask for:
+//! `crates/cluster/tests/proxy_service.rs`.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -52,7 +53,7 @@ async fn reviews_for_the_webhook() {
     on_cluster.stop();
 }
 
-/// Sends a case; what is wrong with the response.
+/// Sends a case; the error in the response.
 async fn review(port: u16, config: &Arc<ClientConfig>, case: Case) -> Option<String> {
     let config = Arc::clone(config);
     let sent = tokio::task::spawn_blocking(move || {

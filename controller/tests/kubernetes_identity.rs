@@ -15,11 +15,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use maglor_ads::CertifyRequest;
 use maglor_cluster::{Cluster, Kubectl, Options};
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
 use maglor_xds::{BUNDLE, Kind, decode};
+use maglor_xds_server::CertifyRequest;
 
 use support::grpc::{Connection, Status, Stream};
 use support::process::Controller;
@@ -175,7 +175,7 @@ async fn a_root_is_replaced(kubectl: &Kubectl, first: Controller, second: &Contr
     let mut stream = Stream::open(connect(second, &live).await, "shop/cart-0").await;
     stream.want(Kind::Bundle, &[BUNDLE]);
     stream
-        .until("the root is told", |seen| !seen.is_empty())
+        .until("the root is published", |seen| !seen.is_empty())
         .await;
     stream.hold();
     let old = bundle(kubectl);
@@ -210,7 +210,7 @@ async fn a_root_is_replaced(kubectl: &Kubectl, first: Controller, second: &Contr
     println!("killing the replica that writes");
     drop(first);
     stream
-        .until("both roots are told", |seen| {
+        .until("both roots are published", |seen| {
             let body = seen.values().next().cloned().flatten().unwrap();
             decode::bundle(BUNDLE, &body).unwrap().certificates().len() == 2
         })
@@ -398,7 +398,7 @@ async fn tokens_are_judged_by_the_api_server(kubectl: &Kubectl, controller: &Con
     }
     for wrong in [
         token(kubectl, &[]),
-        token(kubectl, &["--audience", "somebody.else"]),
+        token(kubectl, &["--audience", "another.audience"]),
         format!("{good}x"),
         "nonsense".to_owned(),
         String::new(),

@@ -1,5 +1,5 @@
-//! Rows of the outage matrix (docs/outages.md) that need a real API server: it, its TokenReviews, the controller and the node
-//! of the proxies away for hours and days, in orders of return. `outage_matrix.rs` has the others.
+//! Rows of the outage matrix (docs/outages.md) that need a real API server: it, its TokenReviews, the controller and
+//! the node of the proxies away for hours and days, in orders of return. `outage_matrix.rs` has the others.
 //!
 //! Controller and proxies are processes beside the cluster, so that their clocks can jump; the API server's does not.
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
@@ -83,7 +83,7 @@ items:
   rules: [{apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}]
 ";
 
-/// Gives the controller's account a role.
+/// Binds a role to the controller's account.
 fn binding(role: &str) -> String {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
@@ -291,7 +291,7 @@ listeners:
         began.elapsed()
     }
 
-    /// Calls while time goes on as far as identities live: how many, and how many seconds have passed.
+    /// Calls while time continues as far as identities live: how many, and how many seconds have passed.
     fn calls_while_identities_live(&mut self, outage: u64) -> (u64, u64) {
         let lives = (self.remaining() - 60.0).max(0.0) as u64;
         let step = outage.min(lives) / 4;

@@ -1,4 +1,4 @@
-//! Proxies that become members of the mesh by the real controller over a folder: certificates that are
+//! Proxies that become workloads of the mesh by the real controller over a folder: certificates that are
 //! renewed and roots that are replaced under load, and starts while the controller is away.
 //!
 //! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
@@ -16,9 +16,9 @@ use maglor_identity::Authority;
 use maglor_identity::tls::{Client, Expected};
 use maglor_testkit::{ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
+use support::fixture::{CART, Fixture, WEB, domain};
 use support::members::{Load, MESH, Mesh, binary, cart, certified, ready, web};
 use support::process::put;
-use support::world::{CART, WEB, World, domain};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_become_members_by_their_tokens() {
@@ -35,7 +35,7 @@ async fn proxies_become_members_by_their_tokens() {
         client.contains("URI=spiffe://mesh.example/ns/shop/sa/web"),
         "{client}"
     );
-    mesh.world
+    mesh.fixture
         .controller
         .until("both have said whom they trust", "/trust", |trust| {
             trust["clients"] == 2
@@ -44,8 +44,8 @@ async fn proxies_become_members_by_their_tokens() {
                     .is_some_and(Vec::is_empty)
         })
         .await;
-    // Keys stay in memory, or in the folder for the next start, for nobody else.
-    let kept = mesh.world.path("cache-web/identity.pem");
+    // Keys stay in memory, or in the folder for the next start, readable only by their owner.
+    let kept = mesh.fixture.path("cache-web/identity.pem");
     let mode = std::os::unix::fs::PermissionsExt::mode(&kept.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -54,19 +54,19 @@ async fn proxies_become_members_by_their_tokens() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_a_proxy_waits_and_says_why() {
     let Some(binary) = binary() else { return };
-    let world = World::start(MESH, "1h").await;
-    put(&world.path("trust.pem"), &world.bundle().to_pem());
-    let token = world.path("late-token");
+    let fixture = Fixture::start(MESH, "1h").await;
+    put(&fixture.path("trust.pem"), &fixture.bundle().to_pem());
+    let token = fixture.path("late-token");
     let proxy = ProxyBuilder::new(&binary)
-        .config(web(&world, &token))
+        .config(web(&fixture, &token))
         .start();
     eventually(TIMEOUT, "the missing file is named", || {
         let (status, text) = ready(&proxy);
         status == 503 && text.contains("no identity yet") && text.contains("late-token")
     });
-    put(&token, "token-of-nobody-at-all");
+    put(&token, "token-of-no-workload");
     eventually(TIMEOUT, "the wrong token is named", || {
-        ready(&proxy).1.contains("the token is not valid")
+        ready(&proxy).1.contains("invalid token")
     });
     put(&token, WEB);
     eventually(TIMEOUT, "it is ready", || ready(&proxy).0 == 200);
@@ -75,12 +75,12 @@ async fn without_a_token_a_proxy_waits_and_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_wait_for_the_first_certificate() {
     let Some(binary) = binary() else { return };
-    let world = World::start(MESH, "1h").await;
-    put(&world.path("trust.pem"), &world.bundle().to_pem());
-    let (token, application) = (world.path("late-token"), Upstream::start("cart"));
-    let config = cart(&world, &token, &application);
+    let fixture = Fixture::start(MESH, "1h").await;
+    put(&fixture.path("trust.pem"), &fixture.bundle().to_pem());
+    let (token, application) = (fixture.path("late-token"), Upstream::start("cart"));
+    let config = cart(&fixture, &token, &application);
     let proxy = ProxyBuilder::new(&binary).config(config).start();
-    let web = world.member(WEB).await;
+    let web = fixture.member(WEB).await;
     let config = Client::new(&web, Expected::Member, &[b"http/1.1"])
         .unwrap()
         .config();
@@ -99,7 +99,7 @@ async fn connections_wait_for_the_first_certificate() {
     assert_eq!(client.join().unwrap(), 200);
 }
 
-/// Certificates of ten seconds are renewed twice, and the root is replaced meanwhile; nobody notices.
+/// Certificates of ten seconds are renewed twice, and the root is replaced meanwhile, without errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_and_roots_are_replaced_under_load() {
     let Some(mesh) = Mesh::start("10s").await else {
@@ -119,13 +119,13 @@ async fn certificates_and_roots_are_replaced_under_load() {
         );
     };
     renewed(1.0);
-    let old = mesh.world.bundle();
+    let old = mesh.fixture.bundle();
     let now = SystemTime::now();
     let next = Authority::create(&domain(), now).unwrap();
     let both = next.bundle().unwrap().union(&old).unwrap();
-    let crossed = next.crossed_by(&mesh.world.authority, now).unwrap();
-    mesh.world.rotate(&next, &both, Some(&crossed));
-    mesh.world
+    let crossed = next.crossed_by(&mesh.fixture.authority, now).unwrap();
+    mesh.fixture.rotate(&next, &both, Some(&crossed));
+    mesh.fixture
         .controller
         .until("both trust both roots", "/trust", |trust| {
             trust["roots"] == 2
@@ -135,8 +135,8 @@ async fn certificates_and_roots_are_replaced_under_load() {
         })
         .await;
     renewed(1.0);
-    mesh.world.rotate(&next, &next.bundle().unwrap(), None);
-    mesh.world
+    mesh.fixture.rotate(&next, &next.bundle().unwrap(), None);
+    mesh.fixture
         .controller
         .until("the old root is gone", "/trust", |trust| {
             trust["roots"] == 1
@@ -153,7 +153,8 @@ async fn certificates_and_roots_are_replaced_under_load() {
     assert_eq!(mesh.call(), 200);
 }
 
-/// A program that knows nothing of the mesh writes another root, and then a third one, and a broken one; no call fails.
+/// A program that knows nothing of the mesh writes another root, and then a third one, and a broken one; no call
+/// fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_that_others_write_is_replaced_under_load() {
     let Some(mesh) = Mesh::start("10s").await else {
@@ -161,27 +162,27 @@ async fn a_root_that_others_write_is_replaced_under_load() {
     };
     mesh.reaches();
     let load = Load::start(mesh.web.listener("outbound"));
-    let controller = &mesh.world.controller;
+    let controller = &mesh.fixture.controller;
     let roots = |file: &str| {
-        let text = std::fs::read_to_string(mesh.world.path(file)).unwrap();
+        let text = std::fs::read_to_string(mesh.fixture.path(file)).unwrap();
         text.matches("BEGIN CERTIFICATE").count()
     };
-    let exchange = || {
+    let replace = || {
         let next = Authority::create(&domain(), SystemTime::now()).unwrap();
-        mesh.world.rotate(&next, &next.bundle().unwrap(), None);
+        mesh.fixture.rotate(&next, &next.bundle().unwrap(), None);
         next
     };
     let phase = |expected: &'static str| {
         move |trust: &serde_json::Value| trust["rotation"]["phase"] == expected
     };
-    let second = exchange();
+    let second = replace();
     controller
         .until("the new root is announced", "/trust", |trust| {
             trust["roots"] == 2 && trust["rotation"]["phase"] == "announcing"
         })
         .await;
     // The next one comes before the first has signed.
-    let third = exchange();
+    let third = replace();
     controller
         .until("the third root signs", "/trust", phase("retiring"))
         .await;
@@ -190,7 +191,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
         "all have certificates of the third root",
         || {
             let roots = ["cache-cart", "cache-web"].map(|folder| {
-                std::fs::read_to_string(mesh.world.path(folder).join("roots.pem"))
+                std::fs::read_to_string(mesh.fixture.path(folder).join("roots.pem"))
                     .unwrap_or_default()
             });
             let third = third.certificate_pem();
@@ -209,7 +210,10 @@ async fn a_root_that_others_write_is_replaced_under_load() {
             .all(|(now, before)| *now > before)
     });
     // A key that is not the certificate's: what is in force stays, and says so.
-    put(&mesh.world.path("ca/ca_key.pem"), &second.private_key_pem());
+    put(
+        &mesh.fixture.path("ca/ca_key.pem"),
+        &second.private_key_pem(),
+    );
     controller
         .until("the broken one is refused", "/trust", |trust| {
             trust["rotation"]["refused"]
@@ -217,7 +221,10 @@ async fn a_root_that_others_write_is_replaced_under_load() {
                 .is_some_and(|why| why.contains("key"))
         })
         .await;
-    put(&mesh.world.path("ca/ca_key.pem"), &third.private_key_pem());
+    put(
+        &mesh.fixture.path("ca/ca_key.pem"),
+        &third.private_key_pem(),
+    );
     controller
         .until(
             "the good one is back, and the oldest has retired",
@@ -228,7 +235,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
         )
         .await;
     assert_eq!(roots("ca/trust_bundle.pem"), 1);
-    assert!(!mesh.world.path("ca/succession.json").exists());
+    assert!(!mesh.fixture.path("ca/succession.json").exists());
     let before = load.answered();
     eventually(TIMEOUT, "calls go on", || load.answered() > before + 200);
     let (answered, failed) = load.end();
@@ -239,21 +246,21 @@ async fn a_root_that_others_write_is_replaced_under_load() {
 /// The controller is killed while both roots are trusted; the next process knows what is in force.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_is_killed_goes_on_replacing_a_root() {
-    let mut world = World::start(MESH, "1h").await;
-    let old = world.certified(CART).await;
+    let mut fixture = Fixture::start(MESH, "1h").await;
+    let old = fixture.certified(CART).await;
     let next = Authority::create(&domain(), SystemTime::now()).unwrap();
-    world.rotate(&next, &next.bundle().unwrap(), None);
+    fixture.rotate(&next, &next.bundle().unwrap(), None);
     let announced = |trust: &serde_json::Value| trust["rotation"]["phase"] == "announcing";
-    world
+    fixture
         .controller
         .until("the new root is announced", "/trust", announced)
         .await;
-    let kept = world.path("ca/succession.json").metadata().unwrap();
+    let kept = fixture.path("ca/succession.json").metadata().unwrap();
     let mode = std::os::unix::fs::PermissionsExt::mode(&kept.permissions());
     assert_eq!(mode & 0o777, 0o600, "it holds private keys");
-    world.kill();
-    world.start_again().await;
-    world
+    fixture.kill();
+    fixture.start_again().await;
+    fixture
         .controller
         .until(
             "both are trusted, and the new one signs",
@@ -262,25 +269,25 @@ async fn a_controller_that_is_killed_goes_on_replacing_a_root() {
         )
         .await;
     // A member of before is known, and one that knows the old root only finds its way.
-    let live = maglor_identity::Live::new(old, world.bundle()).unwrap();
-    let mut stream = support::grpc::Stream::open(world.connect(&live).await, "shop/cart-0").await;
+    let live = maglor_identity::Live::new(old, fixture.bundle()).unwrap();
+    let mut stream = support::grpc::Stream::open(fixture.connect(&live).await, "shop/cart-0").await;
     stream.want(maglor_xds::Kind::Bundle, &[maglor_xds::BUNDLE]);
     stream
-        .until("the roots are told", |seen| !seen.is_empty())
+        .until("the roots are published", |seen| !seen.is_empty())
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept() {
+async fn a_proxy_that_starts_without_its_controller_uses_its_cache() {
     let Some(mut mesh) = Mesh::start("1h").await else {
         return;
     };
     mesh.reaches();
-    let kept = mesh.world.path("cache-web/resources");
+    let kept = mesh.fixture.path("cache-web/resources");
     eventually(TIMEOUT, "what was learnt is kept", || kept.exists());
-    mesh.world.kill();
+    mesh.fixture.kill();
     assert_eq!(mesh.call(), 200, "who runs goes on");
-    // It starts again, and nobody answers.
+    // It starts again, without a server.
     mesh.restart_web();
     mesh.reaches();
     let (status, text) = ready(&mesh.web);
@@ -290,7 +297,7 @@ async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept()
     );
     assert_eq!(mesh.web.metric("maglor_xds_cached", &[]), 1.0);
     // The controller is back: what it says counts.
-    mesh.world.start_again().await;
+    mesh.fixture.start_again().await;
     eventually(Duration::from_secs(30), "the controller answers", || {
         ready(&mesh.web) == (200, "ready\n".to_owned())
     });
@@ -300,15 +307,15 @@ async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept()
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_kept_and_is_broken_is_passed_over() {
     let Some(binary) = binary() else { return };
-    let world = World::start(MESH, "1h").await;
-    put(&world.path("trust.pem"), &world.bundle().to_pem());
-    put(&world.path("web-token"), WEB);
-    std::fs::create_dir(world.path("cache-web")).unwrap();
+    let fixture = Fixture::start(MESH, "1h").await;
+    put(&fixture.path("trust.pem"), &fixture.bundle().to_pem());
+    put(&fixture.path("web-token"), WEB);
+    std::fs::create_dir(fixture.path("cache-web")).unwrap();
     for name in ["identity.pem", "roots.pem", "resources"] {
-        put(&world.path("cache-web").join(name), "nonsense");
+        put(&fixture.path("cache-web").join(name), "nonsense");
     }
     let proxy = ProxyBuilder::new(&binary)
-        .config(web(&world, &world.path("web-token")))
+        .config(web(&fixture, &fixture.path("web-token")))
         .start();
     eventually(TIMEOUT, "it is ready", || ready(&proxy).0 == 200);
     for name in ["identity.pem", "resources"] {

@@ -15,7 +15,7 @@ use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
 
 use mesh::{Mesh, Pod};
 
-/// `cart` with so many replicas, and somebody who calls it.
+/// `cart` with so many replicas, and a caller.
 fn shop(replicas: usize) -> Option<(Mesh, Vec<Pod>, Pod)> {
     let mesh = Mesh::start()?;
     mesh.service("cart", "10.96.0.10");
@@ -50,9 +50,9 @@ fn a_service_is_called_by_name_and_all_replicas_answer() {
     let by: BTreeSet<_> = (0..60).map(|_| answer("cart.shop")).collect();
     assert_eq!(by.len(), carts.len(), "{by:?}");
     assert_eq!(
-        web.get("nobody", "/").0,
+        web.get("unknown", "/").0,
         503,
-        "unknown, and nobody knows where it was going"
+        "unknown, without an original destination"
     );
     // By mutual TLS: the cart's proxy knows who has called it.
     let peers = carts
@@ -152,7 +152,7 @@ fn strict_shuts_out_who_is_no_member() {
     load.stop();
 }
 
-/// Servers keep a ledger of the true queues, of which the control plane has told both sides.
+/// Servers keep a ledger of the true queues, which the control plane has configured on both sides.
 #[test]
 fn a_ledger_is_kept_by_what_the_control_plane_says() {
     let Some((mesh, carts, web)) = shop(3) else {
@@ -198,7 +198,7 @@ fn a_controller_may_end_and_come_back_while_requests_run() {
             web.sidecar.metric("maglor_xds_connected", &[]) == 0.0
         });
         load.wait_for(200);
-        // Something changes while nobody can say it.
+        // A change occurs without a control plane.
         mesh.policy(
             "AuthorizationPolicy",
             "round",
@@ -220,12 +220,12 @@ fn a_controller_may_end_and_come_back_while_requests_run() {
 
 /// The address of a pod that has gone is another workload's before anybody has heard of it.
 #[test]
-fn an_address_that_is_somebody_elses_gets_nothing() {
+fn an_address_of_another_pod_gets_no_requests() {
     let Some((mesh, mut carts, web)) = shop(2) else {
         return;
     };
     mesh.service("bank", "10.96.0.11");
-    // Or nobody would try the address again for half a minute.
+    // Otherwise the address would not be retried for half a minute.
     mesh.policy(
         "TrafficPolicy",
         "eject",
@@ -246,9 +246,11 @@ fn an_address_that_is_somebody_elses_gets_nothing() {
         web.sidecar
             .metric("maglor_upstream_mesh_refused_total", &labels)
     };
-    eventually(TIMEOUT, "it is tried, and found to be another one", || {
-        refused() >= 3.0
-    });
+    eventually(
+        TIMEOUT,
+        "it is connected to, and found to be another one",
+        || refused() >= 3.0,
+    );
     load.wait_for(200);
     assert_eq!(
         bank.application.requests(),

@@ -338,7 +338,7 @@ fn weights_and_missing_backends_are_kept() {
             }
             seen
         };
-        // The suite's own bound, and it tries ten times, too.
+        // The suite's own bound, with ten attempts, too.
         let near = |seen: &BTreeMap<String, f64>| {
             let share = seen.get("echo-v1").copied().unwrap_or_default() / 500.0;
             (share - 0.7).abs() <= 0.05

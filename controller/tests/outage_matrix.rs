@@ -1,10 +1,10 @@
-//! The outage matrix of docs/outages.md: controller, tokens, name server and nodes away for an hour, a day and three days,
-//! alone and together, in each order of return.
+//! The outage matrix of docs/outages.md: controller, tokens, name server and nodes away for an hour, a day and three
+//! days, alone and together, in each order of return.
 //!
-//! While identities live, calls between members do not fail; after the last return everything is back within 30 s, and no
-//! process is restarted for it. Days are jumps of the clock ([`support::clock`]). The API server's outages are in
-//! `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tries every order; without it those that are alone,
-//! and each of them returning first and last.
+//! While identities live, calls between members do not fail; after the last return everything is back within 30 s,
+//! and no process is restarted for it. Days are jumps of the clock ([`support::clock`]). The API server's outages are
+//! in `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tests every order; without it those that are alone, and each of
+//! them returning first and last.
 //!
 //! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
@@ -32,7 +32,8 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 /// How long an outage lasts.
 const OUTAGES: [u64; 3] = [HOUR, DAY, 3 * DAY];
-/// Seconds before the end of an identity that still count as its life: clocks of processes are read one after the other.
+/// Seconds before the end of an identity that still count as its life: clocks of processes are read one after another
+/// .
 const MARGIN: f64 = 60.0;
 /// Jumps within the time in which identities live.
 const STEPS: u64 = 4;
@@ -54,8 +55,8 @@ enum Part {
     Names,
     /// The node of the proxies, suspended: no timer of theirs runs.
     Node,
-    /// Who answers for tokens (TokenReview, on Kubernetes): no question is answered, or, at the start of a controller,
-    /// every token is refused.
+    /// Who answers for tokens (TokenReview, on Kubernetes): no question is answered, or, at the start of a
+    /// controller, every token is refused.
     Tokens,
 }
 
@@ -73,7 +74,7 @@ struct Case {
 }
 
 impl Case {
-    /// `None` where it cannot be tried here; the reason is printed.
+    /// `None` if it cannot be tested here; the reason is printed.
     async fn start(parts: &[Part]) -> Option<Self> {
         let clock = Clock::new();
         let mut node = clock.environment();
@@ -90,7 +91,7 @@ impl Case {
         }
         let name = names.is_some().then_some("controller.mesh.example");
         let mesh = Mesh::start_named("24h", clock.environment(), node, name).await?;
-        let tokens = std::fs::read_to_string(mesh.world.path("tokens")).unwrap();
+        let tokens = std::fs::read_to_string(mesh.fixture.path("tokens")).unwrap();
         mesh.reaches();
         Some(Self {
             mesh,
@@ -123,13 +124,13 @@ impl Case {
 
     fn away(&mut self, part: Part) {
         match part {
-            Controller => self.mesh.world.kill(),
+            Controller => self.mesh.fixture.kill(),
             Names => self.names.as_ref().unwrap().silence(true),
             Node => self
                 .proxies()
                 .into_iter()
                 .for_each(|proxy| proxy.signal(Signal::Stop)),
-            Tokens => std::fs::remove_file(self.mesh.world.path("tokens")).unwrap(),
+            Tokens => std::fs::remove_file(self.mesh.fixture.path("tokens")).unwrap(),
         }
     }
 
@@ -138,20 +139,20 @@ impl Case {
             Controller => {
                 if away.contains(&Tokens) {
                     // A controller does not start without the file.
-                    put(&self.mesh.world.path("tokens"), "# nobody\n");
+                    put(&self.mesh.fixture.path("tokens"), "# none\n");
                 }
-                self.mesh.world.start_again().await;
+                self.mesh.fixture.start_again().await;
             }
             Names => self.names.as_ref().unwrap().silence(false),
             Node => self
                 .proxies()
                 .into_iter()
                 .for_each(|proxy| proxy.signal(Signal::Continue)),
-            Tokens => put(&self.mesh.world.path("tokens"), &self.tokens),
+            Tokens => put(&self.mesh.fixture.path("tokens"), &self.tokens),
         }
     }
 
-    /// Calls while the clock goes on in steps, as far as identities live; how many.
+    /// Calls while the clock continues in steps, as far as identities live; how many.
     fn calls_while_identities_live(&mut self, outage: u64) -> (u64, u64) {
         let lives = (self.remaining() - MARGIN).max(0.0) as u64;
         let passes = outage.min(lives);

@@ -1,5 +1,5 @@
-//! Control planes, nodes and clocks that were away or wrong for longer than certificates live: calls between members go
-//! on while their identities live, and everything is back soon after, without a restart.
+//! Control planes, nodes and clocks that were away or wrong for longer than certificates live: calls between members
+//! continue while their identities live, and everything is back soon after, without a restart.
 //!
 //! Days are jumps of the clock ([`support::clock`]). Skipped, with a line that says so, where the proxy is not built:
 //! `cargo build -p maglor-proxy`.
@@ -17,11 +17,11 @@ use maglor_identity::Authority;
 use maglor_testkit::{Proxy, TIMEOUT, eventually};
 
 use support::clock::Clock;
+use support::fixture::domain;
 use support::members::{Load, Mesh, certified, ready};
 use support::process::put;
-use support::world::domain;
 
-/// Everything is back after so long at the latest.
+/// Everything is back after this long at the latest.
 const BACK: Duration = Duration::from_secs(30);
 /// More than are made by one connection between members: the last one meets identities of now.
 const CALLS: usize = 6;
@@ -78,7 +78,7 @@ async fn a_controller_returns_after_certificates_have_expired() {
     };
     mesh.reaches();
     let load = Load::start(mesh.web.listener("outbound"));
-    mesh.world.kill();
+    mesh.fixture.kill();
     // Until the first of them ends.
     let end = expires(&mesh.cart).min(expires(&mesh.web));
     let lives = || {
@@ -92,7 +92,7 @@ async fn a_controller_returns_after_certificates_have_expired() {
     assert!(failed.is_empty(), "{failed:?}");
     println!("{answered} calls while identities lived, none failed");
     have_expired(&mesh);
-    mesh.world.start_again().await;
+    mesh.fixture.start_again().await;
     is_back(&mesh, "a new serving certificate");
     calls_go_on(&mesh);
 }
@@ -143,11 +143,11 @@ async fn a_controller_returns_after_days() {
     let Some(mut all) = Clocked::start().await else {
         return;
     };
-    all.mesh.world.kill();
+    all.mesh.fixture.kill();
     calls_go_on(&all.mesh);
     all.pass(DAYS);
     have_expired(&all.mesh);
-    all.mesh.world.start_again().await;
+    all.mesh.fixture.start_again().await;
     is_back(&all.mesh, "the controller after days");
 }
 
@@ -157,14 +157,14 @@ async fn a_controller_returns_after_days_with_another_root() {
     let Some(mut all) = Clocked::start().await else {
         return;
     };
-    all.mesh.world.kill();
+    all.mesh.fixture.kill();
     all.pass(DAYS);
     have_expired(&all.mesh);
     let next = Authority::create(&domain(), SystemTime::now()).unwrap();
     let bundle = next.bundle().unwrap();
-    all.mesh.world.rotate(&next, &bundle, None);
-    put(&all.mesh.world.path("trust.pem"), &bundle.to_pem());
-    all.mesh.world.start_again().await;
+    all.mesh.fixture.rotate(&next, &bundle, None);
+    put(&all.mesh.fixture.path("trust.pem"), &bundle.to_pem());
+    all.mesh.fixture.start_again().await;
     is_back(&all.mesh, "another root");
 }
 
@@ -174,7 +174,7 @@ async fn proxies_start_again_before_their_controller_does() {
     let Some(mut all) = Clocked::start().await else {
         return;
     };
-    all.mesh.world.kill();
+    all.mesh.fixture.kill();
     all.pass(DAYS);
     all.mesh.restart_cart();
     all.mesh.restart_web();
@@ -186,7 +186,7 @@ async fn proxies_start_again_before_their_controller_does() {
             status == 503 && text.contains("no identity yet")
         },
     );
-    all.mesh.world.start_again().await;
+    all.mesh.fixture.start_again().await;
     is_back(&all.mesh, "proxies first");
 }
 
@@ -195,16 +195,16 @@ async fn a_controller_starts_again_before_its_proxies_do() {
     let Some(mut all) = Clocked::start().await else {
         return;
     };
-    all.mesh.world.kill();
+    all.mesh.fixture.kill();
     all.pass(DAYS);
-    all.mesh.world.start_again().await;
+    all.mesh.fixture.start_again().await;
     all.mesh.restart_cart();
     all.mesh.restart_web();
     is_back(&all.mesh, "the controller first");
 }
 
-/// The clock of a node is set back by days: its members go on calling each other, and still reach a controller whose
-/// certificate is younger than what their clock says.
+/// The clock of a node is set back by days: its members continue calling each other, and still reach a controller
+/// whose certificate is younger than what their clock says.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_a_node_is_set_back() {
     let Some(mut all) = Clocked::start().await else {
@@ -212,8 +212,8 @@ async fn the_clock_of_a_node_is_set_back() {
     };
     let load = Load::start(all.mesh.web.listener("outbound"));
     all.node.set_days(-DAYS);
-    all.mesh.world.kill();
-    all.mesh.world.start_again().await;
+    all.mesh.fixture.kill();
+    all.mesh.fixture.start_again().await;
     is_back(&all.mesh, "a clock that is behind");
     all.node.set_days(0);
     is_back(&all.mesh, "a clock that is right again");
@@ -222,7 +222,7 @@ async fn the_clock_of_a_node_is_set_back() {
     println!("{answered} calls, none failed");
 }
 
-/// Ahead of its time nothing can be told from an outage: identities have expired. They are back with the clock.
+/// A clock ahead of time is indistinguishable from an outage: identities have expired. They are back with the clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_a_node_is_set_forward() {
     let Some(all) = Clocked::start().await else {
@@ -243,10 +243,10 @@ async fn the_clock_of_the_controller_jumps() {
     let load = Load::start(all.mesh.web.listener("outbound"));
     for days in [DAYS, -DAYS] {
         all.controller.set_days(days);
-        let made = |log: &str| log.matches("identity of the controller in force").count();
-        let before = made(&all.mesh.world.controller.log());
+        let made = |log: &str| log.matches("controller identity in force").count();
+        let before = made(&all.mesh.fixture.controller.log());
         eventually(BACK, "the controller notices", || {
-            made(&all.mesh.world.controller.log()) > before
+            made(&all.mesh.fixture.controller.log()) > before
         });
         calls_go_on(&all.mesh);
     }

@@ -7,13 +7,13 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "placement/world.rs"]
-mod world;
+#[path = "placement/fixture.rs"]
+mod fixture;
 
 use maglor_controller::placement::affinity::choose;
 use proptest::prelude::*;
 
-use world::{Happens, World};
+use fixture::{Fixture, Happens};
 
 fn happenings() -> impl Strategy<Value = Vec<Happens>> {
     let one = prop_oneof![
@@ -39,64 +39,64 @@ proptest! {
 
     #[test]
     fn there_are_never_too_few_and_all_comes_to_an_end(happenings in happenings()) {
-        let mut world = World::new(3);
+        let mut fixture = Fixture::new(3);
         for one in &happenings {
-            world.make(one);
-            world.check(one);
+            fixture.make(one);
+            fixture.check(one);
         }
-        world.settle();
-        world.check_end();
+        fixture.settle();
+        fixture.check_end();
     }
 
     #[test]
     fn what_is_deleted_leaves_nothing_behind(happenings in happenings()) {
-        let mut world = World::new(2);
+        let mut fixture = Fixture::new(2);
         for one in &happenings {
-            world.make(one);
+            fixture.make(one);
         }
-        world.make(&Happens::Delete);
-        world.make(&Happens::Budget(false));
-        world.settle();
-        prop_assert_eq!(world.pods().count(), 0);
+        fixture.make(&Happens::Delete);
+        fixture.make(&Happens::Budget(false));
+        fixture.settle();
+        prop_assert_eq!(fixture.pods().count(), 0);
     }
 }
 
 /// The new pod first, then the old one goes.
 #[test]
 fn a_move_is_begun_and_ended() {
-    let mut world = World::new(3);
-    world.make(&Happens::Begin);
-    let steps = world.settle();
+    let mut fixture = Fixture::new(3);
+    fixture.make(&Happens::Begin);
+    let steps = fixture.settle();
     assert_eq!(steps, ["evict"]);
-    assert_eq!(world.nodes(), ["n1", "n1", "n2"]);
-    world.check_end();
+    assert_eq!(fixture.nodes(), ["n1", "n1", "n2"]);
+    fixture.check_end();
 }
 
 #[test]
 fn a_pod_that_lands_elsewhere_is_given_up() {
-    let mut world = World::new(3);
-    world.obeys = false;
-    world.make(&Happens::Begin);
-    let steps = world.settle();
+    let mut fixture = Fixture::new(3);
+    fixture.obeys = false;
+    fixture.make(&Happens::Begin);
+    let steps = fixture.settle();
     assert_eq!(steps, ["mark", "give back", "clear"]);
-    assert_eq!(world.nodes(), ["n1", "n1", "n1"]);
-    world.check_end();
+    assert_eq!(fixture.nodes(), ["n1", "n1", "n1"]);
+    fixture.check_end();
 }
 
 /// As long as a budget forbids it the old pod stays, and with it one more than wanted.
 #[test]
 fn a_budget_is_kept() {
-    let mut world = World::new(3);
-    world.make(&Happens::Budget(true));
-    world.make(&Happens::Begin);
-    world.settle();
-    assert_eq!(world.pods().count(), 4);
-    world.make(&Happens::Budget(false));
-    assert_eq!(world.settle(), ["evict"]);
-    world.check_end();
+    let mut fixture = Fixture::new(3);
+    fixture.make(&Happens::Budget(true));
+    fixture.make(&Happens::Begin);
+    fixture.settle();
+    assert_eq!(fixture.pods().count(), 4);
+    fixture.make(&Happens::Budget(false));
+    assert_eq!(fixture.settle(), ["evict"]);
+    fixture.check_end();
 }
 
-/// A placement that is wanted is what new pods come to, one after the other, after whatever was before.
+/// A placement that is wanted is what new pods come to, one after another, after whatever was before.
 #[test]
 fn new_pods_come_to_the_spread_that_is_wanted() {
     for (wanted, expected) in [
@@ -114,7 +114,7 @@ fn new_pods_come_to_the_spread_that_is_wanted() {
         let mut siblings = Vec::new();
         for name in ["a", "b", "c"] {
             let place = choose(&wanted, &siblings, None).unwrap();
-            siblings.push(world::sibling(name, &place.node));
+            siblings.push(fixture::sibling(name, &place.node));
         }
         let mut nodes: Vec<_> = siblings
             .iter()

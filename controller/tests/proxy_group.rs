@@ -1,21 +1,21 @@
 //! Services that share proxies come and go whatever happens meanwhile: users edit them, proxies fail and are started
-//! anew, endpoints and ports are known late, the operator crashes after any step or acts on what is no longer so. Nobody's
-//! requests come to who does not answer for that Service, and in the end everything is as the resources say: to the byte
-//! where nothing is wanted any more.
+//! anew, endpoints and ports are known late, the operator crashes after any step or acts on what is no longer so.
+//! No request reaches a proxy that does not serve that Service, and in the end everything is as specified:
+//! to the byte where nothing is wanted any more.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test fails by panicking"
 )]
 
-#[path = "proxy_group/world.rs"]
-mod world;
+#[path = "proxy_group/fixture.rs"]
+mod fixture;
 
 use maglor_controller::proxy_service::Progress;
 use proptest::prelude::*;
 use serde_json::json;
 
-use world::{Move, NAMES, World};
+use fixture::{Fixture, Move, NAMES};
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let which = || 0..NAMES.len();
@@ -26,7 +26,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Crash),
         6 => Just(Move::Deploy),
         6 => Just(Move::Endpoints),
-        5 => Just(Move::Tell),
+        5 => Just(Move::Report),
         3 => (1..30i64).prop_map(Move::Pass),
         1 => Just(Move::ProxiesFail),
         1 => which().prop_map(Move::ApplyAgain),
@@ -45,29 +45,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_sent_where_nobody_answers_and_all_ends_as_it_is_wanted(moves in moves()) {
-        let mut world = World::new();
+    fn requests_reach_only_ports_that_answer_and_the_end_state_is_as_specified(moves in moves()) {
+        let mut fixture = Fixture::new();
         for one in &moves {
-            world.make(one);
-            world.check(one);
+            fixture.make(one);
+            fixture.check(one);
         }
-        world.settle();
-        world.check_end();
+        fixture.settle();
+        fixture.check_end();
         for at in 0..NAMES.len() {
-            world.make(&Move::Unclaim(at));
+            fixture.make(&Move::Unclaim(at));
         }
-        world.settle();
-        world.check_end();
-        assert_eq!(world.made(), Vec::<String>::new());
+        fixture.settle();
+        fixture.check_end();
+        assert_eq!(fixture.made(), Vec::<String>::new());
     }
 }
 
 /// The first makes the proxies, the last takes them away; who comes or goes in between changes nothing of them.
 #[test]
 fn the_first_makes_what_the_last_removes() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0, true));
-    let first = world.settle();
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0, true));
+    let first = fixture.settle();
     let expected = [
         "web: hold",
         "web: apply Service web-target",
@@ -77,15 +77,15 @@ fn the_first_makes_what_the_last_removes() {
         "web: switch",
     ];
     assert_eq!(first, expected);
-    world.check_end();
-    let template = world.template();
-    world.make(&Move::Claim(1, true));
-    let second = world.settle();
+    fixture.check_end();
+    let template = fixture.template();
+    fixture.make(&Move::Claim(1, true));
+    let second = fixture.settle();
     let own: Vec<&String> = second
         .iter()
         .filter(|step| step.starts_with("cart"))
         .collect();
-    // Whose they are is all that changes of what is shared, whoever of the two sees it first.
+    // Only the owners of shared objects change, in either order.
     let expected = [
         "cart: hold",
         "cart: apply Service cart-target",
@@ -98,10 +98,10 @@ fn the_first_makes_what_the_last_removes() {
             .iter()
             .any(|step| step.contains("restore") || step == "web: switch")
     );
-    assert_eq!(world.template(), template, "nothing is started anew");
-    world.check_end();
-    world.make(&Move::Unclaim(0));
-    let left = world.settle();
+    assert_eq!(fixture.template(), template, "nothing is started anew");
+    fixture.check_end();
+    fixture.make(&Move::Unclaim(0));
+    let left = fixture.settle();
     let own: Vec<&String> = left.iter().filter(|step| step.starts_with("web")).collect();
     let expected = [
         "web: restore",
@@ -114,10 +114,10 @@ fn the_first_makes_what_the_last_removes() {
     ];
     assert_eq!(own, expected);
     assert!(!left.iter().any(|step| step.contains("delete Deployment")));
-    assert_eq!(world.template(), template, "nothing is started anew");
-    world.check_end();
-    world.make(&Move::Unclaim(1));
-    let last = world.settle();
+    assert_eq!(fixture.template(), template, "nothing is started anew");
+    fixture.check_end();
+    fixture.make(&Move::Unclaim(1));
+    let last = fixture.settle();
     let expected = [
         "cart: restore",
         "cart: restore",
@@ -128,14 +128,14 @@ fn the_first_makes_what_the_last_removes() {
         "cart: release",
     ];
     assert_eq!(last, expected);
-    world.check_end();
+    fixture.check_end();
 }
 
 /// After each step of a way in and out the operator starts anew, with nothing but what the cluster has.
 #[test]
 fn a_crash_after_any_step_changes_nothing() {
     for crash in 0..40 {
-        let mut world = World::new();
+        let mut fixture = Fixture::new();
         let moves = [
             Move::Claim(0, true),
             Move::Claim(1, true),
@@ -146,26 +146,26 @@ fn a_crash_after_any_step_changes_nothing() {
         ];
         let mut steps = 0;
         for one in moves {
-            world.make(&one);
-            // Until the crash others than the first one wait; then whoever comes first.
-            steps += world.settle_with_crash(crash, steps);
-            world.check_end();
+            fixture.make(&one);
+            // Until the crash others than the first one wait; then the first one.
+            steps += fixture.settle_with_crash(crash, steps);
+            fixture.check_end();
         }
-        assert_eq!(world.made(), Vec::<String>::new());
+        assert_eq!(fixture.made(), Vec::<String>::new());
     }
 }
 
 /// What is not each one's own is the same for all: the oldest says it.
 #[test]
 fn who_says_otherwise_than_the_oldest_is_refused() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0, true));
-    world.make(&Move::Claim(1, true));
-    world.settle();
-    world.make(&Move::Scale(1, 3));
-    world.settle();
-    let Progress::Refused(refusal) = world.progress(1) else {
-        panic!("{:?}", world.progress(1));
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0, true));
+    fixture.make(&Move::Claim(1, true));
+    fixture.settle();
+    fixture.make(&Move::Scale(1, 3));
+    fixture.settle();
+    let Progress::Refused(refusal) = fixture.progress(1) else {
+        panic!("{:?}", fixture.progress(1));
     };
     assert_eq!(refusal.reason(), "Contradiction");
     let text = refusal.to_string();
@@ -173,52 +173,52 @@ fn who_says_otherwise_than_the_oldest_is_refused() {
         text.starts_with("spec.replicas: ") && text.contains("claim-web"),
         "{text}"
     );
-    world.check_end();
+    fixture.check_end();
     // It comes in when it is the oldest.
-    world.make(&Move::Unclaim(0));
-    world.settle();
-    assert!(matches!(world.progress(1), Progress::Inserted(_)));
-    world.check_end();
+    fixture.make(&Move::Unclaim(0));
+    fixture.settle();
+    assert!(matches!(fixture.progress(1), Progress::Inserted(_)));
+    fixture.check_end();
 }
 
 #[test]
 fn who_has_none_of_the_common_labels_is_refused() {
-    let mut world = World::new();
-    world.edit(0, "selector", &json!({"shop.example/part": "web"}));
-    world.make(&Move::Claim(0, true));
-    world.settle();
-    let Progress::Refused(refusal) = world.progress(0) else {
-        panic!("{:?}", world.progress(0));
+    let mut fixture = Fixture::new();
+    fixture.edit(0, "selector", &json!({"shop.example/part": "web"}));
+    fixture.make(&Move::Claim(0, true));
+    fixture.settle();
+    let Progress::Refused(refusal) = fixture.progress(0) else {
+        panic!("{:?}", fixture.progress(0));
     };
     assert_eq!(refusal.reason(), "UncommonLabels");
-    world.check_end();
+    fixture.check_end();
 }
 
 /// Proxies go from one's own to shared ones and back, past the pods themselves.
 #[test]
 fn one_moves_between_its_own_proxies_and_shared_ones() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0, false));
-    world.settle();
-    world.make(&Move::Claim(1, true));
-    world.settle();
-    world.make(&Move::Group(0, true));
-    let steps = world.settle();
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0, false));
+    fixture.settle();
+    fixture.make(&Move::Claim(1, true));
+    fixture.settle();
+    fixture.make(&Move::Group(0, true));
+    let steps = fixture.settle();
     let gone = "web: delete Deployment web-proxy-service";
     assert!(steps.iter().any(|step| step == gone), "{steps:?}");
     assert_eq!(
-        world.made(),
+        fixture.made(),
         [
             "Deployment low-proxy-group",
             "ServiceAccount low-proxy-group"
         ]
     );
-    world.check_end();
-    world.make(&Move::Group(0, false));
-    world.settle();
-    world.check_end();
+    fixture.check_end();
+    fixture.make(&Move::Group(0, false));
+    fixture.settle();
+    fixture.check_end();
     assert!(
-        world
+        fixture
             .made()
             .contains(&"Deployment web-proxy-service".to_owned())
     );
@@ -227,21 +227,21 @@ fn one_moves_between_its_own_proxies_and_shared_ones() {
 /// What belongs to Services that are deleted goes with the last of them, without an operator.
 #[test]
 fn what_is_shared_belongs_to_all() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for at in 0..2 {
-        world.make(&Move::Claim(at, true));
+        fixture.make(&Move::Claim(at, true));
     }
-    world.settle();
-    world.remove(0);
-    world.settle();
+    fixture.settle();
+    fixture.remove(0);
+    fixture.settle();
     assert!(
-        world
+        fixture
             .made()
             .contains(&"Deployment low-proxy-group".to_owned())
     );
-    assert!(matches!(world.progress(1), Progress::Inserted(_)));
-    world.check_end();
-    world.remove(1);
-    world.collect_garbage();
-    assert_eq!(world.made(), Vec::<String>::new());
+    assert!(matches!(fixture.progress(1), Progress::Inserted(_)));
+    fixture.check_end();
+    fixture.remove(1);
+    fixture.collect_garbage();
+    assert_eq!(fixture.made(), Vec::<String>::new());
 }

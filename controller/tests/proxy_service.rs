@@ -1,6 +1,6 @@
 //! Proxies come and go whatever happens meanwhile: users edit the Service, the operator crashes or acts
 //! on what is no longer so, proxies fail, endpoints are known late. As long as the Service's own pods
-//! are well it always has a ready endpoint, a proxy among its endpoints always has somebody to send to,
+//! are well it always has a ready endpoint, a proxy among its endpoints always has an upstream endpoint,
 //! and in the end everything is as the resources say, to the byte where nothing is wanted any more.
 #![allow(
     clippy::unwrap_used,
@@ -8,15 +8,15 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "proxy_service/world.rs"]
-mod world;
+#[path = "proxy_service/fixture.rs"]
+mod fixture;
 
 use maglor_controller::proxy_service::{Next, Refusal, next};
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use proptest::prelude::*;
 use serde_json::json;
 
-use world::{Move, World};
+use fixture::{Fixture, Move};
 
 fn advice() -> impl Strategy<Value = Choice> {
     prop_oneof![
@@ -61,29 +61,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_without_endpoints_and_all_ends_as_it_is_wanted(moves in moves()) {
-        let mut world = World::new();
+    fn services_always_have_endpoints_and_the_end_state_is_as_specified(moves in moves()) {
+        let mut fixture = Fixture::new();
         for one in &moves {
-            world.make(one);
-            world.check(one);
+            fixture.make(one);
+            fixture.check(one);
         }
-        world.settle();
-        world.check_end();
+        fixture.settle();
+        fixture.check_end();
         // And back, whatever there was.
         for name in 0..3 {
-            world.make(&Move::Unclaim(name));
-            world.make(&Move::Unwide(name));
+            fixture.make(&Move::Unclaim(name));
+            fixture.make(&Move::Unwide(name));
         }
-        world.settle();
-        world.check_end();
+        fixture.settle();
+        fixture.check_end();
     }
 }
 
 #[test]
 fn the_order_of_steps_is_the_papers() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0));
-    let inserted = world.settle();
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0));
+    let inserted = fixture.settle();
     let expected = [
         "hold",
         "apply Service web-target",
@@ -93,8 +93,8 @@ fn the_order_of_steps_is_the_papers() {
         "switch",
     ];
     assert_eq!(inserted, expected);
-    world.make(&Move::Unclaim(0));
-    let withdrawn = world.settle();
+    fixture.make(&Move::Unclaim(0));
+    let withdrawn = fixture.settle();
     let expected = [
         "restore",
         "restore",
@@ -110,122 +110,128 @@ fn the_order_of_steps_is_the_papers() {
 /// What is left to the decision rule has proxies while it is for them, and stays as it is until it is asked.
 #[test]
 fn proxies_come_and_go_as_it_is_advised() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0));
-    world.make(&Move::Auto);
-    assert!(world.settle().is_empty(), "nobody has looked yet");
-    world.make(&Move::Advise(Choice::ProxyService));
-    assert_eq!(world.settle().last().unwrap(), "switch");
-    world.make(&Move::Advise(Choice::Local));
-    let withdrawn = world.settle();
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0));
+    fixture.make(&Move::Auto);
+    assert!(fixture.settle().is_empty(), "not observed yet");
+    fixture.make(&Move::Advise(Choice::ProxyService));
+    assert_eq!(fixture.settle().last().unwrap(), "switch");
+    fixture.make(&Move::Advise(Choice::Local));
+    let withdrawn = fixture.settle();
     assert_eq!(
         (&*withdrawn[0], withdrawn.last().unwrap().as_str()),
         ("restore", "delete Service web-target")
     );
-    world.check_end();
+    fixture.check_end();
 }
 
-/// One for many Services does what a Service's own would, gives way to that, and undoes it all before it goes.
+/// One for many Services does what a Service's own would, yields to that, and reverts everything before it is
+/// removed.
 #[test]
 fn what_is_for_many_services_is_for_each() {
-    let mut world = World::new();
-    world.make(&Move::Advise(Choice::ProxyService));
-    world.make(&Move::Wide(0));
-    assert!(world.settle().is_empty(), "it only says what it would do");
-    world.make(&Move::Unwide(0));
-    world.make(&Move::Wide(2));
-    let inserted = world.settle();
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Advise(Choice::ProxyService));
+    fixture.make(&Move::Wide(0));
+    assert!(fixture.settle().is_empty(), "it only says what it would do");
+    fixture.make(&Move::Unwide(0));
+    fixture.make(&Move::Wide(2));
+    let inserted = fixture.settle();
     let (first, last) = (&*inserted[0], inserted.last().unwrap().as_str());
     assert_eq!((first, last), ("hold", "switch"));
     // The resource of the Service itself goes before.
-    world.make(&Move::Claim(0));
-    world.make(&Move::Scale(3));
+    fixture.make(&Move::Claim(0));
+    fixture.make(&Move::Scale(3));
     let own = ["hold", "apply Deployment web-proxy-service"];
-    assert_eq!(world.settle(), own);
-    world.make(&Move::Unclaim(0));
-    assert_eq!(world.settle(), ["release", own[1]]);
-    world.make(&Move::OptOut(true));
-    assert_eq!(world.settle().last().unwrap(), "delete Service web-target");
-    world.check_end();
-    world.make(&Move::OptOut(false));
-    assert_eq!(world.settle().last().unwrap(), "switch");
-    world.make(&Move::Unwide(2));
-    let withdrawn = world.settle();
+    assert_eq!(fixture.settle(), own);
+    fixture.make(&Move::Unclaim(0));
+    assert_eq!(fixture.settle(), ["release", own[1]]);
+    fixture.make(&Move::OptOut(true));
+    assert_eq!(
+        fixture.settle().last().unwrap(),
+        "delete Service web-target"
+    );
+    fixture.check_end();
+    fixture.make(&Move::OptOut(false));
+    assert_eq!(fixture.settle().last().unwrap(), "switch");
+    fixture.make(&Move::Unwide(2));
+    let withdrawn = fixture.settle();
     let (first, last) = (&*withdrawn[0], withdrawn.last().unwrap().as_str());
     assert_eq!((first, last), ("restore", "delete Service web-target"));
-    world.check_end();
+    fixture.check_end();
 }
 
 /// Policies of callers' sidecars take the place of proxies where endpoints have sidecars, and proxies theirs.
 #[test]
 fn sidecars_collaborate_as_it_is_advised() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0));
-    world.make(&Move::Auto);
-    world.make(&Move::Advise(Choice::Ledger));
-    assert!(world.settle().is_empty(), "nobody tells true queues");
-    world.make(&Move::Sidecars(true));
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0));
+    fixture.make(&Move::Auto);
+    fixture.make(&Move::Advise(Choice::Ledger));
+    assert!(fixture.settle().is_empty(), "no load reports");
+    fixture.make(&Move::Sidecars(true));
     let expected = ["hold", "apply TrafficPolicy web-sidecars"];
-    assert_eq!(world.settle(), expected);
-    world.check_end();
-    world.make(&Move::Advise(Choice::Bounce));
-    assert_eq!(world.settle(), expected[1..]);
-    world.make(&Move::Advise(Choice::ProxyService));
-    let inserted = world.settle();
+    assert_eq!(fixture.settle(), expected);
+    fixture.check_end();
+    fixture.make(&Move::Advise(Choice::Bounce));
+    assert_eq!(fixture.settle(), expected[1..]);
+    fixture.make(&Move::Advise(Choice::ProxyService));
+    let inserted = fixture.settle();
     assert_eq!(
         (&*inserted[0], inserted.last().unwrap().as_str()),
         ("delete TrafficPolicy web-sidecars", "switch")
     );
-    world.make(&Move::Advise(Choice::Ledger));
-    assert_eq!(world.settle().last().unwrap(), expected[1]);
-    world.make(&Move::Sidecars(false));
-    assert_eq!(world.settle(), ["delete TrafficPolicy web-sidecars"]);
-    world.make(&Move::Sidecars(true));
-    world.settle();
-    world.make(&Move::Unclaim(0));
+    fixture.make(&Move::Advise(Choice::Ledger));
+    assert_eq!(fixture.settle().last().unwrap(), expected[1]);
+    fixture.make(&Move::Sidecars(false));
+    assert_eq!(fixture.settle(), ["delete TrafficPolicy web-sidecars"]);
+    fixture.make(&Move::Sidecars(true));
+    fixture.settle();
+    fixture.make(&Move::Unclaim(0));
     assert_eq!(
-        world.settle(),
+        fixture.settle(),
         ["delete TrafficPolicy web-sidecars", "release"]
     );
-    world.check_end();
+    fixture.check_end();
 }
 
-/// An autoscaler begins with what there is: nobody who had three proxies is left with one until it has looked.
+/// An autoscaler begins with what there is: a Service with three proxies does not drop to one before the first
+/// observation.
 #[test]
 fn an_autoscaler_begins_with_what_there_is() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0));
-    world.make(&Move::Scale(3));
-    world.settle();
-    world.make(&Move::Autoscale);
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0));
+    fixture.make(&Move::Scale(3));
+    fixture.settle();
+    fixture.make(&Move::Autoscale);
     let expected = [
         "apply Deployment web-proxy-service",
         "apply HorizontalPodAutoscaler web-proxy-service",
     ];
-    assert_eq!(world.settle(), expected);
-    let count = |world: &World| world.deployment.as_ref().unwrap()["spec"]["replicas"].clone();
-    assert_eq!(count(&world), 3);
+    assert_eq!(fixture.settle(), expected);
+    let count =
+        |fixture: &Fixture| fixture.deployment.as_ref().unwrap()["spec"]["replicas"].clone();
+    assert_eq!(count(&fixture), 3);
     // With none it would do nothing.
-    world.deployment.as_mut().unwrap()["spec"]["replicas"] = json!(0);
-    world.settle();
-    assert_eq!(count(&world), 1);
-    world.check_end();
+    fixture.deployment.as_mut().unwrap()["spec"]["replicas"] = json!(0);
+    fixture.settle();
+    assert_eq!(count(&fixture), 1);
+    fixture.check_end();
 }
 
-/// What was made stays as it was made, whoever changes it.
+/// Created objects are restored after changes by others.
 #[test]
-fn what_somebody_changes_of_ours_is_put_right() {
-    let mut world = World::new();
-    world.make(&Move::Claim(0));
-    world.settle();
-    world.target.as_mut().unwrap()["spec"]["ports"][0]["targetPort"] = json!(1);
-    world.policy.as_mut().unwrap()["spec"]["cluster"]["policy"] = json!("random");
+fn changes_by_others_are_reverted() {
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0));
+    fixture.settle();
+    fixture.target.as_mut().unwrap()["spec"]["ports"][0]["targetPort"] = json!(1);
+    fixture.policy.as_mut().unwrap()["spec"]["cluster"]["policy"] = json!("random");
     let expected = ["apply Service web-target", "apply TrafficPolicy web-target"];
-    assert_eq!(world.settle(), expected);
-    world.check_end();
+    assert_eq!(fixture.settle(), expected);
+    fixture.check_end();
 }
 
-/// What cannot have proxies is told why, and what was inserted is taken away.
+/// Services that cannot have proxies get the reason, and inserted proxies are removed.
 #[test]
 fn what_cannot_be_is_refused() {
     let port = |field: &str, value: serde_json::Value| {
@@ -273,45 +279,45 @@ fn what_cannot_be_is_refused() {
         ),
     ];
     for (field, value, reason) in cases {
-        let mut world = World::new();
-        world.make(&Move::Claim(0));
-        world.settle();
-        world.edit_spec(field, &value);
-        world.settle();
-        assert_eq!(refused(&world), reason, "{field}: {value}");
+        let mut fixture = Fixture::new();
+        fixture.make(&Move::Claim(0));
+        fixture.settle();
+        fixture.edit_spec(field, &value);
+        fixture.settle();
+        assert_eq!(refused(&fixture), reason, "{field}: {value}");
         if value.is_null() {
             // Until then the proxies are in use.
-            world.write_endpoints();
-            world.settle();
+            fixture.write_endpoints();
+            fixture.settle();
         }
-        world.check_restored();
+        fixture.check_restored();
     }
-    let mut world = World::new();
-    world.make(&Move::Claim(0));
-    world.remove_service();
-    world.settle();
-    assert_eq!(refused(&world), "TargetNotFound");
-    let mut world = World::new();
-    world.own_by_controller();
-    world.make(&Move::Claim(0));
-    world.settle();
-    assert_eq!(refused(&world), "Controlled");
+    let mut fixture = Fixture::new();
+    fixture.make(&Move::Claim(0));
+    fixture.remove_service();
+    fixture.settle();
+    assert_eq!(refused(&fixture), "TargetNotFound");
+    let mut fixture = Fixture::new();
+    fixture.own_by_controller();
+    fixture.make(&Move::Claim(0));
+    fixture.settle();
+    assert_eq!(refused(&fixture), "Controlled");
 }
 
 /// Resources of others keep their names.
 #[test]
 fn what_is_not_ours_is_left_alone() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     let theirs = json!({"kind": "Service", "metadata": {"name": "web-target", "uid": "theirs"}});
-    world.target = Some(theirs.clone());
-    world.make(&Move::Claim(0));
-    assert_eq!(world.settle(), Vec::<String>::new());
-    assert_eq!(refused(&world), "NameTaken");
-    assert_eq!(world.target, Some(theirs));
+    fixture.target = Some(theirs.clone());
+    fixture.make(&Move::Claim(0));
+    assert_eq!(fixture.settle(), Vec::<String>::new());
+    assert_eq!(refused(&fixture), "NameTaken");
+    assert_eq!(fixture.target, Some(theirs));
 }
 
-fn refused(world: &World) -> &'static str {
-    let Next { progress, .. } = next(&world.observe());
+fn refused(fixture: &Fixture) -> &'static str {
+    let Next { progress, .. } = next(&fixture.observe());
     match progress {
         maglor_controller::proxy_service::Progress::Refused(refusal) => Refusal::reason(&refusal),
         other => panic!("not refused: {other:?}"),

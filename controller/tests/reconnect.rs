@@ -1,9 +1,11 @@
-//! A replica that restarts, and all of its proxies at once: each is served again, changes reach it, and memory is bounded.
+//! A replica that restarts, and all of its proxies at once: each is served again, changes reach it, and memory is
+//! bounded.
 //!
-//! The proxies are simulated, their sessions are not: mutual TLS with an identity of each one's own, HTTP/2, a delta stream.
-//! They connect as soon as the port takes connections, without the pauses of real ones, and know no version of anything, so
-//! that each resource is sent again. With the defaults the test is small. `MAGLOR_RECONNECT=PROXIES,SERVICES` sets its size, and
-//! holds the figures against the bounds that are asked of a release; `MAGLOR_CONTROLLER=FILE` is the one to measure.
+//! The proxies are simulated, their sessions are not: mutual TLS with an identity of each one's own, HTTP/2, a delta
+//! stream. They connect as soon as the port takes connections, without the pauses of real ones, and know no version
+//! of anything, so that each resource is sent again. With the defaults the test is small.
+//! `MAGLOR_RECONNECT=PROXIES,SERVICES` sets its size, and holds the figures against the bounds that are asked of a
+//! release; `MAGLOR_CONTROLLER=FILE` is the one to measure.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,9 +25,9 @@ use maglor_xds::Kind;
 use rustls::ClientConfig;
 use tokio::sync::mpsc;
 
+use support::fixture::{Fixture, domain};
 use support::grpc::{Connection, Stream};
 use support::process::put;
-use support::world::{World, domain};
 
 /// Proxies and Services without `MAGLOR_RECONNECT`.
 const SMALL: (u32, u32) = (50, 20);
@@ -121,13 +123,16 @@ enum Report {
 }
 
 impl Simulated {
-    fn new(world: &World, number: u32, services: u32) -> Self {
+    fn new(fixture: &Fixture, number: u32, services: u32) -> Self {
         let request = LeafRequest::new(id("shop", &format!("p{number}")));
-        let issued = world.authority.issue(&request, SystemTime::now()).unwrap();
+        let issued = fixture
+            .authority
+            .issue(&request, SystemTime::now())
+            .unwrap();
         let key = issued.private_key_pem.unwrap();
         let identity =
             Identity::from_pem(issued.certificate_pem.as_bytes(), key.as_bytes()).unwrap();
-        let live = Live::new(identity, world.bundle()).unwrap();
+        let live = Live::new(identity, fixture.bundle()).unwrap();
         let controller = Expected::OneOf(vec![id("maglor", "maglor-controller")]);
         let node = number / PROXIES_A_NODE;
         let [.., high, low] = node.to_be_bytes();
@@ -212,9 +217,9 @@ impl Proxies {
     }
 
     /// The times that a change takes to reach each of them.
-    async fn change(&mut self, world: &World, change: u32) -> Vec<Duration> {
+    async fn change(&mut self, fixture: &Fixture, change: u32) -> Vec<Duration> {
         let begun = Instant::now();
-        put(&world.path("resources/policy.yaml"), &policy(change));
+        put(&fixture.path("resources/policy.yaml"), &policy(change));
         let mut took = Vec::new();
         while took.len() < self.all.len() {
             match self.next().await {
@@ -238,39 +243,42 @@ async fn all_proxies_of_a_replica_return_at_once() {
         let (proxies, services) = text.split_once(',').unwrap();
         (proxies.parse().unwrap(), services.parse().unwrap())
     });
-    let mut world = World::start(&resources(services), "24h").await;
-    let simulated = (0..proxies).map(|number| Arc::new(Simulated::new(&world, number, services)));
-    let address = world.controller.listen.clone();
+    let mut fixture = Fixture::start(&resources(services), "24h").await;
+    let simulated = (0..proxies).map(|number| Arc::new(Simulated::new(&fixture, number, services)));
+    let address = fixture.controller.listen.clone();
     let mut all = Proxies::connect(simulated.collect(), &address);
     all.all_served().await;
-    all.change(&world, 1).await;
-    let before = world.controller.memory();
+    all.change(&fixture, 1).await;
+    let before = fixture.controller.memory();
     println!(
         "{proxies} proxies, {services} Services of {ENDPOINTS}: {} MB",
         before >> 20
     );
 
-    world.kill();
+    fixture.kill();
     let simulated = all.gone();
     let mut all = Proxies::connect(simulated, &address);
     let killed = Instant::now();
-    world.start_again().await;
+    fixture.start_again().await;
     let listens = killed.elapsed();
     all.all_served().await;
     let served = killed.elapsed() - listens;
-    let cpu = world.controller.cpu();
+    let cpu = fixture.controller.cpu();
     println!(
         "restarted after {listens:?}, all served {served:?} later; the controller has used {cpu:?} of a processor"
     );
 
     let mut took = Vec::new();
     for change in 2..2 + CHANGES {
-        took.extend(all.change(&world, change).await);
+        took.extend(all.change(&fixture, change).await);
     }
     took.sort_unstable();
     let at = |share: usize| took[(took.len() * share / 100).min(took.len() - 1)];
-    let (now, peak) = (world.controller.memory(), world.controller.peak_memory());
-    let pushes = world.controller.cpu() - cpu;
+    let (now, peak) = (
+        fixture.controller.memory(),
+        fixture.controller.peak_memory(),
+    );
+    let pushes = fixture.controller.cpu() - cpu;
     println!(
         "{CHANGES} changes, {pushes:?} of a processor: p50 {:?}, p99 {:?}, slowest {:?}; memory {} MB, at most {} MB",
         at(50),

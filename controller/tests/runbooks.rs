@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use maglor_identity::Authority;
 use maglor_testkit::eventually;
 
+use support::fixture::domain;
 use support::members::{Load, Mesh, certified, ready};
 use support::process::put;
-use support::world::domain;
 
 /// Everything is back so long after the roots are where proxies read them.
 const BACK: Duration = Duration::from_secs(30);
@@ -36,8 +36,9 @@ fn both_are_certified_anew(mesh: &Mesh, before: [f64; 2]) {
     println!("back after {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// Neither a replica nor a backup is left: the controller starts with another authority, and the platform replaces the file of
-/// roots. Certificates that have not expired are refused all the same: their authority is not trusted any more.
+/// Neither a replica nor a backup is left: the controller starts with another authority, and the platform replaces
+/// the file of roots. Certificates that have not expired are refused all the same: their authority is not trusted any
+/// more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_authority_is_lost() {
     let Some(mut mesh) = Mesh::start("24h").await else {
@@ -45,14 +46,14 @@ async fn the_authority_is_lost() {
     };
     mesh.reaches();
     let before = [&mesh.cart, &mesh.web].map(certified);
-    mesh.world.kill();
+    mesh.fixture.kill();
     let next = another();
     let roots = next.bundle().unwrap();
-    mesh.world.rotate(&next, &roots, None);
+    mesh.fixture.rotate(&next, &roots, None);
     // What was in force is lost with the rest.
-    let _ = std::fs::remove_file(mesh.world.path("ca/succession.json"));
-    mesh.world.start_again().await;
-    put(&mesh.world.path("trust.pem"), &roots.to_pem());
+    let _ = std::fs::remove_file(mesh.fixture.path("ca/succession.json"));
+    mesh.fixture.start_again().await;
+    put(&mesh.fixture.path("trust.pem"), &roots.to_pem());
     both_are_certified_anew(&mesh, before);
 }
 
@@ -64,21 +65,21 @@ async fn an_older_authority_is_restored() {
     };
     mesh.reaches();
     let load = Load::with_pauses(mesh.web.listener("outbound"), Duration::from_millis(10));
-    let (old, newer) = (mesh.world.bundle(), another());
+    let (old, newer) = (mesh.fixture.bundle(), another());
     for (authority, roots) in [
         (&newer, newer.bundle().unwrap()),
-        (&mesh.world.authority, old),
+        (&mesh.fixture.authority, old),
     ] {
         let before = [&mesh.cart, &mesh.web].map(certified);
-        mesh.world.rotate(authority, &roots, None);
-        mesh.world
+        mesh.fixture.rotate(authority, &roots, None);
+        mesh.fixture
             .controller
             .until("the written authority signs", "/trust", |trust| {
                 trust["rotation"]["phase"] == "retiring"
             })
             .await;
         both_are_certified_anew(&mesh, before);
-        mesh.world
+        mesh.fixture
             .controller
             .until("only its root is left", "/trust", |trust| {
                 trust["rotation"]["phase"] == "steady" && trust["roots"] == 1

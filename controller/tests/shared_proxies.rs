@@ -1,4 +1,4 @@
-//! Proxies that Services share, without Kubernetes: the real controller over a folder, a real proxy that is told its
+//! Proxies that Services share, without Kubernetes: the real controller over a folder, a real proxy that gets its
 //! ports, and pods with sidecars before and behind it. Services join and leave without a restart, and no request of
 //! another one fails; who the callers are the pods learn as without proxies.
 #![allow(
@@ -98,11 +98,11 @@ fn services_join_and_leave_without_a_restart() {
     eventually(TIMEOUT, "who may not call is refused", || {
         bank.get("cart", "/").0 == 403
     });
-    let mut stranger = RawHttp1::connect(first);
+    let mut outsider = RawHttp1::connect(first);
     let request = "GET / HTTP/1.1\r\nhost: cart\r\n\r\n";
-    let answer = stranger.connection().send(request).ok();
+    let answer = outsider.connection().send(request).ok();
     assert!(
-        answer.is_none() || stranger.try_response("GET").is_err(),
+        answer.is_none() || outsider.try_response("GET").is_err(),
         "it is strict"
     );
 

@@ -1,78 +1,54 @@
 //! The data plane: sidecar and standalone reverse proxy.
 //!
-//! Modules in the order in which they matter to a byte, from its socket to the endpoint and back;
-//! ARCHITECTURE.md tells the story.
+//! The folders are layers: each uses those above it in this list and none below. ARCHITECTURE.md tells in which order a
+//! connection and a request meet them.
 
-// A thread and its sockets.
-mod accept;
-mod kept;
-mod thread;
-mod worker;
-// A connection, top to bottom.
-mod client_address;
-pub mod detect;
-pub mod io;
-mod original_destination;
-mod own_connections;
-pub mod proxy_protocol;
-mod relay;
-mod send_queue;
-mod socket;
-pub mod tcp;
-pub mod tls;
-// A request, top to bottom.
-mod authorization;
-mod codec;
-pub mod exchange;
-mod fields;
-mod http;
-pub mod http2;
-mod intake;
-mod limit;
-mod message;
-pub mod mux;
-mod on_demand;
-mod outbox;
-mod pulse;
-mod received;
-mod route;
-mod station;
-mod timer;
-mod turns;
+// The operating system: memory, descriptors, redirection.
+mod os;
+// Sockets and byte streams.
+mod net;
+// Bytes to messages and back.
+mod protocol;
+// What is counted and logged.
+mod telemetry;
+// TLS on both sides.
+mod tls;
+// What a worker owns, and what all threads share.
+mod runtime;
+// Clusters, endpoints and connections to them.
 mod upstream;
-// What went wrong, what is counted, what is said.
-mod access_log;
-mod calls;
-mod error;
-mod metrics;
-mod observers;
-mod throttle;
-// State and operations: the control thread.
-mod admin;
-mod app;
-mod beat;
-mod build;
-mod cache;
-mod descriptors;
-mod ejection;
-mod files;
-mod flood;
-mod grpc;
-mod health;
-mod identity;
-pub mod init;
-mod memory;
-mod probes;
-mod run;
-mod service_manager;
-mod shared;
-mod source;
-mod state;
+// Identity, authorization, load feedback.
+mod mesh;
+// The configuration in force: listeners, routes, limits.
+mod routing;
+// A request, from its head to its last byte.
+mod http;
+// From an accepted socket to a protocol.
+mod downstream;
+// The control thread.
+mod control;
 
-pub use app::ApplyError;
-pub use build::{BuildError, unusable_addresses, unusable_files};
-pub use codec::{FramingError, HeadError};
-pub use error::{ProxyError, Verdict};
+pub use control::app::ApplyError;
+pub use control::build::{BuildError, unusable_addresses, unusable_files};
+pub use control::run::{Options, RunError, run, unusable_log};
+pub use os::redirection;
+pub use protocol::error::{ProxyError, Verdict};
+pub use protocol::http1::{FramingError, HeadError};
+
+/// Parts that benchmarks and fuzz targets drive by themselves. Nothing else may use them: they change with the code.
 #[doc(hidden)]
-pub use http::probe;
-pub use run::{Options, RunError, run, unusable_log};
+pub mod seams {
+    pub use crate::control::request_steps::{Head, Router};
+    pub use crate::mesh::load_feedback::queue_protocol::{
+        FRAME_LENGTH as QUEUE_FRAME_LENGTH, Frame as QueueFrame,
+    };
+    pub use crate::protocol::detect::{
+        ClientHelloParser, Detected, Protocol, http2_preface, protocol, tls,
+    };
+    pub use crate::protocol::http2::frame::PREFACE as HTTP2_PREFACE;
+    pub use crate::protocol::http2::{Exercise, Seen};
+    pub use crate::protocol::mesh_transport::frame as mesh_transport;
+    pub use crate::protocol::proxy_protocol::{
+        Parsed, encode_v1, encode_v2, parse as parse_proxy_header,
+    };
+}

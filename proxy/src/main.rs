@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-mod args;
+mod cli;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -21,5 +21,5 @@ pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 109]> = Some(
 );
 
 fn main() -> ExitCode {
-    args::parse().run()
+    cli::parse().run()
 }

@@ -188,7 +188,7 @@ fn requests_are_counted_by_what_became_of_them() {
     assert_eq!(
         proxy.metric("maglor_upstream_connect_failures_total", &["gone"]),
         12.0,
-        "each request was tried five times more: nobody had seen it"
+        "each request was retried five times, because no application had seen it"
     );
     assert_eq!(
         proxy.metric("maglor_downstream_connections_total", &[]),
@@ -408,7 +408,7 @@ impl Tap {
 }
 
 #[test]
-fn requests_are_shown_as_they_end_while_somebody_looks() {
+fn requests_are_shown_as_they_end_during_a_tap() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();
     assert_eq!(get(&proxy, "/before").status, 200);
@@ -426,7 +426,7 @@ fn requests_are_shown_as_they_end_while_somebody_looks() {
     assert_eq!(all.next()["status"], 503);
     assert_eq!(failed.next()["target"], "/status/503");
 
-    // Nobody is told what a filter means that there is not.
+    // An unknown filter is an error.
     let mut admin = RawHttp1::connect(proxy.admin());
     let refused = admin.get_local("/tap?statuss=5xx");
     assert_eq!(refused.status, 400);

@@ -1,4 +1,4 @@
-//! Who may do what, between real proxies: by request and by connection, enforced and tried.
+//! Who may do what, between real proxies: by request and by connection, enforced and audited.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -60,7 +60,7 @@ fn requests_are_decided_by_identity_method_and_path() {
         (denied.status, denied.header("x-maglor-denied")),
         (403, Some("-"))
     );
-    // Plain text: nobody is told why.
+    // Plain text: no reason is sent.
     let mut plain = RawHttp1::connect(proxy.listener("web"));
     let denied = plain.get("/");
     assert_eq!(
@@ -80,7 +80,7 @@ fn requests_are_decided_by_identity_method_and_path() {
 }
 
 #[test]
-fn grpc_clients_are_told_in_their_own_way() {
+fn grpc_clients_get_a_grpc_status() {
     let root = Root::new();
     let upstream = Upstream::start("a");
     let proxy = inbound(&root.member("cart"), &upstream, "default: deny").start();
@@ -97,13 +97,13 @@ fn grpc_clients_are_told_in_their_own_way() {
 }
 
 #[test]
-fn rules_are_tried_before_they_are_in_force() {
+fn rules_can_be_audited_before_they_are_in_force() {
     let root = Root::new();
     let upstream = Upstream::start("a");
     let cart = root.member("cart");
-    let rules = "rules: [{name: nobody, from: [{namespaces: other}]}, {name: seen, action: audit}]";
-    let tried = inbound(&cart, &upstream, &format!("audit: true, {rules}"));
-    let proxy = tried.start();
+    let rules = "rules: [{name: others, from: [{namespaces: other}]}, {name: seen, action: audit}]";
+    let audited = inbound(&cart, &upstream, &format!("audit: true, {rules}"));
+    let proxy = audited.start();
     let web = root.member("web");
     // One connection for all of it: its rules change under it.
     let config = web.client("http/1.1");
@@ -156,7 +156,7 @@ fn connections_of_bytes_are_decided_as_wholes() {
     assert_eq!(upstream.requests(), 1);
 }
 
-/// Bytes for whoever may: a listener whose rules and mode of TLS change.
+/// TCP with authorization: a listener whose rules and TLS mode change.
 fn bytes(member: &Member, upstream: &Upstream, settings: &str) -> String {
     format!(
         "admin: {{address: '127.0.0.1:0'}}\n{}\nlisteners:\n- {{name: web, address: '127.0.0.1:0', \
@@ -180,7 +180,7 @@ fn connections_of_bytes_end_when_they_would_not_be_let_in_any_more() {
         let reason = format!("reason=\"{reason}\"");
         proxy.metric("maglor_downstream_connections_ended_total", &[&reason])
     };
-    // What is taken back before its time is up was never said.
+    // What is rolled back before its time is up was never said.
     let strict = "tls: {mesh: strict}";
     reload(&proxy, &bytes(&cart, &upstream, strict));
     assert_eq!(plain.get("/").status, 200, "there is time to finish");

@@ -99,7 +99,7 @@ fn share(case: &Case, proxy: &Proxy, applications: &[Upstream]) -> f64 {
     })
 }
 
-/// The same under a policy that goes by what one balancer sees.
+/// The same under a policy based on the view of one balancer.
 fn alone(case: &Case, policy: &str, cluster: &str) -> f64 {
     let applications = case.applications();
     let proxy = Web::to(applications.iter().map(Upstream::address))
@@ -205,7 +205,7 @@ fn under_all_policies() {
     }
 }
 
-/// The same with inbound proxies that tell balancers, or ledgers, how busy they are.
+/// The same with inbound proxies that report their load to balancers or ledgers.
 fn together(case: &Case, policy: &str, cluster: &str) -> f64 {
     let applications = case.applications();
     let inbound: Vec<Proxy> = applications

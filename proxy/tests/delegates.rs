@@ -1,5 +1,5 @@
 //! A proxy in front of a service, between real proxies: the rules of the servers hold for its clients, it
-//! alone is believed who they are, and whoever comes without a certificate is turned away by who wants one.
+//! alone is trusted to name them, and clients without a certificate are rejected where one is required.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -79,7 +79,7 @@ fn rules_hold_for_the_clients_of_a_proxy_in_front() {
     let shown = format!("By={};URI={}", id("cart"), id("web"));
     assert_eq!(seen.header("x-forwarded-client-cert"), Some(&*shown));
     assert_eq!(get(&front, &other, "").status, 403);
-    // Nobody says who he is himself, be it to the one or to the other.
+    // No client can name itself, at either proxy.
     let forged = format!("x-maglor-client: 10.0.0.1;{}\r\n", id("web"));
     for proxy in [&front, &cart] {
         assert_eq!(get(proxy, &other, &forged).status, 403);
@@ -131,7 +131,7 @@ fn plain_text_passes_only_where_it_is_taken() {
     }
 }
 
-/// Whose bytes they are nobody can say.
+/// The client of TCP connections is unknown.
 #[test]
 fn bytes_pass_only_where_there_are_no_rules() {
     let (root, upstream) = (Root::new(), Upstream::start("a"));

@@ -115,7 +115,7 @@ fn clients_that_do_not_read_are_let_go() {
     eventually(TIMEOUT, "a line for each", || {
         log.lines().into_iter().filter(idle).count() == 3
     });
-    // What was read by nobody is still what the endpoint has answered.
+    // An unread response still counts as a response of the endpoint.
     assert_eq!(requests(&proxy, "maglor_http_requests_total", "5xx"), 0.0);
     for client in clients {
         drop(client.join().unwrap());

@@ -91,7 +91,7 @@ fn http_is_routed_in_each_version_and_in_any_pieces() {
     assert_eq!(client.run(sent).unwrap().status(), 200);
     assert_eq!(detected(&proxy, "http1"), 2.0);
     assert_eq!(detected(&proxy, "http2"), 1.0);
-    // The application is spoken to in the client's version.
+    // The application is used to in the client's version.
     let seen = upstream.recorded();
     assert!(
         seen.iter()
@@ -285,7 +285,7 @@ fn well_known_ports_of_servers_that_speak_first_are_not_waited_for() {
     client.connection().expect("220 ready\r\n").unwrap();
 }
 
-/// Chains by destination, of which one goes by server name.
+/// Chains by destination, one of which matches the server name.
 fn by_destination(timeout: &str, greeter: SocketAddr, named: SocketAddr) -> String {
     format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -399,7 +399,7 @@ clusters:
         let mut client = RawHttp1::connect_tls(proxy.listener("out"), &host, config);
         assert_eq!(client.get("/").text(), name);
     }
-    // Nobody takes the rest.
+    // The rest matches no chain.
     let mut client = RawHttp1::connect(proxy.listener("out"));
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     client.assert_closed();
@@ -468,7 +468,7 @@ clusters:
 }
 
 #[test]
-fn nobody_reaches_the_outbound_listener_or_the_admin_port_through_the_inbound_one() {
+fn the_inbound_listener_does_not_lead_to_the_outbound_one_or_the_admin_port() {
     let (application, payment) = (Upstream::start("application"), Upstream::start("payment"));
     let proxy = start(&format!(
         "admin: {{address: '127.0.0.1:0'}}

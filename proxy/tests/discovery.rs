@@ -11,11 +11,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use maglor_ads::{Node, Peer, Policy, Server, Status};
 use maglor_config::{raw, resource};
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::server::Scope;
 use maglor_xds::{Kind, encode};
+use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 use support::control_plane::{ControlPlane, cluster_of, everybody};
 use support::{outstanding, start};
 
@@ -73,7 +73,7 @@ fn a_host_is_found_when_it_is_called_by_each_of_its_names() {
         assert_eq!(get(&proxy, host), ok("cart"), "{host}");
     }
     assert_eq!(get(&proxy, "own.example"), ok("own"));
-    assert_eq!(get(&proxy, "nobody").0, 404);
+    assert_eq!(get(&proxy, "absent").0, 404);
     assert_eq!(
         get(&proxy, "cart:81").0,
         404,
@@ -221,8 +221,8 @@ fn endpoints_that_stay_keep_their_connections() {
     assert_eq!(a.connections(), 1);
 }
 
-/// A listener whose queue is full: what else is sent to it is answered by nothing, like what is sent to a pod that has
-/// gone.
+/// A listener whose queue is full: what else is sent to it is answered by nothing, like what is sent to a pod that
+/// has gone.
 struct Silent {
     _socket: socket2::Socket,
     _queued: Vec<TcpStream>,
@@ -338,7 +338,7 @@ fn a_proxy_goes_on_without_its_control_plane_and_catches_up() {
         proxy.metric("maglor_xds_connected", &[]) == 0.0
     });
     assert_eq!(get(&proxy, "cart"), ok("a"));
-    assert_eq!(get(&proxy, "unknown").0, 503, "nobody can say");
+    assert_eq!(get(&proxy, "unknown").0, 503, "no control plane");
     let control = ControlPlane::at(address, server);
     control.assign("cart", &[b.address()]);
     eventually(TIMEOUT, "it catches up", || get(&proxy, "cart") == ok("b"));
@@ -419,7 +419,7 @@ fn memory_follows_what_is_called() {
     }
     let proxy = proxy(control.address, "timeout: 5s");
     let call = |range: std::ops::Range<usize>| {
-        // Nobody listens at the other addresses: that there was an answer is enough.
+        // There is no listener at the other addresses; any response is enough.
         range.for_each(|i| assert_ne!(get(&proxy, &format!("s{i}")).0, 404));
         proxy.allocated_bytes()
     };

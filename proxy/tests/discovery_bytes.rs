@@ -68,7 +68,7 @@ fn bytes_go_to_the_service_of_the_address() {
     client.connection().expect("220 ready\r\n").unwrap();
     assert!(
         began.elapsed() < Duration::from_millis(300),
-        "nobody waits for a declared protocol"
+        "no wait for a declared protocol"
     );
     client.send("SELECT 1\n");
     client.connection().expect("SELECT 1\n").unwrap();
@@ -84,7 +84,7 @@ fn bytes_go_to_the_service_of_the_address() {
 }
 
 #[test]
-fn what_nobody_knows_goes_where_it_was_going() {
+fn unknown_destinations_are_forwarded_unchanged() {
     let (control, server, upstream) = (ControlPlane::start(), greeter(), Upstream::start("far"));
     let proxy = sidecar(control.address, "", "timeout: 5s");
     let mut client = connect(&proxy, &server.address().to_string());
@@ -108,7 +108,7 @@ fn what_nobody_knows_goes_where_it_was_going() {
             .text(),
         "far"
     );
-    // When it is away for long, nobody waits for it.
+    // When it is unavailable for long, requests do not wait for it.
     let proxy = sidecar("127.0.0.1:1".parse().unwrap(), "", "timeout: 1s");
     let took = || {
         let began = Instant::now();
@@ -122,7 +122,7 @@ fn what_nobody_knows_goes_where_it_was_going() {
 }
 
 #[test]
-fn http_goes_by_the_address_before_the_host() {
+fn http_uses_the_address_before_the_host() {
     let control = ControlPlane::start();
     let (cart, reviews) = (Upstream::start("cart"), Upstream::start("reviews"));
     let (by_name, by_address) = ("cart.shop.svc.cluster.local:80", "10.96.0.17:80");
@@ -144,7 +144,7 @@ fn http_goes_by_the_address_before_the_host() {
         (response.status, response.text().to_owned())
     };
     let ok = |name: &str| (200, name.to_owned());
-    for host in ["cart", "10.96.0.17", "nobody.example", "reviews"] {
+    for host in ["cart", "10.96.0.17", "absent.example", "reviews"] {
         assert_eq!(ask(by_address, host), ok("cart"), "{host}");
     }
     // Of this address nothing is known: by the host.
@@ -199,7 +199,7 @@ listeners:
     let proxy = sidecar(control.address, &root.member("web").yaml(), "timeout: 5s");
     let mut client = connect(&proxy, "10.1.2.3:5432");
     client.connection().expect("220 ready\r\n").unwrap();
-    with("somebody-else");
+    with("another-workload");
     let refused = || proxy.metric("maglor_upstream_mesh_refused_total", &["cluster=\"pod\""]);
     eventually(TIMEOUT, "the pod is not who it should be", || {
         let mut client = connect(&proxy, "10.1.2.3:5432");
@@ -235,8 +235,8 @@ clusters:
     eventually(TIMEOUT, "its endpoints are known", || {
         proxy.metric("maglor_upstream_endpoints", &["cluster=\"cart\""]) == 1.0
     });
-    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 0.0, "nobody calls");
-    // Who calls now asks nobody.
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 0.0, "no calls");
+    // A call now sends no request to the control plane.
     let _killed = control.kill();
     assert_eq!(connect(&proxy, target).get("/").text(), "cart");
     assert_eq!(proxy.metric("maglor_xds_targets", &[]), 1.0);

@@ -34,7 +34,7 @@ enum Cause {
     Killed,
     /// It stands still for 300 ms.
     Stalled,
-    /// Members leave and come back one after the other; proxies hear of it one after the other.
+    /// Members leave and come back one after another; proxies hear of it one after another.
     Rollout,
 }
 

@@ -129,7 +129,7 @@ fn a_request_that_crosses_the_signal_is_answered() {
     half.send("GET / HTTP/1.1\r\nho");
     half.assert_silent(Duration::from_millis(50));
     proxy.signal(Signal::Terminate);
-    eventually(TIMEOUT, "nobody new is let in", || {
+    eventually(TIMEOUT, "new connections are rejected", || {
         TcpStream::connect(proxy.listener("web")).is_err()
     });
     half.send("st: a\r\n\r\n");
@@ -164,7 +164,7 @@ fn long_requests_finish_both_ways() {
     upload.send(&body[..500_000]);
     eventually(TIMEOUT, "both are under way", || upstream.requests() == 2);
     proxy.signal(Signal::Terminate);
-    eventually(TIMEOUT, "nobody new is let in", || {
+    eventually(TIMEOUT, "new connections are rejected", || {
         TcpStream::connect(proxy.listener("web")).is_err()
     });
     assert_eq!(proxy.admin_get("/ready").status, 503);
@@ -283,7 +283,7 @@ clusters:
 }
 
 fn wait_until_closed(proxy: &Proxy, listener: &str) {
-    eventually(TIMEOUT, "nobody new is let in", || {
+    eventually(TIMEOUT, "new connections are rejected", || {
         TcpStream::connect(proxy.listener(listener)).is_err()
     });
 }

@@ -156,8 +156,8 @@ fn an_endpoint_that_leaves_is_not_out_any_more() {
     eventually(TIMEOUT, "it is ejected", || ejected(&proxy) == 1.0);
     let one = Web::to([good.address()]).cluster("policy: round-robin");
     reload(&proxy, &one.yaml());
-    eventually(TIMEOUT, "nobody is out", || ejected(&proxy) == 0.0);
-    // When it comes back it serves: nobody knows it.
+    eventually(TIMEOUT, "no endpoint is ejected", || ejected(&proxy) == 0.0);
+    // When it comes back it serves, without a history.
     reload(&proxy, &both.yaml());
     assert_eq!(ejected(&proxy), 0.0);
     let statuses = [get(&proxy, "/").status, get(&proxy, "/").status];
@@ -221,10 +221,10 @@ fn health_checks_decide_who_serves() {
         .find(|r| r.uri.path() == "/healthz")
         .unwrap();
     assert_eq!(check.header("host"), Some(a.address().to_string().as_str()));
-    // All unhealthy: nobody is left, or all are used, as the panic threshold says.
+    // All unhealthy: none is left, or all are used, as the panic threshold says.
     ill.store(true, Ordering::SeqCst);
     b.kill();
-    eventually(TIMEOUT, "nobody is healthy", || available() == 0.0);
+    eventually(TIMEOUT, "no endpoint is healthy", || available() == 0.0);
     assert_eq!(get(&proxy, "/").status, 503);
 }
 
@@ -255,7 +255,7 @@ fn available(proxy: &Proxy) -> f64 {
     proxy.metric("maglor_upstream_available_endpoints", &[])
 }
 
-/// A reload is no reason to believe the first check that comes along.
+/// A reload does not make the first check decisive.
 #[test]
 fn health_checks_go_on_through_reloads() {
     let ill = Arc::new(AtomicBool::new(false));
@@ -277,7 +277,7 @@ fn health_checks_go_on_through_reloads() {
     eventually(TIMEOUT, "it is unhealthy", || available(&proxy) == 1.0);
 }
 
-/// Whoever was ill when the checks began anew, and is well at the first of them, has recovered.
+/// An endpoint that was unhealthy when checks restarted, and passes the first one, has recovered.
 #[test]
 fn an_endpoint_that_recovers_about_a_reload_serves_again() {
     let ill = Arc::new(AtomicBool::new(true));
@@ -293,7 +293,7 @@ fn an_endpoint_that_recovers_about_a_reload_serves_again() {
 
 /// That this process can open no connection is not the endpoints' fault.
 #[test]
-fn nobody_is_ejected_for_want_of_descriptors() {
+fn no_endpoint_is_ejected_for_lack_of_descriptors() {
     let upstreams = ["a", "b"].map(Upstream::start);
     let proxy = Web::to(upstreams.iter().map(Upstream::address))
         .cluster(
@@ -368,7 +368,7 @@ fn is_asked_by_http2(upstream: &Upstream) -> bool {
     checks.all(|check| check.version == http::Version::HTTP_2)
 }
 
-/// Where nobody else is there to share a connection with, members of the mesh speak HTTP/1.1.
+/// Without other requests to share a connection with, workloads of the mesh use HTTP/1.1.
 #[test]
 fn a_check_by_grpc_is_grpc_in_the_mesh() {
     let (root, upstream) = (Root::new(), serving(1));

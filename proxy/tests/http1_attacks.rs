@@ -1,4 +1,4 @@
-//! HTTP/1.1 requests that nobody should send: each is refused, the connection closed, and nothing
+//! Invalid HTTP/1.1 requests: each is refused, the connection closed, and nothing
 //! of it reaches an endpoint.
 #![allow(
     clippy::unwrap_used,

@@ -162,7 +162,7 @@ fn a_body_that_breaks_off_does_not_look_whole() {
 }
 
 #[test]
-fn an_endpoint_that_is_not_there_gives_503() {
+fn an_endpoint_that_is_not_there_returns_503() {
     let gone = Upstream::start("gone");
     let address = gone.address();
     gone.kill();
@@ -352,7 +352,7 @@ fn a_request_that_meets_the_end_of_its_connection_is_repeated_only_if_harmless()
     let retries = proxy.metric("maglor_upstream_stale_connection_retries_total", &[]);
     assert_eq!(retries, 2.0);
     assert_eq!(proxy.metric("maglor_upstream_retries_total", &[]), 1.0);
-    // A connection that is new is not tried again: the endpoint does not want this request.
+    // A new connection is not retried: the endpoint does not want this request.
     let server = RawServer::answering("", 1);
     let proxy = Web::to([server.address()]).start();
     assert_eq!(connect(&proxy).request(get).status, 502);
@@ -392,7 +392,7 @@ fn a_slow_reader_slows_the_endpoint_and_fills_no_memory() {
     assert!(last < 40 << 20, "{last} bytes were taken from the endpoint");
     let grown = proxy.allocated_bytes().saturating_sub(before);
     assert!(grown < 2 << 20, "{grown} bytes");
-    // And goes on when it reads on.
+    // And continues when it reads on.
     for _ in 0..100 {
         client.connection().read_exact(1 << 20).unwrap();
     }

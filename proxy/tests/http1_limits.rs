@@ -177,7 +177,7 @@ fn a_preface_that_does_not_come_whole_is_not_waited_for_forever() {
 }
 
 #[test]
-fn the_time_that_a_version_took_to_tell_is_time_of_the_head() {
+fn protocol_detection_counts_as_time_of_the_head() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])
         .http("header_timeout: 2s")

@@ -288,7 +288,7 @@ fn a_slow_stream_holds_up_neither_the_others_nor_memory() {
         std::thread::sleep(Duration::from_millis(200));
         let grown = proxy.allocated_bytes().saturating_sub(before);
         assert!(grown < 6 << 20, "{version}: {grown} bytes");
-        // Reading on goes on.
+        // Reading on continues.
         let mut body = slow.into_iter().next().unwrap().unwrap().into_body();
         let mut read = 0;
         while read < 10_000_000 {

@@ -22,15 +22,10 @@ fn own_answers_to_head_have_no_body_and_cost_no_connection() {
         "listeners:\n- name: web\n  address: 127.0.0.1:0\n  http: {virtual_hosts: [{domains: ['*'], \
          routes: [{match: {path: /here}, direct_response: {status: 200, body: hello}}, \
          {match: {path: /there}, redirect: {path: /here}}, \
-         {match: {path: /nobody}, cluster: none}]}]}\nclusters: [{name: none, endpoints: []}]\n",
+         {match: {path: /none}, cluster: none}]}]}\nclusters: [{name: none, endpoints: []}]\n",
     );
     let mut client = Client::connect(proxy.listener("web"));
-    for (path, status) in [
-        ("/here", 200),
-        ("/there", 301),
-        ("/nobody", 503),
-        ("/x", 404),
-    ] {
+    for (path, status) in [("/here", 200), ("/there", 301), ("/none", 503), ("/x", 404)] {
         let answer = client.ask(h2::request("HEAD", path, h2::empty()));
         assert_eq!(
             (answer.status.as_u16(), answer.text()),
@@ -58,7 +53,7 @@ fn an_endpoint_that_takes_few_requests_on_a_connection_gets_more_connections() {
         let mut client = connect(&proxy);
         client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
         clients.push(client);
-        eventually(TIMEOUT, "nobody waits for another one's end", || {
+        eventually(TIMEOUT, "no request waits for the end of another", || {
             upstream.requests() == number + 1
         });
     }
@@ -129,7 +124,7 @@ fn streams_that_cross_the_goodbye_are_taken() {
     let address = proxy.listener("web");
     let mut client = shake_hands(address);
     proxy.signal(Signal::Terminate);
-    eventually(TIMEOUT, "nobody new is let in", || {
+    eventually(TIMEOUT, "new connections are rejected", || {
         TcpStream::connect(address).is_err()
     });
     let (goodbye, _) = read_until(&mut client, |kind, _| kind == 7);

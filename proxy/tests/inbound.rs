@@ -48,7 +48,7 @@ fn known(proxy: &Proxy) -> bool {
 }
 
 #[test]
-fn nobody_is_let_in_before_the_control_plane_has_spoken() {
+fn no_client_is_accepted_before_the_control_plane_responds() {
     let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
     let proxy = sidecar(&control, &application, "");
     assert_eq!(get(&proxy, "/"), 403);
@@ -87,7 +87,7 @@ fn rules_and_ports_change_under_open_connections() {
         proxy.admin_get("/config").text().contains("load_reports")
     });
     assert_eq!(get(&proxy, "/secret"), 200);
-    // What it has not been told by the rules any more it may.
+    // A client removed from the rules is no longer allowed.
     assert_eq!(client.get("/secret").status, 200);
 }
 
@@ -278,5 +278,5 @@ clusters:
     )
     .get("/")
     .status;
-    assert_ne!(status, 200, "nobody serves what is behind it");
+    assert_ne!(status, 200, "no listener serves what is behind it");
 }

@@ -60,7 +60,7 @@ fn a_copy_ends_with_a_request_that_never_became_whole() {
     }
 }
 
-/// The copy's server reads nothing, so that nobody asks for the body that does not come.
+/// The copy's server reads nothing, so that the missing body is never read.
 #[test]
 fn a_copy_that_is_not_read_ends_too() {
     let main = Upstream::start("main");

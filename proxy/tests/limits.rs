@@ -1,4 +1,4 @@
-//! Limits, breakers, rates and faults: what is not let in, and what its client is told.
+//! Limits, breakers, rates and faults: what is rejected, and the response to its client.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use support::{Web, connect, get, reload, start};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// A client that has asked for something that takes until the endpoint is told otherwise.
+/// A client whose request takes until the endpoint is released.
 fn busy(proxy: &Proxy) -> RawHttp1 {
     let mut client = connect(proxy);
     client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -56,14 +56,14 @@ fn above_the_limit_requests_wait_and_above_that_they_are_refused_at_once() {
     );
     assert_eq!(refused.header("x-maglor-reason"), Some("UO"));
     assert_eq!(overflows(&proxy, "queue-full"), 1.0);
-    // Whoever waits is next.
+    // The waiting request is next.
     drop(held);
     assert_eq!(waits.response().text(), "a");
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 
 #[test]
-fn nobody_waits_for_longer_than_the_queue_timeout() {
+fn no_request_waits_longer_than_the_queue_timeout() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])
         .cluster("limits: {max_requests: 1, queue_timeout: 100ms}")
@@ -85,7 +85,7 @@ fn nobody_waits_for_longer_than_the_queue_timeout() {
     let mut left = connect(&proxy);
     left.send(GET);
     drop(left);
-    eventually(TIMEOUT, "nobody waits", || waiting(&proxy) == 0);
+    eventually(TIMEOUT, "no request waits", || waiting(&proxy) == 0);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_full_endpoint_is_passed_over() {
     let other = busy(&proxy);
     let are_busy = || support::outstanding(&proxy) == 2.0;
     eventually(TIMEOUT, "both are busy", are_busy);
-    // Where all are full a request waits, and whoever waits is next.
+    // Where all are full a request waits, and the waiting one is next.
     let mut waits = [connect(&proxy), connect(&proxy)];
     for (n, client) in waits.iter_mut().enumerate() {
         client.send(GET);
@@ -234,10 +234,10 @@ fn rates_are_limited_by_listener_route_and_key() {
     for left in ["2", "1", "0"] {
         let response = client.get("/");
         assert_eq!(response.status, 200);
-        let standing = response.header("ratelimit").unwrap();
+        let state = response.header("ratelimit").unwrap();
         assert!(
-            standing.starts_with(&format!("\"default\";r={left};t=")),
-            "{standing}"
+            state.starts_with(&format!("\"default\";r={left};t=")),
+            "{state}"
         );
     }
     let refused = client.get("/");
@@ -472,7 +472,7 @@ fn an_endpoints_connections_are_limited_and_shared() {
     }
     assert!(
         started.elapsed() < Duration::from_secs(10),
-        "nobody was forgotten"
+        "no client was forgotten"
     );
     assert_eq!(upstream.connections(), 12);
     // Those that are in use are as many as may be, and who comes then waits.
@@ -493,7 +493,7 @@ fn an_endpoints_connections_are_limited_and_shared() {
     }
 }
 
-/// Connections that find no descriptor wait, the log stays short, and all goes on when there is one.
+/// Connections that find no descriptor wait, the log stays short, and all continues when there is one.
 #[test]
 fn without_descriptors_connections_wait_and_little_is_said() {
     let upstream = Upstream::start("a");
@@ -508,7 +508,7 @@ fn without_descriptors_connections_wait_and_little_is_said() {
     let clients: Vec<_> = (0..60).map(|_| connect(&proxy)).collect();
     proxy.wait_for_log("accept failed");
     let began = Instant::now();
-    // The worker tries again every 20 ms.
+    // The worker retries every 20 ms.
     std::thread::sleep(Duration::from_millis(600));
     let said = proxy.stderr().matches("accept failed").count();
     let seconds = began.elapsed().as_secs() as usize;

@@ -1,4 +1,4 @@
-//! What a proxy tells its control plane of what it has sent where (LRS).
+//! Load reports of a proxy to its control plane (LRS).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use maglor_ads::{Node, Peer, Policy, Server, Status};
 use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use maglor_xds::server::Scope;
+use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 use support::control_plane::ControlPlane;
 use support::start;
 
@@ -72,7 +72,7 @@ fn connect(proxy: &Proxy, to: &str) -> RawHttp1 {
     client
 }
 
-fn world() -> (Arc<Curious>, ControlPlane) {
+fn fixture() -> (Arc<Curious>, ControlPlane) {
     let curious = Arc::<Curious>::default();
     let policy: Arc<dyn Policy> = Arc::clone(&curious) as _;
     let any = "127.0.0.1:0".parse().unwrap();
@@ -80,8 +80,8 @@ fn world() -> (Arc<Curious>, ControlPlane) {
 }
 
 #[test]
-fn times_are_told_by_their_size_and_how_far_a_server_is_when_it_is_connected_to() {
-    let ((curious, control), upstream) = (world(), Upstream::start("cart"));
+fn latencies_and_connect_times_are_reported() {
+    let ((curious, control), upstream) = (fixture(), Upstream::start("cart"));
     control.serve("10.96.0.20:80", "cart", &[upstream.address()]);
     let proxy = proxy(control.address);
     let mut client = connect(&proxy, "10.96.0.20:80");
@@ -90,7 +90,9 @@ fn times_are_told_by_their_size_and_how_far_a_server_is_when_it_is_connected_to(
     }
     assert_eq!(client.get("/delay/300ms").status, 200);
     let of = |sum: &dyn Fn(&ClusterLoad) -> u64| curious.sum("cart", sum);
-    eventually(TIMEOUT, "all are told", || of(&ClusterLoad::requests) == 11);
+    eventually(TIMEOUT, "all are reported", || {
+        of(&ClusterLoad::requests) == 11
+    });
     let slow = |load: &ClusterLoad| -> u64 {
         let above = |most: Option<u64>| most.is_none_or(|most| most > 250_000);
         let times = load.times.iter();
@@ -117,8 +119,8 @@ fn times_are_told_by_their_size_and_how_far_a_server_is_when_it_is_connected_to(
 }
 
 #[test]
-fn connections_of_bytes_are_told_while_they_are_open() {
-    let (curious, control) = world();
+fn open_tcp_connections_are_reported() {
+    let (curious, control) = fixture();
     let server = RawServer::start(|connection, _| {
         loop {
             let line = connection.read_until(b"\n")?;

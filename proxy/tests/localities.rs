@@ -47,7 +47,7 @@ fn shares_are_those_of_the_localities() {
     };
     let weights = ", locality_weights: {eu/x: 9, eu/y: 1}";
     assert_about(share_of_a(["eu/x", "eu/y"], weights), 0.9, "weights");
-    assert_about(share_of_a(["eu/y", "eu/x"], weights), 0.1, "exchanged");
+    assert_about(share_of_a(["eu/y", "eu/x"], weights), 0.1, "swapped");
     assert_about(share_of_a(["eu/x", "eu/y"], ""), 0.5, "no weights");
 }
 

@@ -125,7 +125,7 @@ fn many_large_responses_at_once_are_bounded() {
     let proxy = Web::to([upstream.address()]).start();
     assert_eq!(get(&proxy, "/bytes/100000").status, 200);
     let before = proxy.allocated_bytes();
-    // Nobody reads: each costs what a connection's buffers may hold, whatever its length.
+    // Responses are not read: each costs what a connection's buffers may hold, whatever its length.
     let clients: Vec<_> = (0..50)
         .map(|_| {
             let mut client = connect(&proxy);

@@ -1,4 +1,4 @@
-//! Mutual TLS between members of the mesh: who gets in, what the application hears of it, and that
+//! Mutual TLS between workloads of the mesh: who gets in, what the application hears of it, and that
 //! neither a new certificate nor a new root costs a request.
 #![allow(
     clippy::unwrap_used,
@@ -52,7 +52,7 @@ fn handshakes(proxy: &Proxy, kind: &str) -> f64 {
 }
 
 #[test]
-fn strangers_are_refused_and_counted_by_reason() {
+fn unauthenticated_clients_are_refused_and_counted_by_reason() {
     let (root, foreign) = (Root::new(), Root::new());
     let upstream = Upstream::start("a");
     let proxy = inbound(&root.member("cart"), &upstream, "mesh");
@@ -128,7 +128,8 @@ fn a_proxy_is_who_its_files_say_and_trusts_the_roots_of_its_bundle() {
         let last = upstream.last();
         assert_eq!(last.header("x-forwarded-client-cert"), Some(&*shown));
     }
-    // The same certificate and the roots of the other mesh: clients of its own mesh are refused, those of the other one are not.
+    // The same certificate and the roots of the other mesh: clients of its own mesh are refused, those of the other
+    // one are not.
     let proxy = start(&own, &theirs);
     let trusting = |pair: &Pair| careless(Some(pair), &[&TLS13]);
     let shown = |by: &Root| trusting(&by.sign(&[&id("web")]));
@@ -148,7 +149,7 @@ fn a_proxy_is_who_its_files_say_and_trusts_the_roots_of_its_bundle() {
 }
 
 #[test]
-fn permissive_lets_plain_text_in_but_no_stranger() {
+fn permissive_accepts_plain_text_but_no_unknown_certificate() {
     let root = Root::new();
     let upstream = Upstream::start("a");
     let proxy = inbound(&root.member("cart"), &upstream, "{mesh: permissive}");
@@ -179,7 +180,7 @@ fn permissive_lets_plain_text_in_but_no_stranger() {
 }
 
 #[test]
-fn who_may_tell_the_application_about_others_is_configured() {
+fn forwarding_of_client_identities_is_configured() {
     let root = Root::new();
     let upstream = Upstream::start("a");
     let member = root.member("cart");
@@ -361,7 +362,7 @@ fn sessions_are_resumed_but_not_across_a_removed_root() {
     cart.write_bundle(&next.pem);
     eventually(TIMEOUT, "the bundle is read", || applied() > before);
     assert!(!is_answered(client(&proxy, &web)));
-    eventually(TIMEOUT, "the session is not believed", || {
+    eventually(TIMEOUT, "the session is not resumed", || {
         refused(&proxy, "unknown-root") == 1.0
     });
     assert_eq!(handshakes(&proxy, "resumed"), 3.0);

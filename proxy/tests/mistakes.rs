@@ -1,5 +1,5 @@
-//! Mistakes on the command line of `maglor-proxy`, and in what a configuration names on the machine: what is said, and that
-//! `--check` and the start say the same.
+//! Mistakes on the command line of `maglor-proxy`, and in what a configuration names on the machine: what is said,
+//! and that `--check` and the start say the same.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::TIMEOUT;
 use maglor_testkit::certs::Authority;
 
-/// Runs to the end; exit code and standard error. One that goes on running has started.
+/// Runs to the end; exit code and standard error. One that continues running has started.
 fn run(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_maglor-proxy"));
     command.args(args).current_dir(folder);
@@ -149,11 +149,8 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
         "mgalor.yaml",
         &["mgalor.yaml", "did you mean `maglor.yaml`?"],
     ),
-    (
-        "other.conf",
-        &["other.conf", "there is no such file", "maglor.yaml"],
-    ),
-    (".", &["it is a folder", "maglor.yaml"]),
+    ("other.conf", &["other.conf", "no such file", "maglor.yaml"]),
+    (".", &["it is a directory", "maglor.yaml"]),
     (
         "maglor.yaml --listen 8080 --upstream 127.0.0.1:1",
         &["either a file or flags", "--listen"],
@@ -281,7 +278,7 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
             &[":5:", "tls.certificate", "no certificate"],
         ),
         case(
-            "key and certificate exchanged",
+            "key and certificate swapped",
             tls("good.key", "good.pem"),
             &[":5:", "no certificate"],
         ),

@@ -22,10 +22,10 @@ use support::mesh::Root;
 use support::relay::{Slow, relay};
 use support::{Web, outstanding, wait_quiet};
 
-/// How a cluster of members is spoken to.
+/// How a cluster of members is used to.
 const PROTOCOLS: [&str; 3] = ["policy: random", "protocol: http2", "protocol: http1"];
 
-/// A member of the mesh in front of an application.
+/// A workload of the mesh in front of an application.
 fn inbound(root: &Root, application: &Upstream) -> Proxy {
     Web::to([application.address()])
         .top(&root.member("server").yaml())
@@ -189,7 +189,7 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
     let application = Upstream::start("a");
     let root = Root::new();
     let slow = Slow {
-        // The server has sent all some time before the client has read all, and more than a second after it is told
+        // The server has sent all some time before the client has read all, and more than a second after it gets
         // to end.
         piece: Duration::from_millis(25),
         ..Slow::default()
@@ -217,7 +217,7 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
 fn a_client_of_http2_loses_nothing_when_its_connection_is_left() {
     let application = Upstream::start("a");
     let slow = Slow {
-        // The server has sent all some time before the client has read all, and more than a second after it is told
+        // The server has sent all some time before the client has read all, and more than a second after it gets
         // to end.
         piece: Duration::from_millis(25),
         ..Slow::default()

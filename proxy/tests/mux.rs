@@ -1,4 +1,4 @@
-//! Two members of the mesh and the transport between them: what requests go through it, what they share,
+//! Two workloads of the mesh and the transport between them: what requests go through it, what they share,
 //! and how they end.
 #![allow(
     clippy::unwrap_used,
@@ -194,7 +194,7 @@ fn informational_responses_and_expectations_pass() {
 }
 
 #[test]
-fn one_slow_reader_stops_nobody_and_takes_little_memory() {
+fn one_slow_reader_stops_no_other_and_takes_little_memory() {
     let application = Upstream::start("a");
     let pair = Pair::start(&application);
     let mut client = pair.client();
@@ -224,7 +224,7 @@ fn one_slow_reader_stops_nobody_and_takes_little_memory() {
 }
 
 #[test]
-fn uploads_that_nobody_takes_stop_no_small_request() {
+fn stalled_uploads_stop_no_small_request() {
     let application = Upstream::start("a");
     let pair = Pair::start(&application);
     let mut client = pair.client();
@@ -245,7 +245,7 @@ fn uploads_that_nobody_takes_stop_no_small_request() {
             let patience = Duration::from_millis(20);
             client.run(async {
                 let waited = tokio::time::timeout(patience, &mut sent).await;
-                assert!(waited.is_err(), "nobody answers");
+                assert!(waited.is_err(), "no response");
             });
             sent
         })
@@ -273,7 +273,7 @@ fn who_cancels_leaves_nothing_behind() {
             eventually(TIMEOUT, path, || outstanding(proxy) == 0.0);
         }
     }
-    // Nor does an application that gives up.
+    // Nor does an application that aborts.
     assert_eq!(client.ask(h2::get("/close")).status.as_u16(), 502);
     assert!(client.try_ask(h2::get("/close-after-head")).is_err());
     assert_eq!(client.ask(h2::get("/")).text(), "a");

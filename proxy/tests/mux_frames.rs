@@ -1,4 +1,4 @@
-//! Frames by hand: what a member of the mesh may send, and what costs it its stream or its connection.
+//! Frames by hand: what a workload of the mesh may send, and what costs it its stream or its connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -72,13 +72,13 @@ impl Raw {
     }
 }
 
-struct World {
+struct Fixture {
     proxy: Proxy,
     root: Root,
     application: Upstream,
 }
 
-impl World {
+impl Fixture {
     fn start(http: &str) -> Self {
         let root = Root::new();
         let application = Upstream::start("a");
@@ -114,8 +114,8 @@ const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
 #[test]
 fn a_request_by_hand() {
-    let world = World::start("max_concurrent_streams: 2");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 2");
+    let mut raw = fixture.connect();
     raw.send(frame(PING, 0, 0, 7_u64.to_be_bytes()));
     let pong = raw.next();
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_request_by_hand() {
         (data.kind, data.flags, &data.payload[..]),
         (DATA, END, &b"a"[..])
     );
-    // A kind of a later version is passed over, and numbers may be left out.
+    // A kind of a later version is skipped, and numbers may be left out.
     raw.send(frame(77, 255, 3, "whatever"));
     raw.send(frame(
         HEAD,
@@ -151,8 +151,8 @@ fn a_request_by_hand() {
 
 #[test]
 fn what_two_parsers_could_read_differently_is_refused_on_its_stream() {
-    let world = World::start("max_header_bytes: 4096");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_header_bytes: 4096");
+    let mut raw = fixture.connect();
     let long = format!(
         "GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n",
         "x".repeat(5000)
@@ -194,14 +194,14 @@ fn what_two_parsers_could_read_differently_is_refused_on_its_stream() {
         );
         while raw.next().flags & END == 0 {}
     }
-    assert_eq!(world.application.requests(), 0);
-    assert_eq!(world.failed(""), 0.0);
+    assert_eq!(fixture.application.requests(), 0);
+    assert_eq!(fixture.failed(""), 0.0);
 }
 
 #[test]
 fn a_body_of_another_length_than_announced_is_cut_off() {
-    let world = World::start("max_concurrent_streams: 9");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 9");
+    let mut raw = fixture.connect();
     let post = "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
     for (stream, (flags, body)) in (1..).zip([(0, "abcde"), (END, "abc")]) {
         raw.send(frame(HEAD, 0, stream, post));
@@ -216,8 +216,8 @@ fn a_body_of_another_length_than_announced_is_cut_off() {
 
 #[test]
 fn streams_above_the_limit_are_refused_and_those_before_live() {
-    let world = World::start("max_concurrent_streams: 2");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 2");
+    let mut raw = fixture.connect();
     // In one piece, and only the first is ever answered: the order of what comes back is certain.
     let requests: Vec<u8> = (1..)
         .zip(["/delay/200ms", "/hang", "/"])
@@ -237,7 +237,7 @@ fn streams_above_the_limit_are_refused_and_those_before_live() {
 
 #[test]
 fn what_makes_no_sense_costs_the_connection_and_is_counted() {
-    let world = World::start("max_concurrent_streams: 9");
+    let fixture = Fixture::start("max_concurrent_streams: 9");
     let long = [0xff, 0xff, DATA, 0, 0, 0, 0, 1];
     let cases: [(&str, Vec<u8>, u32); 9] = [
         ("a frame that is too long", long.to_vec(), 0),
@@ -267,19 +267,19 @@ fn what_makes_no_sense_costs_the_connection_and_is_counted() {
         ),
     ];
     for (number, (what, bytes, last)) in (1..).zip(cases) {
-        let mut raw = world.connect();
+        let mut raw = fixture.connect();
         raw.send(bytes);
         raw.assert_gone(last, what);
         eventually(TIMEOUT, what, || {
-            world.failed("malformed") == f64::from(number)
+            fixture.failed("malformed") == f64::from(number)
         });
     }
 }
 
 #[test]
 fn more_than_the_window_costs_the_connection() {
-    let world = World::start("max_concurrent_streams: 9");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 9");
+    let mut raw = fixture.connect();
     raw.send(frame(HEAD, 0, 1, "POST /hang HTTP/1.1\r\nhost: a\r\n\r\n"));
     for _ in 0..200 {
         // It may be closed before all is sent.
@@ -288,17 +288,17 @@ fn more_than_the_window_costs_the_connection() {
         }
     }
     eventually(TIMEOUT, "it is counted", || {
-        world.failed("malformed") == 1.0
+        fixture.failed("malformed") == 1.0
     });
     eventually(TIMEOUT, "nothing is under way", || {
-        support::outstanding(&world.proxy) == 0.0
+        support::outstanding(&fixture.proxy) == 0.0
     });
 }
 
 #[test]
 fn windows_are_kept_and_heads_need_none() {
-    let world = World::start("max_concurrent_streams: 99");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 99");
+    let mut raw = fixture.connect();
     for stream in 1..=17 {
         let request = "GET /bytes/200000 HTTP/1.1\r\nhost: a\r\n\r\n";
         raw.send(frame(HEAD, END, stream, request));
@@ -337,8 +337,8 @@ fn windows_are_kept_and_heads_need_none() {
 
 #[test]
 fn who_asks_and_never_reads_is_left() {
-    let world = World::start("max_concurrent_streams: 9");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 9");
+    let mut raw = fixture.connect();
     let mut stream = 0;
     let mut many = || {
         let more = stream + 1..=stream + 4096;
@@ -349,14 +349,14 @@ fn who_asks_and_never_reads_is_left() {
     // All but a few are refused, and nothing takes that.
     eventually(TIMEOUT, "it is counted", || {
         let _ = raw.0.send(many());
-        world.failed("backlog") == 1.0
+        fixture.failed("backlog") == 1.0
     });
 }
 
 #[test]
 fn a_response_whose_end_is_never_taken_has_a_time_limit() {
-    let world = World::start("stream_idle_timeout: 1s");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("stream_idle_timeout: 1s");
+    let mut raw = fixture.connect();
     let request = "GET /bytes/80000 HTTP/1.1\r\nhost: a\r\n\r\n";
     raw.send(frame(HEAD, END, 1, request));
     let mut taken = 0;
@@ -377,8 +377,8 @@ fn a_response_whose_end_is_never_taken_has_a_time_limit() {
 
 #[test]
 fn streams_that_fail_cost_the_connection_no_credit() {
-    let world = World::start("max_concurrent_streams: 9");
-    let mut raw = world.connect();
+    let fixture = Fixture::start("max_concurrent_streams: 9");
+    let mut raw = fixture.connect();
     let post = "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
     // Together far more than the connection's window.
     let mut credit = 1_i64 << 20;

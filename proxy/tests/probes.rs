@@ -15,7 +15,7 @@ use maglor_testkit::{RawHttp1, Upstream};
 fn the_application_is_asked_over_loopback() {
     let application = Upstream::start("well");
     let port = application.address().port();
-    // Nobody listens there any more.
+    // There is no listener any more.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

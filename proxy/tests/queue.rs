@@ -1,4 +1,4 @@
-//! Who waits for a connection is served in the order of arrival, whoever comes meanwhile; and nobody waits
+//! Requests that wait for a connection are served in order of arrival, despite newer ones; and no request waits
 //! for one that is idle.
 #![allow(
     clippy::unwrap_used,
@@ -47,17 +47,17 @@ fn arrive_in_order(limits: &str) {
 }
 
 #[test]
-fn nobody_overtakes_those_who_wait_for_a_connection() {
+fn requests_that_wait_for_a_connection_are_not_overtaken() {
     arrive_in_order("max_connections: 1");
 }
 
 #[test]
-fn nobody_overtakes_those_who_wait_for_a_place() {
+fn requests_that_wait_for_a_place_are_not_overtaken() {
     arrive_in_order("max_requests: 1");
 }
 
 #[test]
-fn an_idle_connection_gives_way_wherever_it_is() {
+fn an_idle_connection_is_replaced_wherever_it_is() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let endpoints = [a.address(), b.address()];
     for protocol in ["http1", "http2"] {
@@ -80,7 +80,7 @@ fn an_idle_connection_gives_way_wherever_it_is() {
                 let status = get(&proxy, "/").status;
                 assert_eq!(status, 200, "{protocol} {workers} {count} {limit}");
             }
-            // Nobody had to wait for an idle timeout or a sweep.
+            // No request had to wait for an idle timeout or a sweep.
             let took = began.elapsed();
             assert!(
                 took < Duration::from_secs(5),

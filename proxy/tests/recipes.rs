@@ -1,8 +1,8 @@
-//! The pages of docs/recipes, as they stand there: files are written, commands run, and what they print is compared. Only
-//! the ports are others, so that pages can run beside each other.
+//! The pages of docs/recipes, as they stand there: files are written, commands run, and what they print is compared.
+//! Only the ports are others, so that pages can run beside each other.
 //!
-//! A block whose first line is `# NAME` is a file. A block `sh` is run, with `&` for what goes on running. A block `console` has
-//! commands behind `$ ` and what they print. Blocks of other kinds are for readers.
+//! A block whose first line is `# NAME` is a file. A block `sh` is run, with `&` for what continues running. A block
+//! `console` has commands behind `$ ` and what they print. Blocks of other kinds are for readers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -54,7 +54,7 @@ clusters:
 ";
 
 /// The two hosts and all that runs on them.
-struct World {
+struct Fixture {
     pod: Namespace,
     far: Namespace,
     _upstreams: Vec<Upstream>,
@@ -62,7 +62,7 @@ struct World {
     _wrapper: TempDir,
 }
 
-impl World {
+impl Fixture {
     /// `None` where there is no root.
     fn new() -> Option<Self> {
         let (pod, far) = (Namespace::new()?, Namespace::new()?);
@@ -204,26 +204,32 @@ fn directly(name: &str) -> (String, bool) {
 /// They are known by the connection tracking of the kernel only.
 #[test]
 fn destinations_are_unknown_where_the_kernel_is_not_asked() {
-    let Some(world) = World::new() else { return };
-    world.init(INIT);
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.init(INIT);
     let address = SocketAddr::new(ip("10.77.0.1"), FAR);
     let status = || {
-        world
+        fixture
             .pod
             .enter(|| RawHttp1::connect(address).get("/").status)
     };
     assert_eq!(status(), 200);
     let unasked = "  original_destination: false\n  outbound:\n";
     let config = CONFIG.replace("  outbound:\n", unasked);
-    world.pod.enter(|| support::reload(world.proxy(), &config));
+    fixture
+        .pod
+        .enter(|| support::reload(fixture.proxy(), &config));
     assert_eq!(status(), 503);
 }
 
 #[test]
 fn connections_of_the_application_go_through_the_outbound_listener() {
-    let Some(world) = World::new() else { return };
-    world.init(INIT);
-    let pod = &world.pod;
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.init(INIT);
+    let pod = &fixture.pod;
     for far in ["10.77.0.1", "fd77::1"] {
         assert_eq!(call(pod, far, FAR), through("far"));
     }
@@ -234,7 +240,7 @@ fn connections_of_the_application_go_through_the_outbound_listener() {
     let address = SocketAddr::new(ip("10.77.0.1"), FAR);
     let named = pod.enter(|| ask(RawHttp1::connect(address), "reviews"));
     assert_eq!(named, through("reviews"));
-    world.assert_answered("outbound", 5.0);
+    fixture.assert_answered("outbound", 5.0);
     // Not redirected.
     assert_eq!(call(pod, "10.77.0.1", FAR_SKIPPED), directly("far-skipped"));
     assert_eq!(call(pod, "10.78.0.1", FAR), directly("far"));
@@ -242,15 +248,17 @@ fn connections_of_the_application_go_through_the_outbound_listener() {
         assert_eq!(call(pod, loopback, APPLICATION), directly("application"));
     }
     assert_eq!(call(pod, "10.77.0.2", APPLICATION), directly("application"));
-    world.assert_answered("outbound", 5.0);
-    world.assert_answered("inbound", 0.0);
+    fixture.assert_answered("outbound", 5.0);
+    fixture.assert_answered("inbound", 0.0);
 }
 
 #[test]
 fn connections_of_others_go_through_the_inbound_listener() {
-    let Some(world) = World::new() else { return };
-    world.init(INIT);
-    let far = &world.far;
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.init(INIT);
+    let far = &fixture.far;
     for pod in ["10.77.0.2", "fd77::2"] {
         assert_eq!(call(far, pod, APPLICATION), through("application"));
     }
@@ -258,97 +266,105 @@ fn connections_of_others_go_through_the_inbound_listener() {
     assert_eq!(call(far, "10.77.0.2", LOOPBACK), through("loopback"));
     assert_eq!(call(far, "10.77.0.2", SKIPPED), directly("skipped"));
     assert_eq!(call(far, "10.78.0.2", APPLICATION), directly("application"));
-    world.assert_answered("inbound", 3.0);
+    fixture.assert_answered("inbound", 3.0);
     // To the listener itself: nowhere to go, and no loop.
     let direct = SocketAddr::new(ip("10.77.0.2"), 15006);
     let status = far.enter(|| RawHttp1::connect(direct).get("/").status);
     assert_eq!(status, 503);
-    // Nobody there: the client is not left waiting.
-    let nobody = SocketAddr::new(ip("10.77.0.2"), 7);
-    let status = far.enter(|| RawHttp1::connect(nobody).get("/").status);
+    // No server: the client is not left waiting.
+    let unused_address = SocketAddr::new(ip("10.77.0.2"), 7);
+    let status = far.enter(|| RawHttp1::connect(unused_address).get("/").status);
     assert_eq!(status, 503);
 }
 
 #[test]
 fn a_server_may_speak_first_both_ways() {
-    let Some(world) = World::new() else { return };
-    world.init(INIT);
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.init(INIT);
     for (host, to, listener) in [
-        (&world.pod, "10.77.0.1", "outbound"),
-        (&world.far, "10.77.0.2", "inbound"),
-        (&world.pod, "fd77::1", "outbound"),
-        (&world.far, "fd77::2", "inbound"),
+        (&fixture.pod, "10.77.0.1", "outbound"),
+        (&fixture.far, "10.77.0.2", "inbound"),
+        (&fixture.pod, "fd77::1", "outbound"),
+        (&fixture.far, "fd77::2", "inbound"),
     ] {
-        let before = world.detected(listener, "silent");
+        let before = fixture.detected(listener, "silent");
         host.enter(|| {
             let mut client = RawHttp1::connect(SocketAddr::new(ip(to), GREETER));
             client.connection().expect("220 ready\r\n").unwrap();
             client.send("HELO a\r\n");
             client.connection().expect("HELO a\r\n").unwrap();
         });
-        assert_eq!(world.detected(listener, "silent"), before + 1.0);
+        assert_eq!(fixture.detected(listener, "silent"), before + 1.0);
     }
 }
 
 #[test]
 fn a_service_that_calls_itself_goes_through_both() {
-    let Some(world) = World::new() else { return };
-    world.init(INIT);
-    assert_eq!(call(&world.pod, "10.96.0.6", 80), through("application"));
-    world.assert_answered("outbound", 1.0);
-    world.assert_answered("inbound", 1.0);
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.init(INIT);
+    assert_eq!(call(&fixture.pod, "10.96.0.6", 80), through("application"));
+    fixture.assert_answered("outbound", 1.0);
+    fixture.assert_answered("inbound", 1.0);
 }
 
 #[test]
 fn rules_are_renewed_without_a_loss_and_removed_without_a_trace() {
-    let Some(world) = World::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     assert_eq!(
-        call(&world.far, "10.77.0.2", APPLICATION),
+        call(&fixture.far, "10.77.0.2", APPLICATION),
         directly("application")
     );
-    world.init(INIT);
-    let mut kept = world.far.enter(|| {
+    fixture.init(INIT);
+    let mut kept = fixture.far.enter(|| {
         let mut client = RawHttp1::connect(SocketAddr::new(ip("10.77.0.2"), APPLICATION));
         assert_eq!(client.get("/").status, 200);
         client
     });
-    world.init(INIT);
+    fixture.init(INIT);
     assert_eq!(
-        call(&world.far, "10.77.0.2", APPLICATION),
+        call(&fixture.far, "10.77.0.2", APPLICATION),
         through("application")
     );
-    // Connections that were redirected by the rules before go on.
+    // Connections that were redirected by the rules before continue.
     assert_eq!(kept.get("/").status, 200);
-    world.assert_answered("inbound", 3.0);
-    world.init("init --remove");
+    fixture.assert_answered("inbound", 3.0);
+    fixture.init("init --remove");
     assert_eq!(
-        call(&world.far, "10.77.0.2", APPLICATION),
+        call(&fixture.far, "10.77.0.2", APPLICATION),
         directly("application")
     );
-    assert_eq!(call(&world.pod, "10.77.0.1", FAR), directly("far"));
-    world.assert_answered("inbound", 3.0);
-    let rules = world.pod.run("nft", &["list", "ruleset"]);
+    assert_eq!(call(&fixture.pod, "10.77.0.1", FAR), directly("far"));
+    fixture.assert_answered("inbound", 3.0);
+    let rules = fixture.pod.run("nft", &["list", "ruleset"]);
     assert_eq!(String::from_utf8_lossy(&rules.stdout), "");
 }
 
 #[test]
 fn a_proxy_that_is_not_exempt_does_not_call_itself_for_ever() {
-    let Some(world) = World::new() else { return };
-    world.init("init --outbound-port 15001 --proxy-uid 4242");
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.init("init --outbound-port 15001 --proxy-uid 4242");
     let address = SocketAddr::new(ip("10.77.0.1"), FAR);
-    let status = world
+    let status = fixture
         .pod
         .enter(|| RawHttp1::connect(address).get("/").status);
     assert_eq!(status, 502);
-    world.pod.enter(|| {
+    fixture.pod.enter(|| {
         // Bytes, too, end soon.
         let mut client = RawHttp1::connect(SocketAddr::new(ip("10.77.0.1"), GREETER));
         client.assert_closed();
-        let metric = |name, label| world.proxy().metric(name, &[label]);
+        let metric = |name, label| fixture.proxy().metric(name, &[label]);
         let name = "maglor_downstream_connections_refused_total";
         assert!(metric(name, "reason=\"loop\"") >= 2.0);
         let name = "maglor_downstream_connections_total";
         assert!(metric(name, "listener=\"outbound\"") < 12.0);
-        world.proxy().wait_for_log("maglor-proxy init");
+        fixture.proxy().wait_for_log("maglor-proxy init");
     });
 }

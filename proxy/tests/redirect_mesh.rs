@@ -28,7 +28,7 @@ const HTTP: u16 = 8080;
 const GREETER: u16 = 2525;
 
 /// The pods, and all that runs in them.
-struct World {
+struct Fixture {
     web: Namespace,
     cart: Namespace,
     control: ControlPlane,
@@ -37,7 +37,7 @@ struct World {
     _wrappers: TempDir,
 }
 
-impl World {
+impl Fixture {
     /// `None` where there is no root.
     fn new() -> Option<Self> {
         let (web, cart) = (Namespace::new()?, Namespace::new()?);
@@ -47,7 +47,7 @@ impl World {
         let application = cart.enter(|| Upstream::builder("cart").address(address(HTTP)).start());
         cart.enter(|| greet(address(GREETER)));
         let control = cart.enter(|| {
-            let server = maglor_ads::Server::new(support::control_plane::everybody());
+            let server = maglor_xds_server::Server::new(support::control_plane::everybody());
             ControlPlane::at(address(15010), server)
         });
         let (root, wrappers) = (Root::new(), TempDir::new().unwrap());
@@ -152,13 +152,15 @@ fn get(address: &str, host: &str) -> u16 {
 
 #[test]
 fn pods_speak_to_services_by_mutual_tls() {
-    let Some(world) = World::new() else { return };
-    world.describe("strict");
-    world.web.enter(|| {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.describe("strict");
+    fixture.web.enter(|| {
         for host in ["cart", "10.96.0.10", "whatever.example"] {
             assert_eq!(get("10.96.0.10:80", host), 200, "{host}");
         }
-        // A protocol in which the server speaks first waits for nobody.
+        // A protocol in which the server sends first does not wait.
         let began = Instant::now();
         let mut client = RawHttp1::connect("10.96.0.20:25".parse().unwrap());
         client.connection().expect("220 ready\r\n").unwrap();
@@ -168,14 +170,14 @@ fn pods_speak_to_services_by_mutual_tls() {
             began.elapsed()
         );
     });
-    assert_eq!(world.application.requests(), 3);
-    assert!(world.members() >= 2.0);
+    assert_eq!(fixture.application.requests(), 3);
+    assert!(fixture.members() >= 2.0);
     // The pod's own address is no service: it passes as it is, and is not let in.
     let direct = format!("{CART}:{HTTP}");
-    assert!(world.web.enter(|| get(&direct, "a")) >= 500);
-    assert_eq!(world.application.requests(), 3);
-    world.describe("permissive");
+    assert!(fixture.web.enter(|| get(&direct, "a")) >= 500);
+    assert_eq!(fixture.application.requests(), 3);
+    fixture.describe("permissive");
     eventually(TIMEOUT, "plain text is let in", || {
-        world.web.enter(|| get(&direct, "a")) == 200
+        fixture.web.enter(|| get(&direct, "a")) == 200
     });
 }

@@ -243,13 +243,43 @@ fn a_log_beside_the_file_is_no_change_of_it() {
         std::thread::sleep(Duration::from_millis(150));
     }
     assert_eq!((refused(&proxy), times("last good one stays")), (1, 1));
-    // Who asks is told, and another fault is another one.
+    // The error is reported on request, and another error replaces it.
     proxy.signal(Signal::Hangup);
     eventually(TIMEOUT, "it is refused again", || refused(&proxy) == 2);
     proxy.replace_config("not: {yaml");
     eventually(TIMEOUT, "the other one is refused", || refused(&proxy) == 3);
     reload(&proxy, &good.replace("backend", "other"));
     assert_eq!(get(&proxy, "/").text(), "a");
+}
+
+/// An access log in the folder of the configuration must not cost a reading of it each time.
+#[test]
+fn a_log_beside_the_file_does_not_have_it_read_again() {
+    let upstream = Upstream::start("a");
+    let mut yaml = Web::to([upstream.address()]).yaml();
+    for number in 0..2000 {
+        yaml += &format!("- {{name: more-{number}, endpoints: ['192.0.2.1:80']}}\n");
+    }
+    let proxy = support::start(&yaml);
+    let seconds = || proxy.metric("process_cpu_seconds_total", &[]);
+    let began = seconds();
+    let before = applied(&proxy);
+    proxy.signal(Signal::Hangup);
+    eventually(TIMEOUT, "the file is read again", || {
+        applied(&proxy) > before
+    });
+    let once = seconds() - began;
+    let began = seconds();
+    let log = proxy.config_file().with_file_name("maglor.log");
+    for number in 0..16 {
+        fs::write(&log, format!("line {number}")).unwrap();
+        // More than it takes for the folder to be looked at.
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let often = seconds() - began;
+    println!("16 writes took {often} s, one reading {once} s");
+    // Sixteen readings that find nothing changed take as long as one that applies it all.
+    assert!(often < 0.5 * once);
 }
 
 #[test]
@@ -411,7 +441,7 @@ fn a_hundred_reloads_under_load_cost_no_request() {
 #[test]
 fn listeners_change_places_and_what_they_speak() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    // An address of its own: between here and there nobody's outgoing connection takes the port.
+    // An address of its own: so that no outgoing connection takes the port meanwhile.
     let free = || std::net::TcpListener::bind("127.0.7.1:0").unwrap();
     let (one, two) = (free(), free());
     let addresses = [one.local_addr().unwrap(), two.local_addr().unwrap()];

@@ -20,8 +20,8 @@ fn failing(name: &str, status: u16) -> Upstream {
     upstream
 }
 
-/// An address where nobody listens.
-fn nobody() -> std::net::SocketAddr {
+/// An address without a listener.
+fn unused_address() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
@@ -58,9 +58,9 @@ fn a_failed_try_is_followed_by_one_at_another_endpoint() {
 }
 
 #[test]
-fn without_asking_only_what_nobody_has_seen_is_tried_again() {
+fn by_default_only_unseen_requests_are_retried() {
     let good = Upstream::start("good");
-    let proxy = Web::to([nobody(), good.address()])
+    let proxy = Web::to([unused_address(), good.address()])
         .cluster("policy: round-robin, outlier_ejection: {enabled: false}")
         .start();
     for _ in 0..10 {
@@ -137,11 +137,11 @@ fn the_budget_bounds_retries_when_everything_fails() {
     for _ in 0..requests {
         assert_eq!(client.get("/").status, 503);
     }
-    let tries = bad.requests();
+    let attempts = bad.requests();
     // A fifth of the requests, and never less than three a second for ten seconds.
     assert!(
-        (requests..=requests * 5 / 4).contains(&tries),
-        "{tries} tries"
+        (requests..=requests * 5 / 4).contains(&attempts),
+        "{attempts} attempts"
     );
     let suppressed = proxy.metric(
         "maglor_upstream_retries_suppressed_total",
@@ -246,13 +246,13 @@ fn a_slow_try_is_cut_off_and_repeated_within_the_deadline() {
     let ask = "GET / HTTP/1.1\r\nhost: a\r\nx-envoy-expected-rq-timeout-ms: 300\r\n\r\n";
     assert_eq!(connect(&proxy).request(ask).status, 504);
     assert!(started.elapsed() < Duration::from_secs(5));
-    let told: u64 = slow
+    let reported: u64 = slow
         .last()
         .header("x-envoy-expected-rq-timeout-ms")
         .unwrap()
         .parse()
         .unwrap();
-    assert!((1..=300).contains(&told), "{told}");
+    assert!((1..=300).contains(&reported), "{reported}");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn so_many_hedged_attempts_are_begun_each_after_the_delay() {
     }
 }
 
-/// A server that is told of all the time again works on when its client has gone.
+/// A server that gets the full timeout again works on when its client is gone.
 #[test]
 fn a_further_try_of_a_call_has_what_is_left_of_its_time() {
     let upstream = Upstream::start("a");
@@ -333,13 +333,13 @@ fn a_further_try_of_a_call_has_what_is_left_of_its_time() {
                 grpc-timeout: 5S\r\ncontent-length: 0\r\n\r\n";
     let answer = connect(&proxy).request(call);
     assert_eq!(answer.header("grpc-status"), Some("0"));
-    let told: Vec<_> = upstream
+    let reported: Vec<_> = upstream
         .recorded()
         .iter()
         .map(|request| request.header("grpc-timeout").unwrap().to_owned())
         .collect();
-    assert_eq!(told[0], "5S");
-    let left: u64 = told[1].strip_suffix('m').unwrap().parse().unwrap();
+    assert_eq!(reported[0], "5S");
+    let left: u64 = reported[1].strip_suffix('m').unwrap().parse().unwrap();
     assert!((1..=4800).contains(&left), "{left}");
 }
 
@@ -424,7 +424,7 @@ fn headers_and_statuses_may_be_retriable() {
 }
 
 #[test]
-fn copies_go_to_a_mirror_and_cost_nobody_anything() {
+fn copies_go_to_a_mirror_at_no_cost_to_clients() {
     let (main, mirror) = (Upstream::start("main"), Upstream::start("mirror"));
     let addresses = [main.address(), mirror.address()];
     let yaml = |percent: u32| {
@@ -446,7 +446,7 @@ fn copies_go_to_a_mirror_and_cost_nobody_anything() {
     }
     eventually(TIMEOUT, "all copies have come", || mirror.requests() == 5);
     assert_eq!(mirror.last().header("host"), Some("a"));
-    // A mirror that hangs holds nobody up, and one that is dead is not noticed.
+    // A mirror that hangs delays no request, and a dead one is not noticed.
     mirror.set_answer(|_| Some(Answer::status(200).after(Duration::from_secs(30))));
     let started = Instant::now();
     assert_eq!(get(&proxy, "/").text(), "main");

@@ -92,7 +92,7 @@ fn the_most_specific_virtual_host_wins() {
             );
         }
     }
-    // Nobody: 404.
+    // No host: 404.
     let proxy = self::proxy("  - {domains: [a.example], routes: [{cluster: a}]}", &a, &b);
     let mut client = connect(&proxy);
     assert_eq!(ask(&mut client, "GET /", "host: b.example\r\n").status, 404);

@@ -1,5 +1,5 @@
-//! `maglor-proxy service`: one port for one service, whatever is spoken there. Bytes pass as they come, the clients' own
-//! mutual TLS in them, so the servers' proxies know the clients; WebSockets pass where HTTP does.
+//! `maglor-proxy service`: one port for one service, whatever is used there. Bytes pass as they come, the clients'
+//! own mutual TLS in them, so the servers' proxies know the clients; WebSockets pass where HTTP does.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,7 +19,7 @@ use support::mesh::{Member, Root, id};
 const DATABASE: &str = "db-target.shop.svc.cluster.local:5432";
 const WEB: &str = "web-target.shop.svc.cluster.local:80";
 
-/// A proxy in front of a service; with an identity where there is one.
+/// A proxy in front of a service; with an identity if there is one.
 fn service(control: &ControlPlane, forward: &str, member: Option<&Member>) -> Proxy {
     let flags = member.map(|member| member.flags().to_vec());
     let domain = member.map(|_| ["--trust-domain", "mesh.test"]);
@@ -76,7 +76,7 @@ fn connections_of_bytes_are_balanced() {
         heard.push(greeting(&mut client));
         clients.push(client);
     }
-    // As many to each as to the other while all are open; nobody waits for a client that waits for its server.
+    // As many to each as to the other while all are open; no connection waits for a client that waits for its server.
     let of_one = heard.iter().filter(|line| line.contains("one")).count();
     assert_eq!(of_one, 3, "{heard:?}");
     assert!(began.elapsed() < Duration::from_secs(1));

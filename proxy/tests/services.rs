@@ -34,7 +34,7 @@ fn to_port(proxy: &Proxy, port: u16) -> RawHttp1 {
     client
 }
 
-/// Whether bytes arrive as bytes; where HTTP is spoken they are a bad request, or no word is said.
+/// Whether bytes arrive as bytes; where HTTP is used they are a bad request, or no word is said.
 fn are_bytes(mut client: RawHttp1) -> bool {
     client.send(BYTES);
     let line = client.connection().read_until(b"\n");

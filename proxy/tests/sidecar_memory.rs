@@ -118,7 +118,7 @@ listeners:
     eventually(TIMEOUT, "it is ready", || {
         sidecar.admin_get("/ready").status == 200
     });
-    // What comes round now and then, and what is let go some time after, is to be seen too.
+    // What comes round periodically, and what is let go some time after, is to be seen too.
     let after = || thread::sleep(Duration::from_secs(if bound { 25 } else { 1 }));
     let ((), idle) = most(&sidecar, after);
     let allocated = sidecar.allocated_bytes();

@@ -1,5 +1,5 @@
 //! Two sidecars with mutual TLS between them: whatever the applications speak arrives as it was
-//! spoken. Without redirection, so the outbound one is told by the PROXY protocol where connections
+//! spoken. Without redirection, so the outbound one gets from the PROXY protocol where connections
 //! were going.
 #![allow(
     clippy::unwrap_used,
@@ -88,7 +88,7 @@ fn a_request_keeps_its_version() {
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     // SETTINGS, and HEADERS of `GET / HTTP/2` for `a`: indexed fields of RFC 7541, appendix A.
     client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-    // With it, what only another proxy is believed: that the request was HTTP/1.1 once.
+    // With it, a field that is trusted only from another proxy: that the request was HTTP/1.1 originally.
     let carried: &[u8] = b"\0\x15x-maglor-http-version\x031.1";
     let block = [&[0x82, 0x86, 0x84, 0x41, 1, b'a'][..], carried].concat();
     client.send([0, 0, u8::try_from(block.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
@@ -106,14 +106,14 @@ fn a_request_keeps_its_version() {
     assert_eq!(pair.detected("http1"), (1.0, 1.0));
     assert_eq!(pair.detected("http2"), (1.0, 0.0));
     assert_eq!(pair.detected("mux"), (0.0, 1.0));
-    // Nobody but the client of the first three has a connection of that version.
+    // Only the client of the first three has a connection of that version.
     assert_eq!(application.connections(), 2);
     let name = "x-maglor-http-version";
-    let told = application
+    let reported = application
         .recorded()
         .iter()
         .any(|seen| seen.headers.contains_key(name));
-    assert!(!told, "between proxies only");
+    assert!(!reported, "between proxies only");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn requests_at_the_same_time_share_one_connection_and_keep_their_version() {
     assert!(seen.iter().all(|seen| seen.version == Version::HTTP_11));
     let name = "x-maglor-http-version";
     assert!(!seen.iter().any(|seen| seen.headers.contains_key(name)));
-    // The first one found nobody to share with.
+    // The first one found no connection to share.
     let connections = "maglor_downstream_connections_total";
     let between = pair.inbound.metric(connections, &["listener=\"in\""]);
     assert_eq!(between, 2.0);

@@ -1,5 +1,5 @@
 //! Clients that ask and do not read, and endpoints that take no upload: whatever their number, the other
-//! requests on the same connections go on.
+//! requests on the same connections continue.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,7 +23,7 @@ const STALLED: [usize; 4] = [12, 24, 64, 200];
 /// Streams of one client's connection, below what a listener allows.
 const BY_CLIENT: usize = 100;
 
-/// Two members of the mesh in front of an application, so that all requests share one connection.
+/// Two workloads of the mesh in front of an application, so that all requests share one connection.
 struct Pair {
     _root: Root,
     inbound: Proxy,
@@ -156,7 +156,7 @@ clusters:
     ))
 }
 
-/// So many uploads that are never taken; they are given up when this is dropped.
+/// So many uploads that are never taken; they are abandoned when this is dropped.
 fn stall_uploads(
     proxy: &Proxy,
     clients: &mut [Client],

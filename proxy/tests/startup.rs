@@ -79,7 +79,7 @@ fn who_does_not_read_to_the_end_is_no_error_and_a_full_disk_is() {
             let command = command.arg(what).args(flags).stdout(out);
             command.output().unwrap()
         };
-        // A pipe that nobody reads.
+        // A pipe that is not read.
         let (_, unread) = std::io::pipe().unwrap();
         let ended_unread = ended(unread.into());
         assert!(ended_unread.status.success(), "{ended_unread:?}");
@@ -279,7 +279,7 @@ fn names_are_resolved() {
     // A name that is none costs requests, not the process.
     let yaml = Web::to([])
         .yaml()
-        .replace("endpoints: []", "endpoints: ['nobody.invalid:80']");
+        .replace("endpoints: []", "endpoints: ['absent.invalid:80']");
     let proxy = start(&yaml);
     assert_eq!(get(&proxy, "/").status, 503);
     eventually(TIMEOUT * 2, "the failure is counted", || {
@@ -363,7 +363,7 @@ fn waiting_ends_when_the_proxy_is_ready() {
 
 /// What systemd waits for (sd_notify(3)): ready, a reload and its end, the end.
 #[test]
-fn a_service_manager_is_told_of_start_reload_and_end() {
+fn a_service_manager_is_notified_of_start_reload_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();

@@ -35,7 +35,7 @@ fn sticky_clients_stay_where_they_were() {
 
 /// In each form, a client without the cookie gets one, and stays with it where it was.
 #[test]
-fn a_sticky_cookie_is_given_to_clients_without_one() {
+fn clients_without_a_sticky_cookie_get_one() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     for (form, attributes) in [
         ("canary", "Path=/"),
@@ -60,12 +60,12 @@ fn a_sticky_cookie_is_given_to_clients_without_one() {
         let mut seen = BTreeSet::new();
         for _ in 0..20 {
             let first = ask("");
-            let given = first.header("set-cookie").unwrap().to_owned();
+            let input = first.header("set-cookie").unwrap().to_owned();
             assert!(
-                given.starts_with("canary=") && given.contains(attributes),
-                "{given}"
+                input.starts_with("canary=") && input.contains(attributes),
+                "{input}"
             );
-            let pair = given.split(';').next().unwrap();
+            let pair = input.split(';').next().unwrap();
             for _ in 0..5 {
                 let again = ask(&format!("cookie: x=y; {pair}\r\n"));
                 assert_eq!(again.text(), first.text());

@@ -186,7 +186,7 @@ fn the_proxy_protocol_is_sent() {
     expected.extend(proxy.listener("tcp").port().to_be_bytes());
     assert_eq!(head, expected);
 
-    // A health check is nobody's but the proxy's own.
+    // A health check belongs to the proxy itself.
     for (version, length, header) in [
         ("v1", 15, &b"PROXY UNKNOWN\r\n"[..]),
         ("v2", 16, &b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"[..]),

@@ -118,7 +118,7 @@ fn an_endpoint_that_reads_nothing_does_not_have_all_the_time() {
 }
 
 #[test]
-fn neither_does_one_that_gives_no_leave_to_send() {
+fn neither_does_one_that_grants_no_window() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])
         .route(&format!("timeout: {LIMIT:?}"))
@@ -159,7 +159,7 @@ fn a_client_that_does_not_use_its_leave_is_late_itself() {
 }
 
 #[test]
-fn a_queue_counts_although_nobody_reads_the_body_yet() {
+fn a_queue_counts_although_the_body_is_not_read_yet() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])
         .route("timeout: 0s")
@@ -264,7 +264,7 @@ fn what_a_client_does_not_wait_for_is_not_held_against_anybody() {
 }
 
 #[test]
-fn endpoints_that_answer_nobody_are_ejected_though_their_clients_have_limits() {
+fn endpoints_that_never_respond_are_ejected_though_their_clients_have_limits() {
     let upstreams = ["a", "b"].map(Upstream::start);
     let proxy = strict(&upstreams).start();
     let hurried = "GET /hang HTTP/1.1\r\nhost: a\r\nx-envoy-expected-rq-timeout-ms: 1200\r\n\r\n";
@@ -296,7 +296,7 @@ fn a_body_that_a_client_spoils_is_not_held_against_anybody() {
     }
 }
 
-/// A call of which the endpoint has sent the beginning may go on for as long as its client listens.
+/// A call of which the endpoint has sent the beginning may continue for as long as its client listens.
 #[test]
 fn the_end_of_a_streams_time_is_no_failure() {
     let server = || {

@@ -49,7 +49,7 @@ fn text() -> String {
     all().map(|name| format!("{name}: 7\r\n")).collect()
 }
 
-/// The proxies through which an application is reached: one, or two members of the mesh.
+/// The proxies through which an application is reached: one, or two workloads of the mesh.
 struct Way {
     first: Proxy,
     /// Of the application, and who has signed for both.

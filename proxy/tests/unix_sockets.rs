@@ -1,4 +1,5 @@
-//! Unix sockets: where a listener stands and where an endpoint is, for each protocol; their files from beginning to end.
+//! Unix sockets: where a listener stands and where an endpoint is, for each protocol; their files from beginning to
+//! end.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -48,7 +49,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Bodies in both directions, more than any buffer.
-fn converse(proxy: &Proxy) {
+fn round_trip(proxy: &Proxy) {
     let mut client = RawHttp1::connect(proxy.listener("web"));
     assert_eq!(client.get("/").text(), "app");
     assert_eq!(client.get("/bytes/3000000").body.len(), 3_000_000);
@@ -91,7 +92,7 @@ fn each_protocol_goes_over_a_unix_socket() {
     for (name, settings) in cases {
         eprintln!("{name}");
         let proxy = pair(&upstream, &path, settings);
-        converse(&proxy);
+        round_trip(&proxy);
         let mut client = Client::connect(proxy.listener("web"));
         assert_eq!(
             client.ask(h2::get("/bytes/300000")).body.len(),

@@ -139,7 +139,7 @@ fn tls_on_both_sides_changes_nothing() {
 }
 
 #[test]
-fn an_upgrade_goes_by_http1_even_where_the_cluster_speaks_http2() {
+fn an_upgrade_uses_http1_even_if_the_cluster_has_http2() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])
         .cluster("protocol: http2")

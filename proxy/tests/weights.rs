@@ -84,7 +84,7 @@ fn by_weight(cases: &[(&[u32], &[f64])], time: Duration) {
             let service = Duration::from_millis(20);
             let replicas = Replicas::start(plan(policy, weights, weights.len(), service));
             unlimited(&replicas);
-            // Channels are opened, and ledgers told.
+            // Channels are opened, and ledgers are up to date.
             replicas.load(50.0, Duration::from_secs(1), 1);
             for erlang in *erlangs {
                 let shares = shares(&replicas, *erlang, time);
@@ -115,8 +115,8 @@ fn shares_follow_the_weights_at_every_load() {
     by_weight(&cases, Duration::from_secs(15));
 }
 
-/// The share of a server that joins two others, in the first half of its ramp. It goes up in a straight line from 0.1 to 1 of
-/// an equal share: 0.3 on average over that half.
+/// The share of a server that joins two others, in the first half of its ramp. It goes up in a straight line from 0.1
+/// to 1 of an equal share: 0.3 on average over that half.
 #[test]
 fn a_server_that_joins_ramps_up_at_any_load() {
     let cases = [
@@ -199,8 +199,8 @@ fn ramp(policy: &str, erlang: f64, as_what: Joins) {
     );
 }
 
-/// The share of a server beside two full ones, on average while its age rises from one part of the ramp to another: w / (2 + w)
-/// of weight w.
+/// The share of a server beside two full ones, on average while its age rises from one part of the ramp to another: w
+/// / (2 + w) of weight w.
 fn mean_share(from: f64, to: f64) -> f64 {
     let steps = (0..100).map(|step| from + (to - from) * (f64::from(step) + 0.5) / 100.0);
     let weights = steps.map(|age| age.clamp(0.1, 1.0));

@@ -134,7 +134,7 @@ impl Connection {
         self.patch(&path, "json-patch", &patch).await
     }
 
-    /// Takes the selector from a Service: from now on nobody but us changes its slices.
+    /// Takes the selector from a Service: from now on only the measurement changes its slices.
     pub(super) async fn take_selector(&mut self, service: u32) -> Result<()> {
         let patch = json!({"spec": {"selector": null}});
         let path = format!("/api/v1/namespaces/scale/services/s{service}");

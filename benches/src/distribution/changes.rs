@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// Changes that are under way at once.
 const WRITERS: usize = 8;
-/// When nobody has heard anything for so long, nobody will.
+/// Changes that were not received after this time count as lost.
 const SILENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -27,7 +27,7 @@ pub(super) struct Series {
     /// Changes a second that were to be made.
     pub(super) rate: u32,
     pub(super) changes: usize,
-    /// Changes that somebody never heard of.
+    /// Changes that a client has never received.
     pub(super) unknown: usize,
     /// From the first change until the last news.
     pub(super) took: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Series {
     pub(super) cpu: Duration,
 }
 
-/// Whoever makes them.
+/// The source of the changes.
 #[derive(Debug)]
 pub(super) struct Changes {
     pods: BTreeMap<u32, Vec<Pod>>,
@@ -74,7 +74,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Makes changes, so many a second, and waits until all who use the Services know of them, or nobody hears of
+    /// Makes changes at a rate, and waits until all clients of the Services have received them, or no client receives
     /// anything any more.
     pub(super) async fn make(
         &mut self,
@@ -150,7 +150,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Whoever makes changes: what is sent there happens in order.
+    /// The source of changes: commands are executed in order.
     async fn writer(
         &self,
         proxy: &Proxy,

@@ -1,5 +1,5 @@
 //! A client that asks as a sidecar does: a delta stream, a few Services by name, and a pause that grows before it
-//! tries again.
+//! retries.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -48,7 +48,7 @@ pub(super) struct Board {
     pub(super) complete: Cell<u32>,
 }
 
-/// Where the controller is, and how it is spoken to.
+/// Where the controller is, and how it is used to.
 pub(super) type Server = (SocketAddr, Arc<ClientConfig>);
 
 /// One of them.

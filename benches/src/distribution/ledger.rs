@@ -1,4 +1,4 @@
-//! What was changed, and who knows of it.
+//! The ledger of changes, and which clients have received them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     changes: Vec<Change>,
-    /// By Service: the changes that somebody does not know of yet, or the EndpointSlice of which was not told.
+    /// By Service: the changes that a client has not received yet, or whose EndpointSlice was not observed.
     open: HashMap<u32, Vec<usize>>,
 }
 
@@ -18,20 +18,20 @@ struct Change {
     ready: bool,
     /// When the API server had answered; before that it may be known already.
     accepted: Option<Instant>,
-    /// When the API server told of the EndpointSlice that says it.
+    /// When the API server reported the EndpointSlice with it.
     published: Option<Instant>,
     /// The proxies that use its Service and have not heard of it.
     missing: HashSet<u32>,
     last_heard: Option<Instant>,
 }
 
-/// How long changes took, each list ascending. Of two moments that are told by different connections the later one
+/// How long changes took, each list ascending. Of two times from different connections the later one
 /// may be heard of first: then it is zero.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
     /// From the API server's answer until the last proxy knew.
     pub(super) whole: Vec<Duration>,
-    /// From the API server's answer until it told of the EndpointSlice: Kubernetes' part.
+    /// From the API server's response until it reported the EndpointSlice: Kubernetes' part.
     pub(super) kubernetes: Vec<Duration>,
     /// From there until the last proxy knew: ours.
     pub(super) ours: Vec<Duration>,
@@ -64,7 +64,7 @@ impl Ledger {
         self.changes[change].accepted = Some(now);
     }
 
-    /// The API server has told which endpoints of a Service are ready, as far as one of its slices says.
+    /// The API server has reported which endpoints of a Service are ready, as far as one of its slices says.
     pub(super) fn published(
         &mut self,
         service: u32,
@@ -77,7 +77,7 @@ impl Ledger {
         });
     }
 
-    /// A proxy was told the ready endpoints of a Service.
+    /// A proxy has received the ready endpoints of a Service.
     pub(super) fn heard(
         &mut self,
         proxy: u32,
@@ -112,13 +112,13 @@ impl Ledger {
         });
     }
 
-    /// Changes from this number on that somebody does not know of.
+    /// Changes from this number on that a client has not received.
     pub(super) fn unknown(&self, from: usize) -> usize {
         let changes = self.changes.iter().skip(from);
         changes.filter(|change| !change.missing.is_empty()).count()
     }
 
-    /// Changes that somebody does not know of, or the EndpointSlice of which was not told.
+    /// Changes that a client has not received, or whose EndpointSlice was not observed.
     pub(super) fn open(&self) -> usize {
         self.open.values().map(Vec::len).sum()
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_first_waits_for_nobody() {
+    fn the_first_client_does_not_wait_for_others() {
         let now = Instant::now();
         let slice = HashMap::from([("10.0.0.1:80".to_owned(), false)]);
         let mut ledger = Ledger::default();

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub(super) const NAMESPACE: &str = "maglor";
 const ACCOUNT: &str = "maglor-controller";
 
-/// Whom the mesh believes.
+/// The authority that the mesh trusts.
 #[derive(Debug)]
 pub(super) struct Members {
     authority: Authority,
@@ -23,7 +23,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Makes an authority, and gives it to the controller.
+    /// Creates an authority for the controller.
     pub(super) fn found(kubectl: &Kubectl) -> Result<Self> {
         let domain: TrustDomain = "cluster.local".parse().map_err(of_identity)?;
         let authority = Authority::create(&domain, SystemTime::now()).map_err(of_identity)?;

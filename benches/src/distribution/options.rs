@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 const CONTROLLER: &str = "maglor-controller";
 
 const ABOUT: &str = "\
-It starts a Kubernetes of its own (see docs/cluster.md; needs root) with simulated pods, the controller beside it, and
-clients that ask as sidecars do. With the defaults it takes about a quarter of an hour, of which the pods take five
+Starts its own Kubernetes (see docs/cluster.md; needs root) with simulated pods, a controller, and
+clients that subscribe like sidecars. With the defaults it takes about a quarter of an hour, of which the pods take five
 minutes to come up.";
 
-/// Measures how fast, and at which cost, changes of a big cluster reach its proxies.
+/// Measure how fast, and at which cost, changes of a large cluster reach its proxies.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "distribution", after_help = ABOUT)]
 pub struct Options {
@@ -29,17 +29,17 @@ pub struct Options {
     /// Services that each proxy calls.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub uses: u32,
-    /// Pods that become ready, or stop being so, each second; several are tried one after the other.
+    /// Pods that become ready or unready per second; several rates are measured in turn.
     #[arg(long = "rate", value_name = "N[,N…]", value_delimiter = ',', default_values_t = [10, 20, 50],
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rates: Vec<u32>,
-    /// What is changed; several are tried one after the other.
+    /// Objects to change; several kinds are measured in turn.
     #[arg(long, value_name = "pods|slices", value_enum, value_delimiter = ',', default_values_t = Through::ALL)]
     pub through: Vec<Through>,
-    /// Seconds of changes at each rate.
+    /// Duration of the changes at each rate, in seconds.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub seconds: u32,
-    /// The `maglor-controller` to measure, a release build [default: the one beside this program].
+    /// `maglor-controller` to measure, a release build [default: beside this program].
     #[arg(long, value_name = "FILE")]
     pub controller: Option<PathBuf>,
     /// Directory for the results [default: results/DATE-distribution beside this crate].
@@ -47,7 +47,7 @@ pub struct Options {
     pub out: Option<PathBuf>,
 }
 
-/// What is changed, so that proxies have something to hear of.
+/// The objects that change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub enum Through {
     /// The statuses of pods, as kubelets write them. Kubernetes' own controller makes changes of EndpointSlices of
@@ -70,7 +70,7 @@ impl Through {
 }
 
 impl Options {
-    /// What is tried, in order: slices that were taken from Kubernetes do not follow pods any more.
+    /// Order of the measurements: slices taken over from Kubernetes no longer follow pods.
     pub(super) fn series(&self) -> impl Iterator<Item = (Through, u32)> {
         let wanted = |through: &Through| self.through.contains(through);
         let through = Through::ALL.into_iter().filter(wanted);

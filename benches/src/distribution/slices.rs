@@ -1,4 +1,4 @@
-//! EndpointSlices of the namespace `scale`: where pods stand in them, and what the API server tells of them.
+//! EndpointSlices of the namespace `scale`: where pods stand in them, and their changes in the API server.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::api::{Connection, PORT, Place, spoke};
 use super::follower::Board;
 use crate::error::{Error, Result};
 
-/// What the API server tells of them; it ends the answer after an hour.
+/// The API server's watch of them; it ends after an hour.
 const WATCH: &str =
     "/apis/discovery.k8s.io/v1/namespaces/scale/endpointslices?watch=true&timeoutSeconds=3600";
 
@@ -43,10 +43,10 @@ fn endpoints(slice: &Value) -> impl Iterator<Item = (String, bool)> {
     })
 }
 
-/// Notes on the board when the API server tells of slices.
+/// Records when the API server reports slices.
 ///
 /// # Errors
-/// It does not any more.
+/// It does no longer.
 pub(super) async fn follow(mut connection: Connection, board: Rc<Board>) -> Result<()> {
     let mut body = connection.get(WATCH).await?;
     let mut text = bytes::BytesMut::new();

@@ -1,5 +1,5 @@
-//! What the suite leaves: `cases.csv` with each outcome, `summary.md` with the counts and lists, and `README.md` with
-//! machine, versions and command.
+//! The report of the suite: `cases.csv` with each outcome, `summary.md` with the counts and lists, and `README.md`
+//! with machine, versions and command.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -30,7 +30,7 @@ pub(super) async fn run(options: &Options) -> Result<Report> {
 async fn ask(mut connection: Connection, shared: Rc<Shared>) {
     let mut sent = Instant::now();
     while !shared.stopped.get() {
-        if let Err(error) = connection.exchange().await {
+        if let Err(error) = connection.round_trip().await {
             shared.fail(&error);
             return;
         }

@@ -1,4 +1,4 @@
-//! One client connection, which does one exchange at a time.
+//! One client connection, which does one round trip at a time.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ enum Codec {
     },
 }
 
-/// Opens all connections of a run, and proves each with one exchange.
+/// Opens all connections of a run, and tests each with one round trip.
 pub(super) async fn open_all(target: &Target) -> Result<Vec<Connection>> {
     let mut opening = JoinSet::new();
     let mut open = Vec::with_capacity(target.connections);
@@ -95,26 +95,26 @@ impl Connection {
             buffer,
             codec,
         };
-        connection.exchange().await?;
+        connection.round_trip().await?;
         Ok(connection)
     }
 
     /// Sends one request and takes its whole answer.
-    pub(super) async fn exchange(&mut self) -> Result<()> {
+    pub(super) async fn round_trip(&mut self) -> Result<()> {
         let Self {
             stream,
             buffer,
             codec,
         } = self;
         match codec {
-            Codec::H1 { request, body } => exchange_h1(stream, buffer, request, *body).await,
+            Codec::H1 { request, body } => round_trip_h1(stream, buffer, request, *body).await,
             Codec::H2 {
                 client,
                 filled,
                 out,
             } => {
                 client.ask(out);
-                exchange_h2(stream, buffer, client, filled, out).await
+                round_trip_h2(stream, buffer, client, filled, out).await
             }
         }
     }
@@ -128,7 +128,7 @@ async fn connect(target: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-async fn exchange_h1(
+async fn round_trip_h1(
     stream: &mut TcpStream,
     buffer: &mut [u8],
     request: &[u8],
@@ -151,7 +151,7 @@ async fn exchange_h1(
     }
 }
 
-async fn exchange_h2(
+async fn round_trip_h2(
     stream: &mut TcpStream,
     buffer: &mut [u8],
     client: &mut h2::Client,

@@ -84,7 +84,7 @@ async fn pace(
 
 async fn ask(mut connection: Connection, mut due: UnboundedReceiver<Due>, shared: Rc<Shared>) {
     while let Some(due) = due.recv().await {
-        if let Err(error) = connection.exchange().await {
+        if let Err(error) = connection.round_trip().await {
             shared.fail(&error);
             return;
         }

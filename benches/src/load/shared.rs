@@ -1,4 +1,4 @@
-//! What the connections of a run share: counters, histogram, the measured window.
+//! State shared by the connections of a run: counters, histogram, the measured window.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

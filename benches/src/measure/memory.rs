@@ -60,7 +60,7 @@ struct Held {
     _connections: Guarded,
 }
 
-/// All proxies hold their connections at the same time, which saves time and disturbs nobody.
+/// All proxies hold their connections at the same time, which saves time and causes no interference.
 fn idle_connections(bench: &Bench, round: u32, results: &mut Results) -> Result<()> {
     let mut all = Vec::new();
     for peer in &bench.peers {

@@ -66,13 +66,13 @@ struct Cell {
 /// Runs it.
 ///
 /// # Errors
-/// A case cannot be run, or a policy makes no sense.
+/// A case cannot be run, or a policy is invalid.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let (ways, skipped) = ways(stage)?;
     let balancers: Vec<u32> = match (&*stage.options.balancers, stage.options.quick) {
         ([], true) => BALANCERS_QUICK.into(),
         ([], false) => BALANCERS.into(),
-        (given, _) => given.into(),
+        (passed, _) => passed.into(),
     };
     let mut points = Vec::new();
     for way in &ways {

@@ -2,7 +2,7 @@
 //! with Envoy's, in one run.
 //!
 //! Two deployments of 12 instances call each other in turn until the counter has reached its objective;
-//! users send ten requests each, one after the other, all users at the same time (§5.3–5.5). The paper's
+//! users send ten requests each, one after another, all users at the same time (§5.3–5.5). The paper's
 //! instances are Flask applications; these compute nothing, so that what is measured is what the mesh
 //! costs. A sidecar has an inbound and an outbound side in one process, as the paper's have.
 

@@ -2,7 +2,7 @@
 //! each, beside the simulator.
 //!
 //! The paper chose the throughput so that random balancing needs about 240 ms whatever R is; queues at a
-//! fixed load do that by themselves: with four services of 20 ms in a row ρ = 2/3 gives
+//! fixed load do that by themselves: with four services of 20 ms in a row ρ = 2/3 yields
 //! 4 · 20 / (1 − ρ) = 240 ms. Clients come through one proxy, as through the paper's ingress gateway; each
 //! instance that calls has an outbound sidecar, and so R balancers stand before each further service.
 

@@ -44,7 +44,7 @@ pub(crate) struct Target {
     pub(crate) host: String,
     /// One after the other.
     pub(crate) paths: Vec<String>,
-    /// How many users there are, each of whom asks one thing at a time; `None`: nobody waits for answers.
+    /// How many users there are, each with one request at a time; `None` for an open loop.
     pub(crate) users: Option<u32>,
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn open(
     Ok(samples)
 }
 
-/// `users` send `each` requests, one after the other, all users at the same time; each user keeps to
+/// `users` send `each` requests, one after another, all users at the same time; each user keeps to
 /// one of the addresses. Returns the samples and how long it took.
 ///
 /// # Errors

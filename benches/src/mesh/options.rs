@@ -9,14 +9,14 @@ use maglor_testkit::app;
 use crate::forward;
 
 const TIMES: &str = "\
-Times: everything about 90 minutes, of which `balance` takes half; with --quick about 8.
-A case whose processors were too busy, or that another program disturbed, is named in the summary.";
+Run time: about 90 minutes, of which `balance` takes half; with --quick about 8 minutes.
+Cases with too busy processors, or disturbed by another program, are named in the summary.";
 
-/// Repeats the papers' experiments on whole applications: emulated services behind real proxies.
+/// Repeat the papers' experiments on whole applications: emulated services behind real proxies.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "mesh", after_help = TIMES, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// Not for people: what the harness starts itself as.
+    /// Internal: the roles in which the harness starts itself.
     #[command(subcommand)]
     pub role: Option<Role>,
     /// What is asked.
@@ -24,18 +24,18 @@ pub struct Cli {
     pub options: Options,
 }
 
-/// What the same binary also is.
+/// Other roles of the binary.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Role {
     /// The emulated application.
     #[command(hide = true)]
     App(app::Options),
-    /// The bare forwarder that a Proxy-Service is held against.
+    /// The bare forwarder that a Proxy-Service is compared with.
     #[command(hide = true)]
     Forward(forward::Options),
 }
 
-/// What is asked of `mesh`.
+/// Options of `mesh`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Fewer cases and shorter runs: for development, not for publication.
@@ -44,20 +44,20 @@ pub struct Options {
     /// Experiments to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Experiment::ALL)]
     pub experiments: Vec<Experiment>,
-    /// A maglor-proxy binary to run, instead of building one.
+    /// maglor-proxy binary to run [default: it is built].
     #[arg(long, value_name = "PATH")]
     pub maglor: Option<PathBuf>,
     /// Directory for the results [default: results/DATE-mesh beside this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Of arrivals, service times and calls.
+    /// Random seed of arrivals, service times and calls.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Mean service time in `balance` and `graphs`, ms; in `shop` all times are to theirs as this to 20. The figures
-    /// depend on the load of servers only, so a slow machine may take a longer one: the rate falls as it rises.
+    /// Mean service time in `balance` and `graphs`, ms; in `shop`, all times are scaled by this over 20. The figures
+    /// depend on the utilization of servers only, so use a longer time, and thus a lower rate, on a slow machine.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub service_ms: u32,
-    /// Measured seconds of each run, instead of those that fit the experiment.
+    /// Measured time of each run, in seconds [default: by experiment].
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
     /// Policies of `balance` and `shop`, separated by `;`, instead of all: random; lor(choices=2). In `shop`
@@ -69,7 +69,7 @@ pub struct Options {
     pub balancers: Vec<u32>,
 }
 
-/// What can be run.
+/// The experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
     /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), beside the simulator.
@@ -88,7 +88,7 @@ impl Experiment {
 }
 
 impl Options {
-    /// What is measured of a run.
+    /// The measurements of a run.
     pub(super) fn measured(&self, quick: u64, whole: u64) -> Duration {
         let usual = if self.quick { quick } else { whole };
         Duration::from_secs(self.seconds.unwrap_or(usual).max(1))

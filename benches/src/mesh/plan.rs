@@ -1,4 +1,4 @@
-//! Who is where: instances of an application, sidecars beside them, proxies before them.
+//! The topology of a run: instances of an application, sidecars beside them, proxies in front of them.
 //!
 //! ```text
 //! client ─► entrance ─► [Proxy-Service] ─► [inbound sidecar] ─► instance ─► outbound sidecar ─► …
@@ -29,7 +29,7 @@ pub(super) struct Shape {
     pub(super) outbound: bool,
     /// Whether calls go through the sidecar of the one who is called.
     pub(super) inbound: bool,
-    /// Whether inbound sidecars tell balancers the true queues; a policy may need it.
+    /// Whether inbound sidecars report their queues to balancers; a policy may need it.
     pub(super) collaborates: bool,
     /// One more proxy before the instances of hosts.
     pub(super) proxy_service: Option<Central>,
@@ -85,7 +85,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Where each listener's connections go if nobody reads in them: the first endpoint of its first route.
+    /// Where each listener's connections go if they are not parsed: the first endpoint of its first route.
     pub(super) fn first_destinations(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.listeners.iter().filter_map(|listener| {
             let first = listener.routes.first()?.endpoints.first()?;
@@ -133,7 +133,7 @@ pub(super) struct Plan {
 const NO_CHOICE: &str = "round-robin";
 
 impl Plan {
-    /// Gives everything an address.
+    /// Assigns all addresses.
     ///
     /// # Errors
     /// Ports have run out.
@@ -201,7 +201,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Tells inbound sidecars who else serves their host.
+    /// Configures inbound sidecars with the other servers of their host.
     fn introduce(&mut self, shape: &Shape, doors: &BTreeMap<String, Vec<SocketAddr>>) {
         for listener in self.processes.iter_mut().flat_map(|one| &mut one.listeners) {
             let own = doors
@@ -215,7 +215,7 @@ impl Plan {
         }
     }
 
-    /// What one of the application's processes is told: those of the others are elsewhere.
+    /// The configuration of one of the application's processes, without the instances of others.
     pub(super) fn part(&self, process: usize) -> Deployment {
         let mut part = self.deployment.clone();
         for (index, placed) in part.instances.iter_mut().enumerate() {

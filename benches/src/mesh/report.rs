@@ -1,4 +1,4 @@
-//! What is written down: raw data as it comes, charts, `summary.md`.
+//! The report of an experiment: raw data as it arrives, charts, `summary.md`.
 
 use std::fs;
 use std::io::Write as _;
@@ -85,7 +85,7 @@ impl Report {
             run.added.0,
             run.added_p50,
             run.added.1,
-            run.visits,
+            run.calls,
             run.work,
             run.rho,
             run.late,

@@ -7,9 +7,9 @@
 //! requests a second, where the paper's application gave up with the policies that know least.
 //!
 //! The load is the paper's, too: 200 users ([`users`](super::users)) who send at a rate as long as one of them is
-//! free. A policy's *highest load before instability* is the last one at which as much is answered as is sent: "it failed
-//! to sustain higher throughput" is what the paper calls unstable. By Little's law 200 users sustain a rate as long as its
-//! latency is below 200 / rate, so who balances better sustains more.
+//! free. A policy's *highest load before instability* is the last one at which as much is answered as is sent: "it
+//! failed to sustain higher throughput" is what the paper calls unstable. By Little's law 200 users sustain a rate as
+//! long as its latency is below 200 / rate, so who balances better sustains more.
 //!
 //! `sweep` finds that load, `passage` is Figs. 8e and 8f, `findings` what is written down.
 
@@ -53,7 +53,7 @@ const STEPS: [&str; 22] = [
     "/cart-post",
     "/orders",
 ];
-/// The front end's paths and whom it calls for them, one after the other.
+/// The front end's paths and whom it calls for them, one after another.
 const FRONT: [(&str, &[&str]); 9] = [
     ("/home", &[]),
     ("/login", &["user", "carts"]),
@@ -97,8 +97,8 @@ const USERS: u32 = 200;
 /// Loads: upwards by the first, the highest to the second; requests a second.
 const STEPS_OF_LOAD: (u32, u32) = (200, 25);
 const STEPS_OF_LOAD_QUICK: (u32, u32) = (300, 75);
-/// A load is sustained if so much of what is sent is answered while it is measured. What is under way then, at most one
-/// request a user, may make up half of the rest.
+/// A load is sustained if so much of what is sent is answered while it is measured. What is under way then, at most
+/// one request a user, may make up half of the rest.
 const SUSTAINED: f64 = 0.97;
 const WARM_UP: Duration = Duration::from_secs(4);
 /// Where clients begin.
@@ -111,7 +111,7 @@ struct Way {
     policy: &'static str,
     /// One more proxy before each service.
     central: bool,
-    /// Inbound sidecars tell the true queues.
+    /// Inbound sidecars report their queues.
     collaborates: bool,
     /// The highest load in the paper, where it has this policy.
     paper: Option<u32>,
@@ -203,8 +203,8 @@ fn model(stretch: Stretch, made: impl Fn(&str, Service) -> Service) -> WorkModel
     WorkModel::new(front.chain(behind))
 }
 
-/// The hosts that one request visits for each of the steps, by following all calls.
-fn visits(model: &WorkModel) -> Vec<&str> {
+/// The hosts that one request calls for each of the steps, by following all calls.
+fn calls(model: &WorkModel) -> Vec<&str> {
     let mut all = Vec::new();
     let mut next: Vec<_> = STEPS.map(|step| format!("{ENTRY}{step}")).into();
     while let Some(name) = next.pop() {
@@ -220,9 +220,9 @@ fn visits(model: &WorkModel) -> Vec<&str> {
 
 /// The load of each host under one request a second. What is done at one host costs the same, whatever is asked.
 fn loads(model: &WorkModel) -> Vec<(&str, f64)> {
-    let visits = visits(model);
+    let calls = calls(model);
     let load = |(host, replicas): (&'_ str, u32)| {
-        let count = visits.iter().filter(|one| **one == host).count() as f64;
+        let count = calls.iter().filter(|one| **one == host).count() as f64;
         let own = model
             .services()
             .find(|(name, service)| service.host(name) == host);
@@ -290,7 +290,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
                 rate,
                 measured,
             };
-            sweep.tried(rate, cell.is_sustained());
+            sweep.attempted(rate, cell.is_sustained());
             cells.push(cell);
         }
         highest.push(Highest {

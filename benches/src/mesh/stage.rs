@@ -21,7 +21,7 @@ const BATCHES: u32 = 10;
 /// another program.
 const DISTURBED_MS: f64 = 2.0;
 /// How often a case is run at most until one is not disturbed.
-const TRIES: u32 = 3;
+const ATTEMPTS: u32 = 3;
 /// For connections to close before the proxies are asked to end.
 const CLOSING: Duration = Duration::from_millis(50);
 
@@ -45,7 +45,7 @@ pub(super) struct Case {
     pub(super) rate: f64,
     /// The paths of clients' requests, in turn.
     pub(super) paths: Vec<String>,
-    /// How many users there are, each of whom asks one thing at a time; `None`: nobody waits for answers.
+    /// How many users there are, each with one request at a time; `None` for an open loop.
     pub(super) users: Option<u32>,
     /// Load that is not measured.
     pub(super) warm_up: Duration,
@@ -80,8 +80,8 @@ pub(super) struct Measured {
     pub(super) late: f64,
     /// Work of a visit.
     pub(super) work: f64,
-    /// Visits a request.
-    pub(super) visits: f64,
+    /// Calls per request.
+    pub(super) calls: f64,
     /// The load of the instances.
     pub(super) rho: f64,
     /// Processor time a request: proxies, application, generator.
@@ -102,7 +102,7 @@ impl Stage {
     /// Simulates, on all processors, while nothing is measured.
     ///
     /// # Errors
-    /// A scenario makes no sense.
+    /// A scenario is invalid.
     pub(super) fn simulate(&self, scenarios: &[Scenario]) -> Result<Vec<Outcome>> {
         eprintln!("{} points are simulated", scenarios.len());
         let all = [&*self.places.app, &*self.places.proxies].concat();
@@ -120,7 +120,7 @@ impl Stage {
     pub(super) async fn run(&self, case: &Case) -> Result<Measured> {
         eprintln!("{}", case.name);
         let mut best = self.once(case).await?;
-        for _ in 1..TRIES {
+        for _ in 1..ATTEMPTS {
             if !best.is_disturbed() {
                 break;
             }
@@ -198,8 +198,8 @@ impl Measured {
         let requests = samples.len();
         let per = |value: f64| value / requests.max(1) as f64;
         let sum = |value: fn(&Counts) -> u64| counts.iter().map(value).sum::<u64>() as f64;
-        let visits = sum(|one| one.arrived);
-        let per_visit = |value: f64| value / visits.max(1.0) / 1000.0;
+        let calls = sum(|one| one.arrived);
+        let per_visit = |value: f64| value / calls.max(1.0) / 1000.0;
         let work = sum(|one| one.work_us);
         let capacity = case.measured.as_micros() as f64 * counts.len().max(1) as f64;
         let mut added: Vec<_> = good
@@ -227,7 +227,7 @@ impl Measured {
             added_p50: quantile(&added, 0.5),
             late: per_visit(sum(|one| one.late_us)),
             work: per_visit(work),
-            visits: per(visits),
+            calls: per(calls),
             rho: work / capacity,
             cpu: [0.0; 3],
             central: Vec::new(),
@@ -301,7 +301,7 @@ fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
     (0..BATCHES).filter_map(mean).collect()
 }
 
-/// Of sorted times, in milliseconds; not a number where there is none.
+/// Of sorted times, in milliseconds; not a number if there is none.
 pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().map_or(f64::NAN, ms)

@@ -1,5 +1,5 @@
-//! Who sends the requests of an open loop: as many as are due, or a number of users who ask one thing at a
-//! time, as the 200 threads of the paper's load generator do.
+//! The clients of a run: an open loop, or a number of users with one request at a time, like the 200 threads of the
+//! paper's load generator.
 //!
 //! What is due while all users wait for their answers waits for one of them. So users × 1 s / latency is the highest
 //! throughput there can be (Little's law), and a load above it is not sustained.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_number_nobody_waits() {
+    async fn without_a_number_no_user_waits() {
         let users = Users::new(None);
         let taken = (users.take().await, users.take().await);
         assert_eq!((taken.0.index, taken.1.index), (0, 0));

@@ -23,7 +23,7 @@ pub fn locate(subject: Subject, maglor: Option<&Path>) -> Result<Peer> {
         (Subject::Direct, _) => return Err(Error::protocol("the origin is no proxy")),
         (Subject::Envoy, _) => envoy()?,
         (Subject::Haproxy, _) => packaged("haproxy")?,
-        (Subject::Maglor, Some(given)) => given.canonicalize().doing("find --maglor")?,
+        (Subject::Maglor, Some(passed)) => passed.canonicalize().doing("find --maglor")?,
         (Subject::Maglor, None) => build_maglor()?,
         (Subject::Nginx, _) => packaged("nginx")?,
     };

@@ -105,8 +105,9 @@ impl Running {
         Self::spawn(peer, &places, scratch, commands, cpu)
     }
 
-    /// Starts `peer` as a server of TLS: at `h1` plain text, at `h2` TLS, and where [`Running::mutual`] says, TLS with
-    /// certificates of clients. `write` writes `root.pem`, `leaf.pem`, `key.pem` and `pair.pem` into a directory.
+    /// Starts `peer` as a server of TLS: at `h1` plain text, at `h2` TLS, and where [`Running::mutual`] says, TLS
+    /// with certificates of clients. `write` writes `root.pem`, `leaf.pem`, `key.pem` and `pair.pem` into a
+    /// directory.
     ///
     /// # Errors
     /// It does not come up.
@@ -278,7 +279,7 @@ struct Places {
 }
 
 impl Places {
-    /// Maglor tells HTTP/1.1 and HTTP/2 apart on one port; the others get two.
+    /// Maglor detects HTTP/1.1 and HTTP/2 on one port; the others get two.
     fn choose(subject: Subject, origin: &Origin) -> Result<Self> {
         let h1 = ports::free()?;
         let h2 = if subject == Subject::Maglor {

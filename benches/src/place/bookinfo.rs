@@ -148,14 +148,14 @@ fn described(service: &Service) -> (String, Value) {
         "mean_response_size": service.size_kb,
     }}});
     if !service.calls.is_empty() {
-        // One group: one after the other, as productpage does.
+        // One group: one after another, as productpage does.
         let group = json!({"seq_len": service.calls.len(), "services": service.calls});
         described["external_services"] = json!([group]);
     }
     (service.name.to_owned(), described)
 }
 
-/// The Deployments as somebody writes them who leaves the place to the scheduler; nodes have so much CPU.
+/// The Deployments without placement, for the scheduler; the argument is the CPU of nodes.
 pub(super) fn deployments(node_millis: u64) -> Value {
     let items: Vec<_> = SERVICES
         .iter()

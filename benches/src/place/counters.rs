@@ -1,5 +1,4 @@
-//! What has been counted: by the instances of the application, by the lines between nodes, by the kernel of
-//! processes.
+//! Counters of the application's instances, of the links between nodes, and of processes in the kernel.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -11,7 +10,7 @@ use super::pods::counts;
 use crate::error::{Doing, Error, Result};
 use crate::procfs;
 
-/// Programs whose processor time is told apart.
+/// Programs whose CPU time is measured separately.
 const PROGRAMS: [&str; 2] = ["maglor-proxy", "maglor-app"];
 
 /// Counters at one time, of all nodes and pods together.
@@ -45,7 +44,7 @@ impl Counters {
     /// Looks at them; `instances` are the pods whose arrivals are calls.
     ///
     /// # Errors
-    /// A pod does not answer, or the system does not tell.
+    /// A pod does not respond, or the system does not report.
     pub(super) fn look(cluster: &Cluster, instances: Vec<Ipv4Addr>) -> Result<Self> {
         let counts = cluster.in_network(move || {
             let counts = instances.iter().map(|pod| counts(*pod));
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_left_is_told_from_what_came() {
+    fn sent_is_distinguished_from_received() {
         let text = "Inter-|   Receive  |  Transmit\n face |bytes packets errs\n    lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n \
                     delay: 500 6 0 0 0 0 0 0 700 8 0 0 0 0 0 0\n";
         assert_eq!(sent(text).unwrap(), (700, 8));

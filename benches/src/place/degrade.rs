@@ -1,4 +1,4 @@
-//! What becomes of local-first routing when local replicas go: calls leave their node, and none fails.
+//! Local-first routing when local replicas are removed: calls cross nodes, and none fails.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::place::load::Clients;
 
 /// Whose replicas go. It has two, on two nodes.
 const SERVICE: &str = "details";
-/// How long each state is looked at.
+/// How long each state is checked.
 const LOOK: Duration = Duration::from_secs(10);
 /// An instance that gets fewer of a second's calls is left out.
 const LEFT_OUT: f64 = 1.0;
@@ -60,7 +60,7 @@ pub(super) fn run(stage: &Stage, clients: &Clients, round: u32) -> Result<Degrad
     scale(stage, 1)?;
     seen.push(look(stage, "one node has none any more")?);
     scale(stage, 2)?;
-    // For callers to be told that it is there.
+    // Until callers are configured with it.
     thread::sleep(FORGET);
     seen.push(look(stage, "it is back")?);
     let broken = address(&instances(stage)?)?;

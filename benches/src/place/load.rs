@@ -13,7 +13,7 @@ use super::bookinfo::ENTRY;
 use crate::error::{Doing, Error, Result};
 use crate::mesh::load::{Sample, Target, open};
 
-/// How long a piece of load is that goes on until it is told to stop.
+/// Length of a part of a load that runs until it is stopped.
 const PIECE: Duration = Duration::from_secs(2);
 
 /// Who is asked how often.
@@ -24,7 +24,7 @@ pub(super) struct Clients {
     pub(super) seed: u64,
 }
 
-/// Load that goes on.
+/// Load that continues.
 #[derive(Debug)]
 pub(super) struct Running {
     stop: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ pub(super) struct Running {
 }
 
 impl Clients {
-    /// Sends requests for so long, on a thread of its own.
+    /// Sends requests for this long, on a thread of its own.
     ///
     /// # Errors
     /// The network of the cluster cannot be entered.
@@ -97,7 +97,7 @@ impl Running {
         ended.unwrap_or_else(|_| Err(Error::protocol("the generator panicked")))
     }
 
-    /// Ends load that goes on.
+    /// Ends load that continues.
     ///
     /// # Errors
     /// As [`Running::finish`].

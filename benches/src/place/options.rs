@@ -8,10 +8,10 @@ use clap::Parser;
 use super::Way;
 
 const ABOUT: &str = "\
-It starts a Kubernetes of three nodes of its own (see docs/cluster.md; needs root), with the mesh in it. A round takes
+Starts its own Kubernetes of three nodes (see docs/cluster.md; needs root), with the mesh. A round takes
 about ten minutes with the defaults.";
 
-/// Places the services of Bookinfo in four ways on three nodes that are apart, and measures each under load.
+/// Measure four placements of Bookinfo under load, on three nodes with delays between them.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "place", after_help = ABOUT)]
 pub struct Options {
@@ -19,25 +19,25 @@ pub struct Options {
     #[arg(long = "delays", value_name = "MS[,MS…]", value_delimiter = ',', default_values_t = [1, 5, 10],
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub delays_ms: Vec<u64>,
-    /// Ways to place; the others are compared with the default.
+    /// Placements to measure; the others are compared with the default one.
     #[arg(long, value_name = "WAY[,WAY…]", value_enum, value_delimiter = ',', default_values_t = Way::ALL)]
     pub ways: Vec<Way>,
-    /// How often everything is done.
+    /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Requests of clients a second; each makes four calls within the mesh.
+    /// Client requests per second; each causes four calls within the mesh.
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub rate: u32,
-    /// Seconds of each measurement.
+    /// Duration of each measurement, in seconds.
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=3600))]
     pub seconds: u64,
-    /// A folder with maglor, maglor-app, maglor-controller and maglor-proxy [default: they are built].
+    /// Folder with maglor, maglor-app, maglor-controller and maglor-proxy [default: they are built].
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
-    /// The profile of cargo's with which they are built otherwise.
+    /// Cargo profile for building them.
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub profile: String,
-    /// Of arrivals and of the search for placements.
+    /// Random seed of arrivals and of the placement search.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
     /// Directory for the results [default: results/DATE-place beside this crate].

@@ -10,7 +10,7 @@ use super::bookinfo::{self, ENTRY, NAMESPACE, SERVICES};
 use super::stage::{Placement, Stage, until};
 use crate::error::{Doing, Error, Result};
 
-/// λ of the live graph may differ by so much from that of the clients before it is believed.
+/// λ of the live graph may differ by so much from that of the clients before it is trusted.
 const CLOSE: f64 = 0.1;
 const NODE: &str = "kubernetes.io/hostname";
 /// Who owns what a placement says of Deployments.
@@ -159,7 +159,7 @@ fn pinned(text: &str) -> Result<String> {
     Ok(graph.to_string())
 }
 
-/// Tells Kubernetes where replicas are to run, and waits until they do.
+/// Applies a placement to Kubernetes, and waits until the replicas run there.
 ///
 /// Node affinity that is required, and an even spread over the nodes that a service has: rolling updates put new pods
 /// there and take the old ones away, one or two at a time.
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_graph_is_believed_when_it_shows_what_clients_do() {
+    fn a_graph_is_trusted_when_it_shows_what_clients_do() {
         let graph = json!({"edges": [{"from": "shop/a", "to": "shop/b", "rps": 95.0}]});
         assert!(is_shown(&graph, ("a", "b"), 100.0));
         assert!(!is_shown(&graph, ("a", "b"), 200.0));

@@ -1,4 +1,4 @@
-//! What an instance of the application is asked and told, from a thread in the cluster's network.
+//! The control interface of an instance of the application, from a thread in the cluster's network.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// It does not answer.
 pub(super) fn counts(pod: Ipv4Addr) -> Result<Counts> {
-    let text = exchange(pod, "GET", "/counts", "")?;
+    let text = round_trip(pod, "GET", "/counts", "")?;
     let counts: Vec<Counts> = serde_json::from_str(&text)
         .map_err(|error| Error::parse(format!("counts of {pod}"), error.to_string()))?;
     // The others are remote, and count nothing.
@@ -33,11 +33,11 @@ pub(super) fn counts(pod: Ipv4Addr) -> Result<Counts> {
 /// As [`counts`].
 pub(super) fn set_fault(pod: Ipv4Addr, fault: &Fault) -> Result<()> {
     let order = json!({"fault": fault}).to_string();
-    exchange(pod, "PUT", "/faults", &order).map(drop)
+    round_trip(pod, "PUT", "/faults", &order).map(drop)
 }
 
 /// The body of an answer.
-fn exchange(pod: Ipv4Addr, method: &str, path: &str, body: &str) -> Result<String> {
+fn round_trip(pod: Ipv4Addr, method: &str, path: &str, body: &str) -> Result<String> {
     let address = SocketAddr::from((pod, CONTROL_PORT));
     let what = || format!("{method} {path} at {address}");
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).doing(what())?;

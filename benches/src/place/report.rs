@@ -1,4 +1,4 @@
-//! What is written down.
+//! The report of a run.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What an experiment has shown.
+//! The findings of an experiment.
 
 use crate::bar::Bar;
 use crate::chart::Chart;

@@ -1,4 +1,4 @@
-//! Where and with what a comparison was made.
+//! Machine and versions of a comparison.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! When requests are due.
+//! Arrival times of requests.
 
 use std::time::Duration;
 

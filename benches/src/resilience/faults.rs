@@ -186,7 +186,7 @@ fn table(runs: &[Run]) -> String {
         "p99 ms",
         "failed %",
         "failed, whole run",
-        "tries / request",
+        "attempts / request",
     ]);
     for run in runs {
         let (late, whole) = (settled(run), Window::of(&run.samples, FOREVER));
@@ -198,7 +198,7 @@ fn table(runs: &[Run]) -> String {
             number(Some(late.p99)),
             number(Some(late.failed_percent())),
             whole.failed().to_string(),
-            number(Some(run.tries_a_request())),
+            number(Some(run.attempts_a_request())),
         ]);
     }
     format!(

@@ -1,4 +1,4 @@
-//! What a queue of limited length must do: the same arrivals, on paper.
+//! A model of a bounded queue with the same arrivals.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

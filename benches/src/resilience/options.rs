@@ -7,17 +7,17 @@ use clap::{Parser, ValueEnum};
 
 use crate::peer::Subject;
 
-/// Reproduces the experiments on failures, overload, retries and restarts, on the real proxy.
+/// Reproduce the experiments on failures, overload, retries and restarts with the real proxy.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "resilience")]
 pub struct Options {
     /// Short runs: for development, not for publication.
     #[arg(long)]
     pub quick: bool,
-    /// Proxies to run; those that are measured are always Maglor and Envoy.
+    /// Proxies to run: Maglor and Envoy.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Subject::Maglor, Subject::Envoy])]
     pub only: Vec<Subject>,
-    /// A maglor-proxy binary to run, instead of building one.
+    /// maglor-proxy binary to run [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
     /// Directory for the results [default: results/DATE-resilience beside this crate].
@@ -26,19 +26,19 @@ pub struct Options {
     /// Experiments to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Experiment::ALL)]
     pub experiments: Vec<Experiment>,
-    /// Of what is drawn: arrivals and faults. The same seed gives the same requests to all.
+    /// Random seed of arrivals and faults; all proxies get the same requests.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// What can be run.
+/// The experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
     /// Replicas that fail and delay; ejection and retries (Figs. 7 and 8 of the paper).
     Faults,
     /// 80–120 % of capacity with queues of several lengths (Fig. 9).
     Overload,
-    /// All endpoints restarted one after the other.
+    /// All endpoints restarted one after another.
     Restart,
     /// A spike, and the retries that it causes (Fig. 10).
     Storm,

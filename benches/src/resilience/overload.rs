@@ -132,7 +132,7 @@ fn of(cells: &[Cell], subject: Option<Subject>, queue: usize) -> Vec<&Cell> {
     cells.iter().filter(same).collect()
 }
 
-/// The largest of `values`, none where there is none.
+/// The largest of `values`, none if there is none.
 fn worst(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(f64::max)
 }

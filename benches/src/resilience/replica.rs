@@ -35,7 +35,7 @@ const BODY: &[u8] = &[b'm'; 64];
 /// What a replica does with requests.
 #[derive(Debug)]
 pub(super) enum Behaviour {
-    /// Serves so many at once, each for so long; keeps so many waiting and answers others with 503.
+    /// Serves so many at once, each for this long; keeps so many waiting and answers others with 503.
     Bounded(Bounded),
     /// Serves all at once, each for `service`; answers `failing` of them with 500, and `delayed` of
     /// them later by `delay`.
@@ -144,7 +144,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// The tries that reached replicas: when, and which replica.
+/// The attempts that reached replicas: time and replica.
 #[derive(Debug, Default)]
 pub(super) struct Log(RefCell<Vec<(Instant, usize)>>);
 

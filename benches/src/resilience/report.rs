@@ -1,4 +1,4 @@
-//! What is written down: the raw data as it comes, configurations, charts, `summary.md`.
+//! The report of a run: raw data as it arrives, configurations, charts, `summary.md`.
 
 use std::fs;
 use std::io::Write as _;
@@ -53,7 +53,7 @@ impl Report {
             writeln!(file, "{head}").doing(format!("write {name}"))?;
             Ok::<_, Error>(file)
         };
-        let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,tries";
+        let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,attempts";
         Ok(Self {
             runs: file(
                 "runs.csv",
@@ -82,13 +82,13 @@ impl Report {
                 run.case,
                 run.subject.key()
             );
-            let whole = values(&Window::of(&run.samples, good), run.tries.len());
+            let whole = values(&Window::of(&run.samples, good), run.attempts.len());
             let (theirs, own) = (run.proxy_waited, run.harness_waited);
             writeln!(self.runs, "{key},{whole},{theirs:.2},{own:.2}").doing("write runs.csv")?;
             self.waited = self.waited.max(theirs).max(own);
             for at in 0..run.seconds() {
                 let window = Window::of(due_in(&run.samples, second(at)), good);
-                let values = values(&window, count_in(&run.tries, second(at)));
+                let values = values(&window, count_in(&run.attempts, second(at)));
                 writeln!(self.seconds, "{key},{at},{values}").doing("write seconds.csv")?;
             }
             let case = run.case.replace(" % ", "-").replace(' ', "-");
@@ -155,7 +155,7 @@ impl Report {
     }
 }
 
-fn values(window: &Window, tries: usize) -> String {
+fn values(window: &Window, attempts: usize) -> String {
     let Window {
         requests,
         ok,
@@ -165,5 +165,5 @@ fn values(window: &Window, tries: usize) -> String {
         p99,
     } = *window;
     let failed = window.failed();
-    format!("{requests},{ok},{failed},{good},{p50:.3},{p95:.3},{p99:.3},{tries}")
+    format!("{requests},{ok},{failed},{good},{p50:.3},{p95:.3},{p99:.3},{attempts}")
 }

@@ -1,4 +1,4 @@
-//! A rolling restart: ten endpoints, one after the other, under 2000 requests a second.
+//! A rolling restart: ten endpoints, one after another, under 2000 requests a second.
 //!
 //! Each stops listening, finishes what is under way, closes its connections, stays away, and comes
 //! back on the same port. Maglor has its defaults, where retries of what no application has seen
@@ -133,7 +133,7 @@ fn table(runs: &[Restarted]) -> String {
         "failed",
         "p50 ms",
         "p99 ms",
-        "tries / request",
+        "attempts / request",
     ]);
     for Restarted { run, .. } in runs {
         let window = Window::of(&run.samples, FOREVER);
@@ -144,7 +144,7 @@ fn table(runs: &[Restarted]) -> String {
             window.failed().to_string(),
             number(Some(window.p50)),
             number(Some(window.p99)),
-            number(Some(run.tries_a_request())),
+            number(Some(run.attempts_a_request())),
         ]);
     }
     format!(

@@ -50,7 +50,7 @@ pub(super) struct Run {
     /// What the client saw, by due time.
     pub(super) samples: Vec<Sample>,
     /// What replicas saw: when, and which.
-    pub(super) tries: Vec<(Duration, usize)>,
+    pub(super) attempts: Vec<(Duration, usize)>,
     /// How long the proxy was ready to run but had to wait for its processor, in percent of the run.
     pub(super) proxy_waited: f64,
     /// The same of client and replicas.
@@ -62,9 +62,9 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Tries that reached replicas for each request of the client.
-    pub(super) fn tries_a_request(&self) -> f64 {
-        self.tries.len() as f64 / self.samples.len().max(1) as f64
+    /// Attempts that reached replicas for each request of the client.
+    pub(super) fn attempts_a_request(&self) -> f64 {
+        self.attempts.len() as f64 / self.samples.len().max(1) as f64
     }
 
     /// How long the load took, in whole seconds.
@@ -145,7 +145,7 @@ impl Stage {
             case: case.name.clone(),
             subject: peer.subject,
             samples: samples?,
-            tries: log.take().into_iter().map(since).collect(),
+            attempts: log.take().into_iter().map(since).collect(),
             proxy_waited,
             harness_waited,
             configuration: proxy.configuration(),

@@ -151,9 +151,9 @@ fn bars(runs: &[Run], times: Times) -> Vec<Bar> {
         let (with, without) = (find(interval, true), find(interval, false));
         let bar = |what: &str| format!("storm, retries every {interval} s: {what}");
         bars.push(Bar::at_most(
-            bar("tries / request with the budget"),
+            bar("attempts / request with the budget"),
             1.25,
-            with.map(Run::tries_a_request),
+            with.map(Run::attempts_a_request),
         ));
         bars.push(Bar::at_most(
             bar("seconds to recover with the budget"),
@@ -161,9 +161,9 @@ fn bars(runs: &[Run], times: Times) -> Vec<Bar> {
             with.map(|run| recovery(run, times)),
         ));
         bars.push(Bar::at_least(
-            bar("tries / request without budget"),
+            bar("attempts / request without budget"),
             2.0,
-            without.map(Run::tries_a_request),
+            without.map(Run::attempts_a_request),
         ));
         bars.push(Bar::at_least(
             bar("seconds to recover without budget"),
@@ -178,15 +178,15 @@ fn table(runs: &[Run], times: Times) -> String {
     let mut table = Table::new([
         "case",
         "proxy",
-        "tries / request",
-        "most tries in a second",
+        "attempts / request",
+        "most attempts in a second",
         "success %",
         "good/s before",
         "good/s, 5 s after",
         "recovered after s",
     ]);
     for run in runs {
-        let most = (0..run.seconds()).map(|at| count_in(&run.tries, second(at)));
+        let most = (0..run.seconds()).map(|at| count_in(&run.attempts, second(at)));
         let whole = Window::of(&run.samples, GOOD);
         let recovered = recovery(run, times);
         let before = goodput(run, Duration::from_secs(1), times.spike);
@@ -194,7 +194,7 @@ fn table(runs: &[Run], times: Times) -> String {
         table.row(vec![
             run.case.clone(),
             run.subject.to_string(),
-            number(Some(run.tries_a_request())),
+            number(Some(run.attempts_a_request())),
             most.max().unwrap_or_default().to_string(),
             number(Some(100.0 - whole.failed_percent())),
             number(Some(before)),
@@ -241,8 +241,8 @@ fn charts(runs: &[Run]) -> Vec<Chart> {
         };
         charts.push(chart(
             "tries",
-            "Tries that reach the endpoint",
-            |run, at| count_in(&run.tries, second(at)) as f64,
+            "Attempts that reach the endpoint",
+            |run, at| count_in(&run.attempts, second(at)) as f64,
         ));
         charts.push(chart(
             "goodput",

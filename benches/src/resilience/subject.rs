@@ -52,7 +52,7 @@ pub(super) struct Proxy {
 }
 
 /// What in the name of a counter has to do with resilience.
-const TELLING: [&str; 8] = [
+const COUNTERS: [&str; 8] = [
     "breaker", "eject", "health", "outlier", "overflow", "pending", "retr", "tries",
 ];
 
@@ -123,11 +123,11 @@ impl Proxy {
         };
         let text = client::text(self.admin, path).await?;
         let zero = |line: &str| line.ends_with(" 0");
-        let tells = |line: &&str| {
-            let told = TELLING.iter().any(|word| line.contains(word));
-            told && !line.starts_with('#') && !zero(line)
+        let reports = |line: &&str| {
+            let reported = COUNTERS.iter().any(|word| line.contains(word));
+            reported && !line.starts_with('#') && !zero(line)
         };
-        let lines = text.lines().filter(tells);
+        let lines = text.lines().filter(reports);
         Ok(lines.map(|line| format!("{line}\n")).collect())
     }
 

@@ -230,7 +230,7 @@ impl Server {
         put(out, SETTINGS, 0, 0, &[]);
     }
 
-    /// Takes one frame and appends the answer, with the body that `body_of` gives for a path.
+    /// Takes one frame and appends the answer, with the body of `body_of` for a path.
     ///
     /// # Errors
     /// A request that [`Client`] would not send.

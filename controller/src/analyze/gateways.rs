@@ -1,4 +1,5 @@
-//! Gateways whose class no file has or is of another controller, and routes of such Gateways and of those that no file has.
+//! Gateways whose class no file has or is of another controller, and routes of such Gateways and of those that no
+//! file has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +91,7 @@ impl<'a> Gateways<'a> {
         let classes = self.unclassed().filter(|(_, _, class)| *class != OWN);
         let classes = classes.map(|(place, value, class)| {
             let what = format!(
-                "spec.gatewayClassName: no file has GatewayClass `{class}`; the Gateway is judged as one of class `{OWN}`"
+                "spec.gatewayClassName: GatewayClass `{class}` is in none of the files; the Gateway is analyzed with class `{OWN}`"
             );
             place.problem(value, Severity::Warning, "ClassNotFound", what)
         });
@@ -98,8 +99,7 @@ impl<'a> Gateways<'a> {
         let mut foreign = BTreeSet::new();
         for (place, value, class, controller) in self.foreign() {
             let what = format!(
-                "spec.gatewayClassName: GatewayClass `{class}` is of controller `{controller}`, so this Gateway is not served; \
-                 write class `{OWN}`"
+                "spec.gatewayClassName: GatewayClass `{class}` belongs to controller `{controller}`, so this Gateway is ignored; use class `{OWN}`"
             );
             problems.push(place.problem(value, Severity::Warning, "ForeignClass", what));
             foreign.insert(Key::new(namespace(value), word(&value["metadata"]["name"])));
@@ -117,13 +117,13 @@ impl<'a> Gateways<'a> {
                 let key = Key::new(own.unwrap_or(namespace(value)), word(&parent["name"]));
                 if foreign.contains(&key) {
                     let what = format!(
-                        "spec.parentRefs[{at}]: Gateway {key} is of another controller's class, so no request comes by it"
+                        "spec.parentRefs[{at}]: Gateway {key} has another controller's class and receives no requests"
                     );
                     let problem = place.problem(value, Severity::Warning, "ForeignClass", what);
                     problems.push(problem);
                 } else if !self.there.contains(&key) {
                     let what = format!(
-                        "spec.parentRefs[{at}]: no file has Gateway {key}; analyze its file together with this one"
+                        "spec.parentRefs[{at}]: Gateway {key} is in none of the files; analyze its file together with this one"
                     );
                     let problem = place.problem(value, Severity::Error, "NoMatchingParent", what);
                     problems.push(problem);

@@ -9,8 +9,8 @@ use crate::crd::{GROUP, ProxyServiceSpec, check};
 use crate::index::facts::Key;
 use crate::proxy_service::contradicts;
 
-/// The first resource of each group, with its name. Which is the oldest in a cluster no file says: most likely it is the
-/// first one here, and of two that contradict each other one is refused whichever it is.
+/// The first resource of each group, with its name. Which is the oldest in a cluster no file says: most likely it is
+/// the first one here, and of two that contradict each other one is refused whichever it is.
 #[derive(Debug, Default)]
 pub(super) struct Groups(BTreeMap<Key, (String, ProxyServiceSpec)>);
 
@@ -34,7 +34,7 @@ impl Groups {
             (None, _) => return None,
         };
         let message = format!(
-            "spec.{field}: it is the same for all of group {group}, and ProxyService {first} says otherwise"
+            "spec.{field}: must be equal in all ProxyServices of group {group}; ProxyService {first} has another value"
         );
         Some(place.problem(value, severity, "Contradiction", message))
     }
@@ -71,7 +71,8 @@ spec:
         // No file has their Services.
         let found = found.filter(|one| one.reason != "TargetNotFound");
         let found: Vec<String> = found.map(ToString::to_string).collect();
-        let says = "it is the same for all of group low, and ProxyService web says otherwise";
+        let says =
+            "must be equal in all ProxyServices of group low; ProxyService web has another value";
         let expected = [
             format!("a.yaml:24: error: ProxyService mail: spec.replicas: {says} (Contradiction)"),
             format!(

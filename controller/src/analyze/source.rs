@@ -1,4 +1,4 @@
-//! A resource of a file, and what is wrong with it: its statuses, and what they leave out.
+//! A resource of a file, and the error: its statuses, and what they leave out.
 
 use maglor_istio::ALLOWS_NOTHING;
 use serde::Deserialize as _;
@@ -9,7 +9,7 @@ use crate::index::facts::istio::{self, WILDCARD};
 use crate::index::facts::{Facts, Key, Kind, Object};
 use crate::index::{Index, NO_LISTENER, Status, UNKNOWN_LABELS};
 
-/// Where a resource was read, and what of it is looked at beside its status.
+/// Where a resource was read, and what of it is checked beside its status.
 pub(super) struct Source<'a> {
     pub(super) place: Place<'a>,
     pub(super) id: (Kind, Key),
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
                 continue;
             }
             let message = condition.message.as_str();
-            let message = message.strip_prefix("it is in force, but: ");
+            let message = message.strip_prefix("accepted, except: ");
             for part in parts(message.unwrap_or(&condition.message)) {
                 add(&condition.reason, part);
             }
@@ -125,9 +125,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Without what says of a fault a second time what another one says: a Service that is missing as the parent and as a backend,
-/// hosts none of which is a Service beside each of them, a Gateway beside its listeners, the kinds of routes of a listener whose
-/// protocol is not supported.
+/// Without what says of a fault a second time what another one says: a Service that is missing as the parent and as a
+/// backend, hosts none of which is a Service beside each of them, a Gateway beside its listeners, the kinds of routes
+/// of a listener whose protocol is not supported.
 fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     let missing = found.iter().filter_map(|one| {
         let rest = one.message.split("there is no Service ").nth(1)?;
@@ -183,8 +183,9 @@ pub(super) fn conditions(status: &Status) -> Vec<Condition> {
             });
             let own = Vec::<Condition>::deserialize(&status["conditions"]);
             let all = of_listeners.chain(own.unwrap_or_default());
-            let told = |one: &Condition| matches!(one.r#type.as_str(), "Accepted" | "ResolvedRefs");
-            all.filter(told).collect()
+            let reported =
+                |one: &Condition| matches!(one.r#type.as_str(), "Accepted" | "ResolvedRefs");
+            all.filter(reported).collect()
         }
     }
 }

@@ -67,8 +67,8 @@ a: [
     assert_eq!((analysis.resources, analysis.others), (4, 1));
     let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
     let expected = [
-        "a.yaml:9: error: VirtualService shop/a: spec.http[0].match[0].sourceLabels: it is not supported (UnsupportedValue)",
-        "a.yaml:24: warning: DestinationRule shop/a: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
+        "a.yaml:9: error: VirtualService shop/a: spec.http[0].match[0].sourceLabels: not supported (UnsupportedValue)",
+        "a.yaml:24: warning: DestinationRule shop/a: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: not supported (PartiallySupported)",
         "a.yaml:33: warning: HTTPRoute shop/a: Service shop/b does not exist (BackendNotFound)",
     ];
     assert_eq!(found[..3], expected);
@@ -125,14 +125,15 @@ data: {a: 1, a: 2}
         "a.yaml:9: error: ProxyService b: spec.replicas: must be 1 to 100 (Invalid)",
         "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
         "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",
-        "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored; did you mean `TrafficPolicy`? (UnknownKind)",
-        "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done; proxies take no extensions; for rate limits, faults, retries and limits write a TrafficPolicy, for headers an HTTPRoute (UnsupportedKind)",
-        "a.yaml:34: error: document: `a` is there twice (Unreadable)",
+        "a.yaml:25: error: TraficPolicy d: unknown kind in `maglor.dev/v1alpha1`; did you mean `TrafficPolicy`? (UnknownKind)",
+        "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not supported and has no effect; proxies have no extensions; use a TrafficPolicy for rate limits, faults, retries and limits, an HTTPRoute for headers (UnsupportedKind)",
+        "a.yaml:34: error: document: `a` is defined twice (Unreadable)",
     ];
     assert_eq!(found, expected);
 }
 
-/// All that keeps a resource from being in force is said at once; and who routes requests where there are none is told.
+/// All reasons that keep a resource from being in force are reported at once, also routes for ports without
+/// requests.
 #[test]
 fn nothing_is_in_force_in_vain() {
     let text = "apiVersion: networking.istio.io/v1
@@ -161,9 +162,9 @@ spec:
     found_are(
         &analysis,
         &[
-            "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported; the application",
-            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed; leave it out: connections go to the Service that the application called (UnsupportedValue)",
-            "a.yaml:18: warning: HTTPRoute shop/b: no requests are told apart on port 5432 of Service shop/a",
+            "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: not supported; answer CORS in the application",
+            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is supported; remove it: connections go to the Service that the application called (UnsupportedValue)",
+            "a.yaml:18: warning: HTTPRoute shop/b: requests cannot be routed on port 5432 of Service shop/a",
         ],
     );
 }
@@ -203,7 +204,7 @@ spec: {ports: [{port: 80}]}
     found_are(
         &analysis,
         &[
-            "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: a list is wanted",
+            "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: expected a list",
             "a.yaml:12: error: HTTPRoute default/b: spec: invalid type: integer `5`, expected a string",
             "a.yaml:21: error: GRPCRoute c: spec.parentRefs: ",
         ],
@@ -244,9 +245,9 @@ spec: {ports: [{port: 80}]}
     let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
     let pod = "spec.template.metadata.annotations";
     let expected = [
-        "a.yaml:8: error: Namespace shop: metadata.annotations.maglor.dev/mtls: `stict` is none of `permissive`, `strict` (Invalid)".to_owned(),
-        format!("a.yaml:18: warning: Deployment web: {pod}.maglor.dev/skip-inbound-port: nobody reads it: there is no such key; did you mean `maglor.dev/skip-inbound-ports`? (UnknownKey)"),
-        "a.yaml:26: warning: Service web: metadata.annotations.maglor.dev/mtls: nobody reads it here, but as annotation of namespaces (MisplacedKey)".to_owned(),
+        "a.yaml:8: error: Namespace shop: metadata.annotations.maglor.dev/mtls: unknown value `stict`, expected one of `permissive`, `strict` (Invalid)".to_owned(),
+        format!("a.yaml:18: warning: Deployment web: {pod}.maglor.dev/skip-inbound-port: unknown key; did you mean `maglor.dev/skip-inbound-ports`? (UnknownKey)"),
+        "a.yaml:26: warning: Service web: metadata.annotations.maglor.dev/mtls: ignored here; allowed as annotation of namespaces (MisplacedKey)".to_owned(),
     ];
     assert_eq!(found, expected);
 }
@@ -326,11 +327,11 @@ spec:
         &[
             "a.yaml:17: error: VirtualService shop/a: spec.hosts[1]: `*.example`: wildcard hosts are not supported; name each Service",
             "error: VirtualService shop/a: spec.http[0]: the DestinationRule of Service shop/a has no subset `v9`; it has v1 (SubsetNotFound)",
-            "warning: DestinationRule shop/b: spec.host: there is no Service com/reviews: `reviews.com` is read as Service reviews of namespace com",
-            "warning: DestinationRule shop/b: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
+            "warning: DestinationRule shop/b: spec.host: there is no Service com/reviews: `reviews.com` refers to Service reviews of namespace com",
+            "warning: DestinationRule shop/b: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: not supported (PartiallySupported)",
             "error: AuthorizationPolicy shop/a: spec.rules[0].to[0].operation.paths: the path template `/a/{*}` is not supported, write paths",
-            "error: VirtualService shop/d: spec.hosts: it is missing: a VirtualService that another one delegates to is not supported",
-            "error: VirtualService shop/d: spec.http[0].delegate: it is not supported; write the rules",
+            "error: VirtualService shop/d: spec.hosts: missing `hosts`: a VirtualService that another one delegates to is not supported",
+            "error: VirtualService shop/d: spec.http[0].delegate: not supported; write the rules",
             "error: TrafficPolicy shop/t: spec.cluster.limits.max_requests: ",
             "error: TrafficPolicy shop/t: spec.cluster.panic_threshold: ",
             "warning: HTTPRoute shop/r: there is no Service shop/gone (NoMatchingParent)",
@@ -399,9 +400,9 @@ spec:
     let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
     let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
     let expected = [
-        "a.yaml:3: warning: Namespace shop: metadata.labels.istio-injection: it is not read; write `maglor.dev/inject` (UnknownKey)",
-        "a.yaml:11: warning: Deployment web: spec.template.metadata.labels.sidecar.istio.io/inject: it is not read; write `maglor.dev/inject` (UnknownKey)",
-        "a.yaml:12: warning: Deployment web: spec.template.metadata.annotations.proxy.istio.io/config: it is not read (UnknownKey)",
+        "a.yaml:3: warning: Namespace shop: metadata.labels.istio-injection: ignored; write `maglor.dev/inject` (UnknownKey)",
+        "a.yaml:11: warning: Deployment web: spec.template.metadata.labels.sidecar.istio.io/inject: ignored; write `maglor.dev/inject` (UnknownKey)",
+        "a.yaml:12: warning: Deployment web: spec.template.metadata.annotations.proxy.istio.io/config: ignored (UnknownKey)",
     ];
     assert_eq!(found, expected);
 }

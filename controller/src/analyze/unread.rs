@@ -1,4 +1,5 @@
-//! What the mesh does not read: fields of the Gateway API's resources, kinds of Istio's and of the Gateway API's, and keys of Istio's.
+//! Unsupported fields of Gateway API resources, unsupported kinds of Istio and the Gateway API, and unsupported Istio
+//! labels.
 
 use maglor_config::suggest;
 use serde_json::Value;
@@ -10,7 +11,7 @@ use crate::index::facts;
 /// A warning for each field of a resource that has no effect.
 pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Problem> {
     facts::unread(value).into_iter().map(move |path| {
-        let what = format!("{path}: it is not supported");
+        let what = format!("{path}: not supported");
         place.problem(value, Severity::Warning, "PartiallySupported", what)
     })
 }
@@ -35,32 +36,30 @@ pub(super) fn kind_meant(version: &str, kind: &str) -> Option<String> {
 pub(super) fn alternative(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "BackendTLSPolicy" => {
-            "proxies open TLS to members of the mesh only, which needs no resource; to other servers they send what \
-             the application sends"
+            "proxies use TLS only within the mesh, without configuration; to other servers they forward the application's bytes"
         }
         "EnvoyFilter" | "TrafficExtension" | "WasmPlugin" => {
-            "proxies take no extensions; for rate limits, faults, retries and limits write a TrafficPolicy, for headers an HTTPRoute"
+            "proxies have no extensions; use a TrafficPolicy for rate limits, faults, retries and limits, an HTTPRoute for headers"
         }
         "Gateway" => "write a Gateway of `gateway.networking.k8s.io/v1` and an HTTPRoute for it",
         "IstioOperator" => "install with Helm or `maglor install`",
-        "ListenerSet" | "XListenerSet" => "write the listeners into the Gateway",
+        "ListenerSet" | "XListenerSet" => "define the listeners in the Gateway",
         "ProxyConfig" => {
             "write annotations of the pod or its namespace, such as `maglor.dev/cpu-limit`"
         }
         "RequestAuthentication" => {
-            "tokens (JWT) are not checked by proxies; check them in the application"
+            "proxies do not validate tokens (JWT); validate them in the application"
         }
         "ServiceEntry" => {
             "for a host write a Service of type ExternalName, for addresses a Service without a selector and an EndpointSlice"
         }
         "Sidecar" => {
-            "it is not needed to keep sidecars small: each asks only for the Services that its application calls; to leave \
-             out ports or networks, annotate the pod (`maglor.dev/skip-outbound-ports`, `maglor.dev/skip-subnets`)"
+            "not needed: each sidecar subscribes only to the Services that its application calls; to exclude ports or networks, annotate the pod (`maglor.dev/skip-outbound-ports`, `maglor.dev/skip-subnets`)"
         }
         "TCPRoute" | "TLSRoute" | "UDPRoute" => {
-            "Gateways serve HTTP and HTTPS; write a Service of type LoadBalancer for other protocols"
+            "Gateways support HTTP and HTTPS; for other protocols use a Service of type LoadBalancer"
         }
-        "Telemetry" => "metrics need no resource: each proxy has them at /metrics",
+        "Telemetry" => "no resource is needed; each proxy serves metrics at /metrics",
         "WorkloadEntry" | "WorkloadGroup" => {
             "write a Service without a selector and an EndpointSlice with the addresses"
         }
@@ -68,7 +67,8 @@ pub(super) fn alternative(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// A warning for each label and annotation of Istio's by which its sidecars are added or set: pods get ours by other keys.
+/// A warning for each label and annotation of Istio's by which its sidecars are added or set: pods get ours by other
+/// keys.
 pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
     let kind = value["kind"].as_str().unwrap_or_default();
     let own = matches!(kind, "Namespace" | "Pod" | "Service").then_some("metadata");
@@ -87,7 +87,7 @@ pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
                 if !is_theirs && key.0 != "istio-injection" {
                     continue;
                 }
-                let mut what = format!("{path}.{part}.{}: it is not read", key.0);
+                let mut what = format!("{path}.{part}.{}: ignored", key.0);
                 if let Some(own) = own_key(key.0) {
                     what = format!("{what}; write `{own}`");
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use maglor_mcg::rule::Limits;
+use maglor_service_graph::rule::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -27,8 +27,8 @@ use crate::tuning;
 use crate::webhook::{self, Webhook};
 use crate::writes::fenced;
 
-/// Clients of the API server for each thread. What is written by the replica that writes alone is written by those that are
-/// [`fenced`].
+/// Clients of the API server for each thread. What is written by the replica that writes alone is written by those
+/// that are [`fenced`].
 pub(super) struct Clients {
     pub(super) discovery: kube::Client,
     /// Fenced.

@@ -102,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Clients are told to expect ids of the MeshConfig's trust domain, and are given those of the authority.
+    /// Clients expect IDs of the MeshConfig's trust domain, but get those of the authority.
     fn compare_trust_domains(&mut self) {
         let Some(own) = &self.trust_domain else {
             return;
@@ -113,7 +113,7 @@ impl Serving {
             tracing::error!(
                 authority = %own,
                 mesh_config = said,
-                "trust domains differ: members will not know each other; see --trust-domain"
+                "trust domains differ: workloads will not authenticate each other; see --trust-domain"
             );
         }
         self.warned = differs;
@@ -127,28 +127,28 @@ impl Serving {
         let changes = self.pipeline.take(batch.drain(..));
         self.mapped = false;
         self.compare_trust_domains();
-        self.give(changes, begun);
+        self.publish(changes, begun);
     }
 
-    /// Tells the index from where Services are called, where that is known and has changed by much, and what
+    /// Updates the callers of Services in the index, if known and have changed significantly, and what
     /// new pods will call.
     fn follow_callers(&mut self) {
         let begun = Instant::now();
         if let Some(callers) = self.graphs.callers() {
             let changes = self.pipeline.set_callers(callers);
-            self.give(changes, begun);
+            self.publish(changes, begun);
         }
         if let Some(called) = self.graphs.called() {
             let changes = self.pipeline.set_called(called);
-            self.give(changes, begun);
+            self.publish(changes, begun);
         }
     }
 
-    fn give(&mut self, changes: Changes, begun: Instant) {
+    fn publish(&mut self, changes: Changes, begun: Instant) {
         self.table.place(changes.places);
         for one in &changes.unusable {
             let (resource, route) = (&one.id.name, one.route.as_deref());
-            tracing::error!(kind = ?one.id.kind, resource, route, error = one.why, "resource cannot be encoded; published without it");
+            tracing::error!(kind = ?one.id.kind, resource, route, error = one.why, "cannot encode resource; publishing without it");
         }
         let unserved = self.table.publish(&changes.resources);
         let unserved = unserved.saturating_add(changes.unusable.len() as u64);

@@ -1,9 +1,9 @@
 //! The threads of the controller, and its tasks.
 //!
-//! Each thread has a runtime of its own, so that work of one kind does not delay that of another: a burst of admission
-//! questions, of proxies, or a page for operators leaves the Lease where it is. A client of the API server belongs to the
-//! thread that has made it, with its connections. A task that panics ends the process: what it did would be missing without
-//! a sign of it.
+//! Each thread has a runtime of its own, so that work of one kind does not delay that of another: a burst of
+//! admission questions, of proxies, or a page for operators leaves the Lease where it is. A client of the API server
+//! belongs to the thread that has made it, with its connections. A task that panics ends the process: what it did
+//! would be missing without a sign of it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -50,8 +50,9 @@ impl Thread {
 }
 
 /// How often a thread shows that it works.
-const BEAT: Duration = Duration::from_secs(1);
-/// A thread that has not shown it for so long does not work: `/live` fails, and Kubernetes starts the container again.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A thread that has not shown it for this long does not work: `/live` fails, and Kubernetes starts the container
+/// again.
 const LATE: Duration = Duration::from_secs(30);
 
 /// When each thread has run a task last.
@@ -74,11 +75,11 @@ impl Pulse {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn beat(self: Arc<Self>, thread: Thread) {
+    async fn heartbeat(self: Arc<Self>, thread: Thread) {
         loop {
             // Relaxed: nothing else is read because of it.
             self.last[thread as usize].store(self.now(), Ordering::Relaxed);
-            tokio::time::sleep(BEAT).await;
+            tokio::time::sleep(HEARTBEAT).await;
         }
     }
 
@@ -141,7 +142,7 @@ impl Threads {
         };
         for thread in ALL {
             let pulse = Arc::clone(&threads.pulse);
-            threads.spawn(thread, "pulse", pulse.beat(thread));
+            threads.spawn(thread, "pulse", pulse.heartbeat(thread));
         }
         Ok(threads)
     }
@@ -208,8 +209,8 @@ impl Threads {
     }
 }
 
-/// Waits for the end of all of them. A panic of one is that of the task that waits: what it did would be missing without a
-/// sign of it.
+/// Waits for the end of all of them. A panic of one is that of the task that waits: what it did would be missing
+/// without a sign of it.
 pub(crate) async fn all_end(tasks: &mut JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {

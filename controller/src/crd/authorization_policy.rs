@@ -1,4 +1,4 @@
-//! `AuthorizationPolicy`: who may call what.
+//! `AuthorizationPolicy`: which clients may call what.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::PolicyStatus;
 use super::schema::Shape;
 
-/// Who may call the pods that `selector` selects, or all pods of the namespace. The rules of all
-/// policies for a pod are asked together: first those that deny, then those that allow.
+/// Authorizes requests to the pods that `selector` selects, or to all pods of the namespace. The rules of all
+/// policies for a pod are evaluated together: first deny rules, then allow rules.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -34,34 +34,34 @@ use super::schema::Shape;
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuthorizationPolicySpec {
-    /// The pods that it is for. Absent: all of its namespace.
+    /// Selects the pods to which the policy applies. Absent: all pods of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// What no rule of any policy takes. Where policies differ, `deny` wins. Absent everywhere: `allow`
-    /// where all rules deny or audit, otherwise `deny`. A policy without rules says `deny`.
+    /// Decision for requests that match no rule of any policy. If policies differ, `deny` wins. Absent in all:
+    /// `allow` if all rules deny or audit, otherwise `deny`. A policy without rules means `deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<raw::Effect>,
-    /// Try this policy: what its rules and its `default` would deny is only logged and counted. Beside policies that are
-    /// in force, only its rules that deny are asked.
+    /// Dry run: what the rules and `default` of this policy would deny is only logged and counted. If other policies
+    /// apply, only its deny rules are evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<bool>,
-    /// Who may do what, as in the proxy's configuration.
+    /// The rules, as in the proxy's configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub rules: Vec<raw::AuthorizationRule>,
 }
 
-/// Which resources; all labels must be there.
+/// Selects objects that have all of these labels.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Label → value; none selects all.
+    /// Labels and their values; empty selects all objects.
     #[serde(default)]
     pub match_labels: BTreeMap<String, String>,
 }
 
 impl LabelSelector {
-    /// Whether one with these labels is selected.
+    /// Whether an object with these labels is selected.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
@@ -73,7 +73,7 @@ pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<AuthorizationPolicySpec, PolicyStatus>();
     shape.spec["x-kubernetes-validations"] = json!([{
         "rule": "has(self.rules) || has(self.default)",
-        "message": "say `rules` or a `default`",
+        "message": "set `rules` or `default`",
     }]);
     shape.into_schema()
 }

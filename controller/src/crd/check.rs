@@ -1,4 +1,4 @@
-//! Whether what a resource says can be used: the proxy's own checks, with the resource's own paths.
+//! Validates policies with the proxy's own checks, with the paths of the resource.
 
 use maglor_config::{Diagnostic, raw, resource};
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use crate::wire;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// A field that Kubernetes or a route decides.
-    #[error("spec.{field} is decided by the Service and its routes; remove it")]
+    #[error("spec.{field} is derived from the Service and its routes; remove it")]
     Foreign {
         /// Which one, as `cluster.endpoints`.
         field: String,
@@ -24,7 +24,7 @@ pub enum SpecError {
     Value {
         /// Where it stands, as `spec.cluster.limits.max_requests`.
         path: String,
-        /// What is wrong with it, and what to write instead.
+        /// The error, and what to write instead.
         message: String,
     },
 }
@@ -53,8 +53,8 @@ pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     let spec = &object["spec"];
     T::deserialize(spec).map_err(|error| {
         // The reader of a proxy's file knows where in it that is.
-        let told = resource::read::<T>(&spec.to_string(), "spec").err();
-        let each = told.into_iter().flat_map(|errors| errors.0).map(|one| {
+        let reported = resource::read::<T>(&spec.to_string(), "spec").err();
+        let each = reported.into_iter().flat_map(|errors| errors.0).map(|one| {
             let path = match &*one.path {
                 "" => "spec".to_owned(),
                 path => format!("spec.{path}"),
@@ -89,10 +89,10 @@ pub(crate) fn all(errors: impl IntoIterator<Item = SpecError>) -> Option<SpecErr
 }
 
 /// What the proxy's checks say, of a field of a resource.
-fn value(path: String, told: Diagnostic) -> SpecError {
-    let message = match told.help {
-        Some(help) => format!("{}; {help}", told.message),
-        None => told.message,
+fn value(path: String, reported: Diagnostic) -> SpecError {
+    let message = match reported.help {
+        Some(help) => format!("{}; {help}", reported.message),
+        None => reported.message,
     };
     SpecError::Value { path, message }
 }
@@ -140,15 +140,15 @@ fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
     }
 }
 
-/// Where nobody says how long a request may take there is no limit, other than by a proxy's own default: a try of it may
-/// take any time.
+/// Without a configured timeout there is no limit other than a proxy's default: an attempt
+/// may take any time.
 fn unlimited(route: &mut raw::Route) {
     route
         .timeout
         .get_or_insert(raw::TimeSpan(std::time::Duration::ZERO));
 }
 
-/// What is wrong with routes: with which of them, and why.
+/// Errors of routes.
 pub type RouteErrors = Vec<(Option<usize>, String)>;
 
 /// Checks routes that have no action yet, or answer by themselves.
@@ -366,7 +366,7 @@ mod tests {
         let error = blocks(Some(&cluster("{name: x}")), None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "spec.cluster.name is decided by the Service and its routes; remove it"
+            "spec.cluster.name is derived from the Service and its routes; remove it"
         );
         let route: raw::Route = serde_yaml::from_str("{retry: {attempts: 99}}").unwrap();
         let text = blocks(None, Some(&route)).unwrap_err().to_string();

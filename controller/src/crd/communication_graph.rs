@@ -1,4 +1,4 @@
-//! `CommunicationGraph`: who calls whom, as the controller sees it.
+//! `CommunicationGraph`: the observed calls between services.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -11,13 +11,13 @@ use super::schema::Shape;
 /// The only [`CommunicationGraph`] that is written.
 pub const GRAPH_NAME: &str = "default";
 
-/// Edges of a status where nobody says how many.
+/// Default for the number of edges in a status.
 const EDGES: u32 = 500;
-/// Edges of a status at most: some 300 kB.
+/// Maximum number of edges in a status, about 300 kB.
 const MOST_EDGES: u32 = 2000;
 
-/// Who calls whom in the mesh, how often and how fast. There is one, named `default`; the controller makes it
-/// and writes its status every minute. `maglor graph` shows more.
+/// The observed calls between services of the mesh, with rates and latencies. The only object is named `default`; the
+/// controller creates it and updates its status every minute. `maglor graph` shows more details.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -37,17 +37,17 @@ const MOST_EDGES: u32 = 2000;
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommunicationGraphSpec {
-    /// How many edges the status has at most, those with the most calls; 0 to 2000. Default: 500.
+    /// Maximum number of edges in the status, 0 to 2000; those with the most calls are kept. Default: 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 2000))]
     pub max_edges: Option<u32>,
 }
 
 impl CommunicationGraphSpec {
-    /// Checks what the schema says, for those who have not asked it.
+    /// Validates the constraints of the schema, for objects that no API server has validated.
     ///
     /// # Errors
-    /// The field that is wrong.
+    /// The first invalid field.
     pub fn check(&self) -> Result<(), SpecError> {
         match self.max_edges {
             Some(edges) if edges > MOST_EDGES => Err(SpecError::Value {
@@ -58,52 +58,52 @@ impl CommunicationGraphSpec {
         }
     }
 
-    /// How many edges the status has at most.
+    /// Maximum number of edges in the status.
     #[must_use]
     pub fn edges(&self) -> usize {
         self.max_edges.unwrap_or(EDGES).min(MOST_EDGES) as usize
     }
 }
 
-/// What was seen.
+/// The observed graph.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CommunicationGraphStatus {
-    /// When, RFC 3339.
+    /// Time of the snapshot (RFC 3339).
     #[schemars(extend("format" = "date-time"))]
     pub observed_at: String,
-    /// T, the window of the moving averages, in seconds.
+    /// Window of the moving averages, T, in seconds.
     pub window_seconds: u64,
-    /// How many services there are.
+    /// Number of services.
     pub services: u32,
-    /// Σλ: calls a second of all edges together.
+    /// Calls per second over all edges, Σλ.
     pub calls_per_second: f64,
-    /// Who calls whom, the most calls first.
+    /// Edges, by decreasing number of calls.
     pub edges: Vec<GraphEdge>,
-    /// Edges that are not listed.
+    /// Number of edges that are not listed.
     pub edges_left_out: u32,
-    /// Replicas of the controller whose part is missing, because they could not be asked.
+    /// Number of controller replicas whose data is missing because they could not be reached.
     pub replicas_missing: u32,
 }
 
-/// Calls of one service to another.
+/// Calls from one service to another.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GraphEdge {
-    /// Who calls, `NAMESPACE/NAME`.
+    /// Calling service, `NAMESPACE/NAME`.
     pub from: String,
-    /// Who is called.
+    /// Called service, `NAMESPACE/NAME`.
     pub to: String,
-    /// λ: calls a second.
+    /// Calls per second, λ.
     pub calls_per_second: f64,
-    /// r: mean response time in milliseconds.
+    /// Mean response time in milliseconds, r.
     pub response_milliseconds: f64,
-    /// The response time in milliseconds that 99 of 100 calls do not exceed, where it is known.
+    /// 99th percentile of the response time in milliseconds, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_milliseconds: Option<f64>,
-    /// Calls a second that failed.
+    /// Failed calls per second.
     pub failures_per_second: f64,
-    /// Bytes a second, both ways.
+    /// Bytes per second, both directions.
     pub bytes_per_second: f64,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn schema() -> Value {
     let mut schema = shape.into_schema();
     schema["x-kubernetes-validations"] = json!([{
         "rule": format!("self.metadata.name == '{GRAPH_NAME}'"),
-        "message": "there is one CommunicationGraph, and its name is `default`",
+        "message": "the only CommunicationGraph is named `default`",
     }]);
     schema
 }

@@ -1,30 +1,30 @@
-//! What the controller says about a resource, in its `status`.
+//! Conditions in the `status` of objects.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One statement about a resource (`metav1.Condition`).
+/// A condition of the object (`metav1.Condition`).
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What the statement is about: `Accepted`, `ResolvedRefs`.
+    /// Type of the condition, such as `Accepted` or `ResolvedRefs`.
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// Why, in a sentence that names the field.
+    /// Human-readable message that names the field.
     pub message: String,
-    /// The generation of the resource that this is about.
+    /// Generation of the object for which the condition was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When `status` became what it is (RFC 3339).
+    /// Time of the last change of `status` (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
 }
 
 impl Condition {
-    /// A statement without a time, which whoever writes it down adds.
+    /// A condition without a time, which is added when it is written.
     #[must_use]
     pub fn new(
         kind: &str,
@@ -44,22 +44,21 @@ impl Condition {
     }
 }
 
-/// What became of a policy.
+/// Status of a policy.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
-    /// `Accepted`: it is in force; or why it is not: `Invalid`, `TargetNotFound`, `Conflicted`, `DefinitionOutdated`. The
-    /// message says what is in force in its place.
+    /// `Accepted` is true if the policy is in force, otherwise it has the reason `Invalid`, `TargetNotFound`,
+    /// `Conflicted` or `DefinitionOutdated`, and the message describes what is in force instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The last version that could be used. Replicas of the controller that start while the policy cannot be used go by
-    /// it.
+    /// The last valid version. Controller replicas that start while the policy is invalid use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<InForce<Recorded>>,
 }
 
-/// A version of a resource that was in force.
+/// A version of an object that was in force.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct InForce<T> {
     /// Its `metadata.generation`.
@@ -68,7 +67,7 @@ pub struct InForce<T> {
     pub spec: T,
 }
 
-/// A `spec` that was read by an earlier version of the controller, maybe.
+/// A `spec` that may have been read by an earlier version of the controller.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Recorded(pub serde_json::Value);

@@ -1,19 +1,19 @@
-//! Calls that stay on their node.
+//! Preference for endpoints on the caller's node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Calls stay on the node that they come from, as far as the endpoints there can take them: each gets up to
-/// its fair share of all calls and the slack, by water-filling, and the rest goes where room is left. Who
-/// calls from where is known by the communication graph.
+/// Prefers endpoints on the caller's node, as far as they have capacity: each endpoint gets up to its fair share of
+/// all calls plus the slack, by water-filling, and the rest goes to other endpoints. The communication graph provides
+/// the callers' nodes.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LocalFirst {
-    /// Off where a level further out says on. Default: true.
+    /// Disables the preference if an outer level enables it. Default: true.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// How far an endpoint may be above its fair share, in percent: 0 to 100. More keeps more calls on their
-    /// node and spreads them less evenly. Default: 20.
+    /// How far an endpoint may exceed its fair share, in percent, 0 to 100. Higher values keep more calls on their
+    /// node and spread them less evenly. Default: 20.
     #[serde(default = "slack")]
     #[schemars(range(max = 100))]
     pub slack_percent: u8,
@@ -28,7 +28,7 @@ fn slack() -> u8 {
 }
 
 impl LocalFirst {
-    /// The slack as a part of a fair share, 0 to 1.
+    /// The slack as a fraction of a fair share, 0 to 1.
     #[must_use]
     pub fn slack(self) -> f64 {
         f64::from(self.slack_percent.min(100)) / 100.0

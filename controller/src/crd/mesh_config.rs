@@ -1,4 +1,4 @@
-//! `MeshConfig`: what holds for the whole mesh.
+//! `MeshConfig`: settings of the whole mesh.
 
 use kube::CustomResource;
 use maglor_config::raw;
@@ -11,7 +11,7 @@ use super::schema::Shape;
 use super::traffic_policy::limit_blocks;
 use super::{LocalFirst, MESH_CONFIG_NAME, PolicyStatus, SpecError, check};
 
-/// What holds for the whole mesh. There is one, named `default`; without it everything has its default.
+/// Settings of the whole mesh. The only object with an effect is named `default`; without it, defaults apply.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -30,38 +30,38 @@ use super::{LocalFirst, MESH_CONFIG_NAME, PolicyStatus, SpecError, check};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MeshConfigSpec {
-    /// Whether pods of the mesh take plain text from others; the annotation `maglor.dev/mtls` of a
-    /// namespace says otherwise for its pods. Default: `permissive`.
+    /// Whether pods of the mesh accept plain text (`permissive`) or only mutual TLS (`strict`). The annotation
+    /// `maglor.dev/mtls` of a namespace overrides it. Default: `permissive`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtls: Option<raw::MeshMode>,
-    /// Trust domain of the SPIFFE ids. Default: `cluster.local`.
+    /// Trust domain of SPIFFE IDs. Default: `cluster.local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = "^[a-z0-9._-]+$"))]
     pub trust_domain: Option<String>,
-    /// Domain of the Services' names. Default: `cluster.local`.
+    /// Domain of Service names. Default: `cluster.local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[a-z0-9.-]+$"))]
     pub cluster_domain: Option<String>,
-    /// What becomes of connections of the mesh's pods to nothing that is known. Default: `pass`.
+    /// Handling of connections from the mesh's pods to unknown destinations. Default: `pass`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
-    /// What holds for all Services that no `TrafficPolicy` says otherwise about.
+    /// Cluster settings of all Services, unless a `TrafficPolicy` overrides them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<raw::Cluster>,
-    /// The same for routes.
+    /// Route settings of all Services, unless a `TrafficPolicy` overrides them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<raw::Route>,
-    /// Calls stay on the node that they come from, as far as the endpoints there can take them. Absent:
-    /// off.
+    /// Prefers endpoints on the caller's node, as far as they have capacity. Absent: disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_first: Option<LocalFirst>,
 }
 
 impl MeshConfigSpec {
-    /// Checks it by the proxy's rules, and by those of the definition: files are seen by no API server.
+    /// Validates it by the proxy's rules and those of the CustomResourceDefinition, because files are not validated
+    /// by an API server.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |field: &str, message: String| {
             Err(SpecError::Value {

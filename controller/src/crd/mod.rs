@@ -1,11 +1,10 @@
 //! The mesh's own resources, group `maglor.dev/v1alpha1`: one file a kind.
 //!
-//! What they say about clusters, routes and authorization is the vocabulary of [`maglor_config::raw`],
-//! word for word, so that a block can be copied from a proxy's configuration into a resource and back.
-//! What belongs to Kubernetes (`targetRefs`, `selector`, `conditions`) is written as Kubernetes
-//! writes it.
+//! Clusters, routes and authorization use the fields of [`maglor_config::raw`], so that a block can be copied from a
+//! proxy's configuration into a resource and back. Fields of Kubernetes (`targetRefs`, `selector`, `conditions`)
+//! follow its conventions.
 //!
-//! The definitions are made from the types ([`definitions`]); `deploy/crds` holds what that gives.
+//! The CustomResourceDefinitions are generated from the types ([`definitions`]) into `deploy/crds`.
 
 mod authorization_policy;
 pub mod check;
@@ -63,7 +62,7 @@ pub const MESH_CONFIG_NAME: &str = "default";
 
 /// A definition could not be made: the types and the rules of Kubernetes do not fit each other.
 #[derive(Debug, thiserror::Error)]
-#[error("the schema of {kind} is not one that Kubernetes takes: {source}")]
+#[error("the schema of {kind} is not valid in Kubernetes: {source}")]
 pub struct DefinitionError {
     /// Which kind.
     pub kind: &'static str,

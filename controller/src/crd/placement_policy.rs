@@ -1,4 +1,4 @@
-//! `PlacementPolicy`: which services may run elsewhere than they do, for what, and how carefully.
+//! `PlacementPolicy`: which services may be moved between nodes, with which objective and limits.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::schema::Shape;
 use super::{Condition, LabelSelector, SpecError, is_zero};
 use crate::names::is_label;
 
-/// Services run where few of their calls leave a node (docs/placement.md). By default it is only said what
-/// would run elsewhere; with `mode: Apply` pods are moved, a few at a time, and back where that was no good.
+/// Places services so that few calls cross nodes (docs/placement.md). By default moves are only recommended; with
+/// `mode: Apply` pods are moved, a few at a time, and moved back if that made services worse.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -36,240 +36,241 @@ use crate::names::is_label;
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacementPolicySpec {
-    /// What is done with a plan.
+    /// Whether plans are only reported or carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Observe"))]
     pub mode: Option<PlacementMode>,
-    /// The namespaces whose services may move. All others stay where they are, and count. Of two policies for
-    /// one service the older one holds.
+    /// Namespaces whose services may be moved. Other services are not moved, but their calls count. If two policies
+    /// select a service, the older one applies.
     #[schemars(length(min = 1, max = 64))]
     pub namespaces: Vec<String>,
-    /// Only services all of whose pods have these labels. Absent: all of the namespaces.
+    /// Only services all of whose pods have these labels. Absent: all services of the namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// What is to become small.
+    /// The objective to minimize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Traffic"))]
     pub objective: Option<PlacementObjective>,
-    /// With `objective: Latency`: how far nodes are apart, where that is not to be what proxies measure. Pairs of
-    /// which nothing is said are as far apart as measured; where nothing is measured at all, at 0.
+    /// With `objective: Latency`: delays between nodes that override those that proxies measure. Other pairs have the
+    /// measured delay, or 0 if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub delays: Vec<NodeDelay>,
-    /// Which nodes are used, and how evenly.
+    /// Nodes to use, and their balance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeSelection>,
-    /// At most this share of a service's replicas on one node, in percent, rounded up.
+    /// Maximum share of a service's replicas on one node, in percent, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 100))]
     pub max_share_percent: Option<u32>,
-    /// How often a plan is made, in seconds.
+    /// Interval between plans, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 60))]
     pub round_seconds: Option<u32>,
-    /// For how many rounds on end a plan has to be worth it (m).
+    /// Number of consecutive rounds in which a plan must be worth it (m).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 3))]
     pub windows: Option<u32>,
-    /// What a plan has to win, in percent of what leaves its node now, and above what its moves cost.
+    /// Minimum gain of a plan, in percent of the current traffic across nodes, in addition to the cost of its moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 20))]
     pub margin_percent: Option<u32>,
-    /// What a plan has to win, in percent of all calls, so that a small rest is not chased.
+    /// Minimum gain of a plan, in percent of all calls, so that small improvements are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 1))]
     pub floor_percent: Option<u32>,
-    /// For how long a plan is expected to be good, in seconds: what it wins in this time is compared with what
-    /// its moves cost.
+    /// Time for which a plan is expected to remain good, in seconds; the gain in this time is compared with the cost
+    /// of the moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 2_592_000), extend("default" = 3600))]
     pub horizon_seconds: Option<u32>,
-    /// What moving a pod costs: as much as if a replica's mean traffic left its node for so many seconds.
+    /// Cost of moving a pod: the mean traffic of a replica across nodes during this time, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 2_592_000), extend("default" = 900))]
     pub move_cost_seconds: Option<u32>,
-    /// Moves that are begun a round, at most (B).
+    /// Maximum number of moves started in a round (B).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 1))]
     pub moves_per_round: Option<u32>,
-    /// How long a pod may take to be ready where it is wanted, in seconds; then its predecessor stays.
+    /// Timeout for the replacement pod to become ready, in seconds; after it the old pod stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600), extend("default" = 180))]
     pub ready_seconds: Option<u32>,
-    /// For how long a service that has been moved stays, in seconds; one that was moved in vain, twice as long
-    /// each further time, up to a day.
+    /// Time for which a moved service is not moved again, in seconds; it doubles after each unsuccessful move, up to
+    /// a day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 86_400), extend("default" = 600))]
     pub cooldown_seconds: Option<u32>,
-    /// What is compared before and after, and what makes moves be taken back.
+    /// Evaluation of moves, and the conditions for moving back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<PlacementGuard>,
 }
 
-/// What is done with a plan.
+/// Whether plans are only reported or carried out.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum PlacementMode {
-    /// It is carried out.
+    /// Carry out plans.
     Apply,
-    /// The status says what leaves its node now, and would by the plan.
+    /// Report traffic across nodes, now and by the plan.
     #[default]
     Observe,
-    /// The status also says where each service would run, and an event that it is worth it.
+    /// Also report the planned placement of each service, and emit an event when a plan is worth it.
     Recommend,
 }
 
-/// What is to become small.
+/// The objective to minimize.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum PlacementObjective {
-    /// Bytes a second that leave their node.
+    /// Bytes per second across nodes.
     Bytes,
-    /// Calls that leave their node times the delay between the nodes.
+    /// Calls across nodes times the delay between the nodes.
     Latency,
-    /// Calls a second that leave their node.
+    /// Calls per second across nodes.
     #[default]
     Traffic,
 }
 
-/// How far two nodes are apart, both ways.
+/// Delay between two nodes, in both directions.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeDelay {
-    /// A node.
+    /// The first node.
     #[schemars(length(min = 1, max = 253))]
     pub from: String,
-    /// Another one.
+    /// The second node.
     #[schemars(length(min = 1, max = 253))]
     pub to: String,
-    /// What a message takes, one way.
+    /// One-way delay.
     #[schemars(range(min = 0, max = 60_000))]
     pub milliseconds: f64,
 }
 
-/// Which nodes are used, and how evenly.
+/// Nodes to use, and their balance.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSelection {
-    /// At most so many nodes, those with most room. Absent: all.
+    /// Maximum number of nodes; those with most free capacity are used. Absent: all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub top: Option<u32>,
-    /// As few nodes as possible, those with most room first.
+    /// Use as few nodes as possible, those with most free capacity first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub fewest: Option<bool>,
-    /// How far a node may be above its part, which is in the ratio of what nodes have, in percent. Absent: as
-    /// far as it has room.
+    /// How far a node may exceed its share, which is proportional to its capacity, in percent. Absent: up to its
+    /// capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000))]
     pub slack_percent: Option<u32>,
 }
 
-/// What is compared before and after.
+/// Evaluation of changes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacementGuard {
-    /// For how long it is looked at, in seconds, once the averages of the graph hold nothing from before.
+    /// Duration of the evaluation, in seconds; it starts when the averages of the graph no longer include values from
+    /// before the move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 180))]
     pub seconds: Option<u32>,
-    /// Moves are taken back where the mean response time of a service's calls is longer than before by more.
+    /// Move back if the mean response time of a service's calls has increased by more than this, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 20))]
     pub latency_percent: Option<u32>,
-    /// Or where so many more of a hundred calls fail.
+    /// Move back if the failure rate has increased by more than this, in percentage points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 1))]
     pub failure_percent: Option<u32>,
 }
 
-/// What is seen, planned and done.
+/// Observations, plan and moves.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementPolicyStatus {
-    /// `Accepted`: it can be used, or why not; `Settled`: nothing is to move, or what is done, or waited for.
+    /// `Accepted`: whether the policy is valid; `Settled`: whether no moves are pending, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Calls a second that the plan knows of.
+    /// Calls per second in the graph.
     pub calls_per_second: f64,
-    /// Those of them that leave their node as things run now.
+    /// Calls per second across nodes, now.
     pub cross_node_calls_per_second: f64,
-    /// And by the plan that was made last.
+    /// Calls per second across nodes by the last plan.
     pub predicted_cross_node_calls_per_second: f64,
-    /// Replicas that would run elsewhere by that plan.
+    /// Number of replicas that the plan moves.
     pub planned_moves: u32,
-    /// Pods that have been moved, since the resource is there.
+    /// Number of pods moved since the policy was created.
     pub moves_done: u32,
-    /// Moves that were given up, and moves that were taken back.
+    /// Number of moves that were abandoned or reverted.
     pub moves_failed: u32,
-    /// Services that were moved back because they were worse off.
+    /// Number of services moved back because they became worse.
     pub rolled_back: u32,
-    /// Since when moves are judged (RFC 3339).
+    /// Start of the current evaluation of moves (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub judged_since: Option<String>,
-    /// The services; at most 500, those that move first.
+    /// The services; at most 500, moving ones first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServicePlacement>,
-    /// Services that are not listed.
+    /// Number of services that are not listed.
     pub services_left_out: u32,
 }
 
-/// Where a service runs, and where it is to.
+/// Current and planned placement of a service.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePlacement {
     /// `NAMESPACE/NAME`.
     pub name: String,
-    /// `Fixed`: it stays; `Free`; `Planned`; `Moving`; `Judged`: compared with before; `Kept`; `Undoing`: on its
-    /// way back; `RolledBack`.
+    /// `Fixed` (cannot be moved), `Free`, `Planned`, `Moving`, `Judged` (under evaluation), `Kept`, `Undoing` (being
+    /// moved back) or `RolledBack`.
     pub state: String,
-    /// Why it stays, what a move waits for, or why it was taken back.
+    /// Why it cannot be moved, what a move waits for, or why it was reverted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The Deployments of its pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deployments: Vec<String>,
-    /// Replicas by node.
+    /// Current replicas by node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
-    /// As they are wanted. With `mode: Apply` new pods are asked to run so.
+    /// Planned replicas by node. With `mode: Apply` new pods get a matching node preference.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wanted: BTreeMap<String, u32>,
-    /// As they were before it was moved, while that may be taken back.
+    /// Replicas by node before the move, while it can be reverted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, u32>,
-    /// How its calls fared before it was moved.
+    /// Statistics of its calls before the move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<PlacementMeasure>,
-    /// And afterwards.
+    /// Statistics of its calls afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<PlacementMeasure>,
-    /// It is left alone until then (RFC 3339).
+    /// Time until which it is not moved again (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub rests_until: Option<String>,
-    /// How often on end it was moved in vain.
+    /// Number of consecutive unsuccessful moves.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
 }
 
-/// How a service's calls fare, those that it makes and those that it takes.
+/// Statistics of the calls from and to a service.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementMeasure {
-    /// λ: calls a second.
+    /// Calls per second, λ.
     pub calls_per_second: f64,
-    /// r: mean response time in milliseconds.
+    /// Mean response time in milliseconds, r.
     pub response_milliseconds: f64,
-    /// The part of them that fails, in percent.
+    /// Failure rate, in percent.
     pub failure_percent: f64,
-    /// The part of them that leaves its node, in percent, as replicas are spread.
+    /// Share of calls across nodes, in percent, by the spread of replicas.
     pub cross_node_percent: f64,
 }
 
 impl PlacementPolicyStatus {
-    /// Whether nothing is said against using the policy.
+    /// Whether the policy is valid.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
         let refuses = |one: &Condition| one.r#type == "Accepted" && one.status == "False";
@@ -278,16 +279,17 @@ impl PlacementPolicyStatus {
 }
 
 impl PlacementPolicySpec {
-    /// What is done with a plan.
+    /// Whether plans are only reported or carried out.
     #[must_use]
     pub fn mode(&self) -> PlacementMode {
         self.mode.unwrap_or_default()
     }
 
-    /// Checks what the schema says, for those who have not asked it, and what it cannot say.
+    /// Validates the constraints of the schema, for objects that no API server has validated, and constraints that a
+    /// schema cannot express.
     ///
     /// # Errors
-    /// The first field that is wrong.
+    /// The first invalid field.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |path: &str, message: String| SpecError::Value {
             path: format!("spec.{path}"),
@@ -317,7 +319,7 @@ impl PlacementPolicySpec {
     fn check_delays(&self, wrong: &dyn Fn(&str, String) -> SpecError) -> Result<(), SpecError> {
         let by_latency = self.objective == Some(PlacementObjective::Latency);
         if !by_latency && !self.delays.is_empty() {
-            let message = "only `objective: Latency` goes by them; remove them";
+            let message = "requires `objective: Latency`; remove it";
             return Err(wrong("delays", message.to_owned()));
         }
         for (at, delay) in self.delays.iter().enumerate() {
@@ -333,7 +335,7 @@ impl PlacementPolicySpec {
         Ok(())
     }
 
-    /// Fields that are numbers, and what they may be.
+    /// Numeric fields and their ranges.
     fn numbers(&self) -> [(&'static str, Option<u32>, u32, u32); 15] {
         let nodes = self.nodes.clone().unwrap_or_default();
         let guard = self.guard.clone().unwrap_or_default();
@@ -373,7 +375,7 @@ pub(super) fn schema() -> Value {
     shape.spec["x-kubernetes-validations"] = json!([{
         "rule": "(has(self.objective) && self.objective == 'Latency') || \
                  !has(self.delays) || size(self.delays) == 0",
-        "message": "only `objective: Latency` goes by `delays`",
+        "message": "`delays` requires `objective: Latency`",
     }]);
     shape.into_schema()
 }
@@ -409,7 +411,7 @@ mod tests {
             ),
             (
                 "{namespaces: [shop], delays: [{from: a, to: b, milliseconds: 1}]}",
-                "spec.delays: only `objective: Latency`",
+                "spec.delays: requires `objective: Latency`",
             ),
             (
                 "{namespaces: [shop], objective: Latency, delays: [{from: a, to: a, milliseconds: 1}]}",

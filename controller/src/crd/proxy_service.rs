@@ -1,4 +1,4 @@
-//! `ProxyService`: a few proxies of its own in front of a Service, which see all of its requests.
+//! `ProxyService`: dedicated proxies in front of a Service, which see all of its requests.
 
 use kube::CustomResource;
 use maglor_balance::Spec;
@@ -16,12 +16,12 @@ mod status;
 use autoscaling::Autoscaling;
 pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 
-/// A few proxies of its own in front of a Service. They see all of its requests, so least outstanding
-/// requests is not blurred by many callers that each see a few (docs/proxy-service.md). The Service
-/// keeps its name, addresses and ports; clients notice nothing.
+/// Deploys dedicated proxies in front of a Service. Because they see all of its requests, they balance better than
+/// many callers that each see a few (docs/proxy-service.md). The Service keeps its name, addresses and ports; clients
+/// need no change.
 ///
-/// Without a `targetRef`: the same for all Services of its namespace, or of the mesh where it is in the
-/// controller's own namespace, of each while it pays (`mode: Auto`).
+/// Without `targetRef` it applies to all Services of its namespace, or of the mesh if it is in the controller's
+/// namespace, to each while it pays off (`mode: Auto`).
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -44,82 +44,82 @@ pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyServiceSpec {
-    /// The Service, of the same namespace. Of two resources for one Service the older one holds. Absent: all of
-    /// the namespace, or of the mesh, that have no resource of their own; needs `mode: Auto`.
+    /// The Service, in the same namespace. If two ProxyServices have the same target, the older one applies. Absent:
+    /// all Services of the namespace, or of the mesh, without a ProxyService of their own; requires `mode: Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Without `targetRef`: only Services with these labels.
+    /// Without `targetRef`: selects Services by label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Without `targetRef`: at most so many Services have proxies at a time, whose room is that of the nodes.
+    /// Without `targetRef`: maximum number of Services with proxies at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 10))]
     pub max_services: Option<u32>,
-    /// With `targetRef`: the name of a group of Services of this namespace, few of whose requests would each leave
-    /// proxies of its own idle. They share proxies, each on ports of its own; any number of resources may name it. How
-    /// many proxies there are, what they ask for, as whom they run and how long they wait at their end is the same for
-    /// all: what the oldest resource says holds, and others say the same or nothing.
+    /// With `targetRef`: name of a group of Services of this namespace that share proxies, each Service on ports of
+    /// its own. Use it for Services with few requests, for which dedicated proxies would be idle. `replicas`,
+    /// `autoscaling`, `resources`, `serviceAccountName` and `drainSeconds` are those of the oldest ProxyService of
+    /// the group; others must have equal values or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 40),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub group: Option<String>,
-    /// Whether there are always proxies, or while they pay.
+    /// Whether proxies run always, or only while they pay off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Always"))]
     pub mode: Option<ProxyMode>,
-    /// With `mode: Auto`: only say what would be done. `false` does it.
+    /// With `mode: Auto`: only report recommendations. `false` carries them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = true))]
     pub dry_run: Option<bool>,
-    /// With `mode: Auto`: choose the policies `bounce` and `ledger` of the callers' sidecars, too, as a `TrafficPolicy`
-    /// that is made. Only where all endpoints have sidecars, and no other `TrafficPolicy` says how the Service is
-    /// balanced.
+    /// With `mode: Auto`: also consider the policies `bounce` and `ledger` in the callers' sidecars, set by a
+    /// generated `TrafficPolicy`. Requires sidecars at all endpoints, and no other `TrafficPolicy` that sets the
+    /// Service's load balancing policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub sidecar_policies: Option<bool>,
-    /// How the proxies choose an endpoint, as in the proxy's configuration.
+    /// Load balancing policy of the proxies, as in the proxy's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "lor(choices=2)"))]
     pub policy: Option<String>,
-    /// How many proxies. Several that go by their own counts see less each; policies that go by true
-    /// queues (`bounce`, `ledger`, `probe`) lose nothing, where the endpoints have sidecars.
+    /// Number of proxies. With policies based on local counts, each of several proxies sees fewer requests; policies
+    /// based on true queue lengths (`bounce`, `ledger`, `probe`) lose nothing if the endpoints have sidecars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 1))]
     pub replicas: Option<u32>,
-    /// As many proxies as their load asks for, in place of `replicas`: a HorizontalPodAutoscaler is made.
+    /// Scales the proxies by load, instead of `replicas`, with a HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<Autoscaling>,
-    /// What a proxy's container asks for.
+    /// Resources of a proxy's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// How long proxies that are to end wait for requests, WebSockets and connections of bytes that are still open; then
-    /// these are cut.
+    /// Drain time of terminating proxies, in seconds; afterwards open requests, WebSockets and TCP connections are
+    /// closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
     pub drain_seconds: Option<u32>,
-    /// The account that the proxies run as. Default: that of the namespace, `default`.
+    /// Service account of the proxies. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
 }
 
-/// When there are proxies.
+/// When proxies run.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum ProxyMode {
-    /// As long as the resource is there.
+    /// As long as the ProxyService exists.
     #[default]
     Always,
-    /// While they save much of the latency that callers' sidecars see (docs/proxy-service.md).
+    /// While they significantly reduce the latency at callers (docs/proxy-service.md).
     Auto,
 }
 
 impl ProxyServiceSpec {
-    /// Checks what the schema cannot say.
+    /// Validates constraints that the schema cannot express.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |path: &str, message: String| SpecError::Value {
             path: format!("spec.{path}"),
@@ -169,8 +169,7 @@ impl ProxyServiceSpec {
                 return Err(("group", message));
             }
             if self.is_auto() {
-                let message =
-                    "proxies that are shared are always there; remove it, or `mode: Auto`";
+                let message = "shared proxies always run; remove it, or `mode: Auto`";
                 return Err(("group", message));
             }
         }
@@ -189,7 +188,7 @@ impl ProxyServiceSpec {
         Ok(())
     }
 
-    /// What would be ignored, and is not meant so: who writes `dryRun: true` wants nothing to be done.
+    /// Rejects fields that would be ignored: `dryRun: true`, for example, must not be silently ignored.
     fn check_mode(&self) -> Result<(), (&'static str, &'static str)> {
         if self.is_auto() {
             return Ok(());
@@ -229,10 +228,10 @@ impl ProxyServiceSpec {
         }
     }
 
-    /// How the proxies choose an endpoint.
+    /// The load balancing policy of the proxies.
     ///
     /// # Errors
-    /// When it is no policy, or one that only the simulator has.
+    /// If it is not a policy, or one that only the simulator supports.
     pub fn policy(&self) -> Result<Spec, SpecError> {
         let wrong = |message| SpecError::Value {
             path: "spec.policy".to_owned(),
@@ -251,25 +250,25 @@ impl ProxyServiceSpec {
         }
     }
 
-    /// There are proxies only while they pay.
+    /// Proxies run only while they pay off.
     #[must_use]
     pub fn is_auto(&self) -> bool {
         self.mode.unwrap_or_default() == ProxyMode::Auto
     }
 
-    /// What is advised is not done.
+    /// Recommendations are not carried out.
     #[must_use]
     pub fn dry_run(&self) -> bool {
         self.dry_run.unwrap_or(true)
     }
 
-    /// The rule may choose policies of the callers' sidecars.
+    /// Policies of the callers' sidecars are considered.
     #[must_use]
     pub fn sidecar_policies(&self) -> bool {
         self.sidecar_policies.unwrap_or(false)
     }
 
-    /// How many Services have proxies at a time, at most.
+    /// Maximum number of Services with proxies at a time.
     #[must_use]
     pub fn max_services(&self) -> u32 {
         self.max_services.unwrap_or(10)
@@ -281,13 +280,13 @@ impl ProxyServiceSpec {
         self.drain_seconds.unwrap_or(DRAIN_SECONDS)
     }
 
-    /// How many proxies.
+    /// Number of proxies.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         self.replicas.unwrap_or(1)
     }
 
-    /// How many proxies there are to begin with, where an autoscaler decides, too.
+    /// Initial number of proxies, also with an autoscaler.
     #[must_use]
     pub fn first_replicas(&self) -> u32 {
         let scaled = self.autoscaling.as_ref();
@@ -295,7 +294,7 @@ impl ProxyServiceSpec {
     }
 }
 
-/// Whether a name can be a part of those of what is made for a group.
+/// Whether a name is valid as part of the names of a group's objects.
 fn is_group_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends = !name.starts_with('-') && !name.ends_with('-');
@@ -319,7 +318,7 @@ pub(super) fn schema() -> Value {
         ),
         (
             "!has(self.group) || !has(self.mode) || self.mode == 'Always'",
-            "proxies of a `group` are always there: not with `mode: Auto`",
+            "proxies of a `group` always run: not with `mode: Auto`",
         ),
         (
             "!has(self.autoscaling) || !has(self.replicas)",
@@ -346,7 +345,7 @@ pub(super) fn schema() -> Value {
     shape.into_schema()
 }
 
-/// What an API server checks beyond types, with what it says.
+/// Validation rules of the API server beyond types, with their messages.
 fn rules(all: &[(&str, &str)]) -> Value {
     let rule = |(rule, message): &(&str, &str)| json!({"rule": rule, "message": message});
     all.iter().map(rule).collect()
@@ -385,7 +384,7 @@ mod tests {
             ),
             (
                 "{targetRef: {name: a}, group: low, mode: Auto}",
-                "spec.group: proxies that are shared are always there",
+                "spec.group: shared proxies always run",
             ),
             ("{mode: Auto, group: low}", "spec.group: a Service is in"),
             (
@@ -408,7 +407,7 @@ mod tests {
             ),
             (
                 "{targetRef: {name: a}, resources: {limits: {cpu: lots}}}",
-                "spec.resources.limits.cpu: `lots` is no quantity",
+                "spec.resources.limits.cpu: invalid quantity `lots`",
             ),
             (
                 "{targetRef: {name: a}, drainSeconds: 0}",

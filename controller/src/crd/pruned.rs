@@ -1,11 +1,11 @@
-//! Fields that an API server takes away because its definition of a kind is older than this program.
+//! Fields that an API server prunes because its CustomResourceDefinition is older than this program.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 
-/// The first field of the `spec` that `own` has and `there` does not, such as `spec.rules[].to[].headers`: whoever writes
-/// it is told that the resource was stored, and it is missing there. `None` where nothing is taken away.
+/// The first field of the `spec` that `own` has and `there` does not, such as `spec.rules[].to[].headers`: the API
+/// server accepts an object with it, but drops the field. `None` if nothing is pruned.
 #[must_use]
 pub fn pruned(own: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Option<String> {
     let wanted = spec(own, None)?;

@@ -1,4 +1,4 @@
-//! What a container asks for.
+//! Resources of a container.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use maglor_inject::quantity;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// `resources` of a container (core/v1), as far as it is of use here.
+/// `resources` of a container (core/v1), limited to CPU and memory.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
@@ -28,7 +28,7 @@ pub struct Resources {
     pub limits: BTreeMap<String, String>,
 }
 
-/// An amount as people write it: `cpu: 1` as well as `cpu: 500m`.
+/// A quantity, as a number or a string: `cpu: 1` or `cpu: 500m`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "must be a quantity such as 250m or 64Mi")]
 enum Amount {
@@ -53,12 +53,13 @@ fn amounts_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl Resources {
-    /// Whether a container may say this: amounts, and no more requested than there is at most.
+    /// Validates quantities, and that requests do not exceed limits.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         for (kind, amounts) in [("requests", &self.requests), ("limits", &self.limits)] {
             for (name, amount) in amounts {
                 if quantity(amount).is_none() {
-                    let message = format!("`{amount}` is no quantity such as 250m or 64Mi");
+                    let message =
+                        format!("invalid quantity `{amount}`, expected for example 250m or 64Mi");
                     return Err((format!("{kind}.{name}"), message));
                 }
             }
@@ -67,7 +68,7 @@ impl Resources {
             if let Some(request) = self.requests.get(name)
                 && quantity(request) > quantity(limit)
             {
-                let message = format!("`{request}` is more than the limit, `{limit}`");
+                let message = format!("`{request}` exceeds the limit, `{limit}`");
                 return Err((format!("requests.{name}"), message));
             }
         }

@@ -1,10 +1,9 @@
 //! From the schema of a type to one that Kubernetes takes ("structural").
 //!
-//! Kubernetes knows no references, no alternatives of different types and no `null` type, and writes
-//! defaults into stored objects, which would end inheritance between levels. So references are written
-//! out, of alternatives the one with fields (or items) is kept, and defaults move into the description.
-//! The text forms that the proxy's file also takes (`retry: 5xx`) are therefore written out in a
-//! resource: `retry: {retry_on: [5xx]}`.
+//! Kubernetes supports no references, no alternatives of different types and no `null` type, and writes defaults into
+//! stored objects, which would end inheritance between levels. So references are inlined, of alternatives the one
+//! with fields (or items) is kept, and defaults move into the description. The string forms that the proxy's file
+//! also accepts (`retry: 5xx`) are therefore written out in a resource: `retry: {retry_on: [5xx]}`.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -21,7 +20,7 @@ impl Shape {
     pub(super) fn of<Spec: JsonSchema, Status: JsonSchema>() -> Self {
         let mut spec = structural(root::<Spec>());
         let description = spec["description"].take();
-        spec["description"] = json!("What is wanted.");
+        spec["description"] = json!("Desired state.");
         Self {
             spec,
             status: structural(root::<Status>()),
@@ -46,7 +45,7 @@ fn root<T: JsonSchema>() -> Value {
     generator.into_root_schema_for::<T>().to_value()
 }
 
-/// Takes fields away from a block, and with them what is required of it.
+/// Removes fields from a block, and from its required fields.
 pub(super) fn without(block: &mut Value, names: &[&str]) {
     if let Some(properties) = block["properties"].as_object_mut() {
         properties.retain(|name, _| !names.contains(&name.as_str()));
@@ -141,7 +140,7 @@ fn choose_alternative(map: &mut Map<String, Value>) {
     }
 }
 
-/// One type: without `null`, and a text where a number is another way to write it.
+/// A single type: without `null`, and a string if a number is an alternative form.
 fn choose_type(map: &mut Map<String, Value>) {
     match map.remove("type") {
         Some(Value::Array(mut types)) => {

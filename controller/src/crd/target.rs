@@ -1,4 +1,4 @@
-//! What a policy is attached to.
+//! The target of a policy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,18 +9,18 @@ use super::SpecError;
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetRef {
-    /// The API group; empty for Services.
+    /// API group; empty for Services.
     #[serde(default)]
     #[schemars(extend("enum" = [""]))]
     pub group: String,
-    /// The kind; only `Service`.
+    /// Kind; only `Service` is supported.
     #[serde(default = "service")]
     #[schemars(extend("enum" = ["Service"]))]
     pub kind: String,
-    /// The Service's name.
+    /// Name of the Service.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// The number of one port of the Service. Absent: all of its ports.
+    /// Port number of the Service. Absent: all ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
@@ -31,10 +31,10 @@ fn service() -> String {
 }
 
 impl TargetRef {
-    /// Checks it, as the definition has an API server do it: files have none.
+    /// Validates it like an API server, because files are not validated by one.
     ///
     /// # Errors
-    /// When it is no Service that is named; `path` is where it stands.
+    /// If the target is not a Service; `path` is the field.
     pub fn check(&self, path: &str) -> Result<(), SpecError> {
         let wrong = |field: &str, message: &str| {
             Err(SpecError::Value {
@@ -43,7 +43,7 @@ impl TargetRef {
             })
         };
         if !self.group.is_empty() {
-            return wrong("group", "that of Services is empty; remove it");
+            return wrong("group", "must be empty for Services; remove it");
         }
         if self.kind != "Service" {
             return wrong("kind", "must be `Service`; name the Service of the pods");

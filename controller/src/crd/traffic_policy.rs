@@ -1,4 +1,4 @@
-//! `TrafficPolicy`: how requests to Services are balanced, limited and repeated.
+//! `TrafficPolicy`: load balancing, limits and retries of requests to Services.
 
 use kube::CustomResource;
 use maglor_config::raw;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::schema::{Shape, without};
 use super::{LocalFirst, PolicyStatus, SpecError, TargetRef, check};
 
-/// How requests to Services are balanced, limited and repeated. With `targetRefs` it is for those
-/// Services; without, for all Services of its namespace. What several policies say about one Service is
-/// merged field by field: a port's own policy wins over the Service's, that over the namespace's, that
-/// over `MeshConfig`. Of two policies on one level the older one wins, then the name.
+/// Configures load balancing, limits and retries of requests to Services. With `targetRefs` it applies to those
+/// Services, otherwise to all Services of its namespace. Several policies for a Service are merged field by field: a
+/// policy for the port takes precedence over one for the Service, then the namespace, then `MeshConfig`. On the same
+/// level the older policy takes precedence, then the name.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -34,27 +34,28 @@ use super::{LocalFirst, PolicyStatus, SpecError, TargetRef, check};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TrafficPolicySpec {
-    /// The Services that it is for. Absent: all of its namespace.
+    /// Services to which the policy applies. Absent: all Services of the namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub target_refs: Vec<TargetRef>,
-    /// What the proxy's configuration calls a cluster, without what a Service says itself.
+    /// Cluster settings as in the proxy's configuration, without fields that the Service determines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<raw::Cluster>,
-    /// What the proxy's configuration calls a route, without match and action.
+    /// Route settings as in the proxy's configuration, without match and action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<raw::Route>,
-    /// Calls stay on the node that they come from, as far as the endpoints there can take them. Absent:
-    /// what the next level says; nobody: off.
+    /// Prefers endpoints on the caller's node, as far as they have capacity. Absent: inherited from the next level,
+    /// by default disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_first: Option<LocalFirst>,
 }
 
 impl TrafficPolicySpec {
-    /// Checks it by the proxy's rules, and by those of the definition: files are seen by no API server.
+    /// Validates it by the proxy's rules and those of the CustomResourceDefinition, because files are not validated
+    /// by an API server.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn check(&self) -> Result<(), SpecError> {
         for (i, target) in self.target_refs.iter().enumerate() {
             target.check(&format!("spec.targetRefs[{i}]"))?;
@@ -71,7 +72,7 @@ impl TrafficPolicySpec {
 
 const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
 
-/// Fields of a cluster that the Service decides.
+/// Fields of a cluster that the Service determines.
 const OF_THE_SERVICE: [&str; 7] = [
     "address",
     "dns_addresses",
@@ -81,7 +82,7 @@ const OF_THE_SERVICE: [&str; 7] = [
     "tls",
     "type",
 ];
-/// Fields of a route that HTTPRoute, GRPCRoute and the Service decide.
+/// Fields of a route that HTTPRoute, GRPCRoute and the Service determine.
 const OF_THE_ROUTE: [&str; 11] = [
     "cluster",
     "clusters",
@@ -96,7 +97,7 @@ const OF_THE_ROUTE: [&str; 11] = [
     "sticky",
 ];
 
-/// The same two blocks in every kind that has them.
+/// The cluster and route blocks, common to several kinds.
 pub(super) fn limit_blocks(properties: &mut Value) {
     without(&mut properties["cluster"], &OF_THE_SERVICE);
     without(&mut properties["route"], &OF_THE_ROUTE);
@@ -125,7 +126,7 @@ pub(super) fn schema() -> Value {
     shape.into_schema()
 }
 
-/// Which fields are set that are not a policy's to say, as `cluster.endpoints`.
+/// The fields that are set but not allowed in a policy, such as `cluster.endpoints`.
 pub(crate) fn foreign_fields(
     cluster: Option<&raw::Cluster>,
     route: Option<&raw::Route>,
@@ -145,7 +146,7 @@ pub(crate) fn foreign_fields(
     found
 }
 
-/// Takes the fields that `$into` leaves open from `$outer`.
+/// Copies the fields that `$into` leaves unset from `$outer`.
 macro_rules! inherit {
     ($into:ident, $outer:ident, $($field:ident),*) => {$(
         if $into.$field.is_none() {
@@ -154,7 +155,7 @@ macro_rules! inherit {
     )*};
 }
 
-/// Fills what `into` leaves open from a level further out.
+/// Fills unset fields of `into` from an outer level.
 pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
     inherit!(
         into,
@@ -181,7 +182,7 @@ pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
     );
 }
 
-/// Fills what `into` leaves open from a level further out.
+/// Fills unset fields of `into` from an outer level.
 pub fn merge_route(into: &mut raw::Route, outer: &raw::Route) {
     inherit!(
         into,

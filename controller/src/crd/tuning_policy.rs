@@ -1,4 +1,4 @@
-//! `TuningPolicy`: which services are configured by what is observed of them, and how carefully.
+//! `TuningPolicy`: which services are tuned by observations, and within which limits.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -12,9 +12,9 @@ mod status;
 
 pub use status::{ServiceTuning, TunedValue, TuningChange, TuningMeasure, TuningPolicyStatus};
 
-/// Services of its namespace get what they need, by what is observed of them (docs/generated.md): replicas, requests
-/// of CPU and memory, and how callers treat them. By default it is only said what would be set; with `mode: Apply` it is
-/// set, a few changes at a time, and taken back where that made it worse.
+/// Tunes services of its namespace by observations (docs/generated.md): replicas, CPU and memory requests, and the
+/// callers' limits, timeouts and retries. By default changes are only recommended; with `mode: Apply` they are made,
+/// a few at a time, and rolled back if they made a service worse.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -39,147 +39,147 @@ pub use status::{ServiceTuning, TunedValue, TuningChange, TuningMeasure, TuningP
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningPolicySpec {
-    /// What is done with advice.
+    /// Whether recommendations are only reported or carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Observe"))]
     pub mode: Option<TuningMode>,
-    /// Only services all of whose pods have these labels. Absent: all of the namespace. Of two policies for one
-    /// service the older one holds.
+    /// Only services all of whose pods have these labels. Absent: all services of the namespace. If two policies
+    /// select a service, the older one applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// With `mode: Apply`: what is set. Absent: all of it.
+    /// With `mode: Apply`: the parts to set. Absent: all parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     pub parts: Vec<TuningPart>,
-    /// Above these there are consequences: P of the paper's Algorithm 2.
+    /// Thresholds, P of the paper's Algorithm 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thresholds: Option<TuningThresholds>,
-    /// How many replicas there may be, and when there are more or fewer.
+    /// Range of replicas, and conditions for scaling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<TuningScaling>,
-    /// Requests that differ from what is advised by no more than so many percent stay.
+    /// Resource requests within this many percent of the recommendation are not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000), extend("default" = 10))]
     pub margin_percent: Option<u32>,
-    /// How often it is looked at what is observed, in seconds.
+    /// Interval of the evaluation, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600), extend("default" = 30))]
     pub round_seconds: Option<u32>,
-    /// For how long a service is observed before it is changed, in seconds; replicas are added at once.
+    /// Time for which a service is observed before it is changed, in seconds; replicas are added immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 604_800), extend("default" = 600))]
     pub observe_seconds: Option<u32>,
-    /// Changes that are begun a round, at most. What replicas request is changed of one service after the other,
-    /// whatever this says.
+    /// Maximum number of changes started in a round. Resource requests are changed for one service at a time in any
+    /// case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 2))]
     pub changes_per_round: Option<u32>,
-    /// For how long nothing of a service is changed after a change, in seconds; replicas are added at once. What was
-    /// taken back rests for half an hour at least, and twice as long each further time.
+    /// Time for which a service is not changed after a change, in seconds; replicas are added immediately. A
+    /// rolled-back change is not repeated for at least half an hour, twice as long each further time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 86_400), extend("default" = 600))]
     pub cooldown_seconds: Option<u32>,
-    /// How long replicas may take to be ready after a change, in seconds; then it is taken back.
+    /// Timeout for replicas to become ready after a change, in seconds; after it the change is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600), extend("default" = 180))]
     pub ready_seconds: Option<u32>,
-    /// What is compared before and after, and what makes a change be taken back.
+    /// Evaluation of changes, and the conditions for rolling back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<TuningGuard>,
 }
 
-/// What is done with advice.
+/// Whether recommendations are only reported or carried out.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum TuningMode {
-    /// It is carried out.
+    /// Carry out plans.
     Apply,
-    /// The status says what is requested, and would be.
+    /// Report requested and recommended totals.
     #[default]
     Observe,
-    /// The status also says each value with its reason, and an event that something is to be changed.
+    /// Also report each recommended value with its reason, and emit an event when there are recommendations.
     Recommend,
 }
 
-/// What can be set.
+/// The parts that can be set.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum TuningPart {
-    /// How many replicas a Deployment has.
+    /// The number of replicas of a Deployment.
     Replicas,
-    /// CPU and memory that they request. They are replaced by others for that.
+    /// CPU and memory requests. Changing them replaces the pods.
     Requests,
-    /// Limits, timeouts, retries and breakers of callers: a `TrafficPolicy` for each Service.
+    /// Limits, timeouts, retries and circuit breakers of callers: a `TrafficPolicy` for each Service.
     Traffic,
 }
 
-/// P of the paper's Algorithm 2.
+/// Thresholds, P of the paper's Algorithm 2.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningThresholds {
-    /// A mean response time above it is slow, in milliseconds.
+    /// Mean response time above which a service is slow, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3_600_000), extend("default" = 500))]
     pub latency_milliseconds: Option<u32>,
-    /// A service that fails more of its calls, in percent, gets retries and breakers.
+    /// Failure rate above which a service gets retries and circuit breakers, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 1))]
     pub error_percent: Option<u32>,
-    /// More requests than these, a replica, within `withinSeconds`, may need another replica.
+    /// Requests per replica within `withinSeconds` above which another replica may be needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000), extend("default" = 50))]
     pub requests: Option<u32>,
-    /// In seconds.
+    /// Window of `requests`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
     pub within_seconds: Option<u32>,
 }
 
-/// How many replicas there may be.
+/// Range of replicas.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningScaling {
-    /// At least.
+    /// Minimum number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000), extend("default" = 1))]
     pub min_replicas: Option<u32>,
-    /// At most.
+    /// Maximum number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000), extend("default" = 10))]
     pub max_replicas: Option<u32>,
-    /// Replicas are added only where those that there are use more of the CPU that they can have, in percent.
-    /// `0`: the load alone decides, as the paper says.
+    /// Replicas are added only if the current ones use more than this share of their CPU limit, in percent. `0`:
+    /// decide by load alone, as in the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 70))]
     pub cpu_percent: Option<u32>,
-    /// Replicas are taken away once fewer have been enough for so many seconds.
+    /// Time for which fewer replicas must have been enough before replicas are removed, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 300))]
     pub patience_seconds: Option<u32>,
-    /// Within so many seconds a new replica comes to its full share of the requests.
+    /// Time in which the share of requests of a new replica grows to its full size, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
     pub slow_start_seconds: Option<u32>,
 }
 
-/// What is compared before and after.
+/// Evaluation of changes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningGuard {
-    /// What is not found to be worse within so many seconds stays.
+    /// Duration of the evaluation, in seconds; a change that is not worse by then is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 600))]
     pub seconds: Option<u32>,
-    /// Worse is a mean response time that is longer by more, in percent, and by more than 5 ms.
+    /// Roll back if the mean response time has increased by more than this, in percent, and by more than 5 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
     pub latency_percent: Option<u32>,
-    /// Or so many more of a hundred calls that fail.
+    /// Roll back if the failure rate has increased by more than this, in percentage points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 1))]
     pub failure_percent: Option<u32>,
 }
 
 impl TuningPolicySpec {
-    /// What is done with advice.
+    /// Whether recommendations are only reported or carried out.
     #[must_use]
     pub fn mode(&self) -> TuningMode {
         self.mode.unwrap_or_default()
@@ -191,10 +191,11 @@ impl TuningPolicySpec {
         self.parts.is_empty() || self.parts.contains(&part)
     }
 
-    /// Checks what the schema says, for those who have not asked it, and what it cannot say.
+    /// Validates the constraints of the schema, for objects that no API server has validated, and constraints that a
+    /// schema cannot express.
     ///
     /// # Errors
-    /// The first field that is wrong.
+    /// The first invalid field.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |path: &str, message: String| SpecError::Value {
             path: format!("spec.{path}"),
@@ -208,10 +209,7 @@ impl TuningPolicySpec {
         let twice =
             |(at, part): (usize, &TuningPart)| self.parts.iter().take(at).any(|one| one == part);
         if let Some(at) = self.parts.iter().enumerate().position(twice) {
-            return Err(wrong(
-                &format!("parts[{at}]"),
-                "it is there twice".to_owned(),
-            ));
+            return Err(wrong(&format!("parts[{at}]"), "duplicate part".to_owned()));
         }
         let scaling = self.scaling.clone().unwrap_or_default();
         let (least, most) = (
@@ -225,7 +223,7 @@ impl TuningPolicySpec {
         Ok(())
     }
 
-    /// Fields that are numbers, and what they may be.
+    /// Numeric fields and their ranges.
     fn numbers(&self) -> [(&'static str, Option<u32>, u32, u32); 18] {
         let limits = self.thresholds.clone().unwrap_or_default();
         let scaling = self.scaling.clone().unwrap_or_default();
@@ -305,7 +303,7 @@ mod tests {
             ),
             (
                 "{parts: [Traffic, Replicas, Traffic]}",
-                "spec.parts[2]: it is there twice",
+                "spec.parts[2]: duplicate part",
             ),
         ] {
             let error = spec(text).check().unwrap_err().to_string();

@@ -1,7 +1,7 @@
-//! What an API server refuses by a definition's schema, found without one: values of another type.
+//! Type errors that an API server would report by the schema, for files without one.
 //!
-//! The types of the mesh's kinds take the short forms of the proxy's file, too (`namespaces: shop`). An API server does
-//! not: a field has one type there.
+//! The types of the mesh's kinds take the short forms of the proxy's file, too (`namespaces: shop`). An API server
+//! does not: a field has one type there.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -24,8 +24,8 @@ static SPECS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
     schemas.collect()
 });
 
-/// Checks the `spec` of a resource of the mesh's own by its definition: the values that are not of their field's type, which
-/// are taken out of it. Other resources pass.
+/// Checks the `spec` of a resource of the mesh's own by its definition: the values that are not of their field's
+/// type, which are taken out of it. Other resources pass.
 pub fn check(object: &mut Value) -> Vec<SpecError> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let schema = SPECS.get(kind).unwrap_or(&Value::Null);
@@ -73,13 +73,13 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
         Some("boolean") if !value.is_boolean() => "true or false",
         Some("integer") if !(value.is_i64() || value.is_u64()) => "a whole number",
         Some("number") if !value.is_number() => "a number",
-        Some("string") if !value.is_string() => "a text",
+        Some("string") if !value.is_string() => "a string",
         _ => return true,
     };
     errors.push(SpecError::Value {
         path: path.to_owned(),
         message: format!(
-            "{wanted} is wanted, not `{value}`{}",
+            "expected {wanted}, found `{value}`{}",
             instead(wanted, value)
         ),
     });
@@ -89,12 +89,12 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
 /// What to write in place of a value of another type.
 fn instead(wanted: &str, value: &Value) -> String {
     match (wanted, value) {
-        ("a text", Value::Number(number)) => {
-            format!("; write `{number}s` for a time in seconds, `\"{number}\"` for a text")
+        ("a string", Value::Number(number)) => {
+            format!("; write `{number}s` for a time in seconds, `\"{number}\"` for a string")
         }
-        ("a text", Value::Bool(truth)) => format!("; write `\"{truth}\"` for a text"),
+        ("a string", Value::Bool(truth)) => format!("; write `\"{truth}\"` for a string"),
         ("a list", Value::String(text)) => format!("; write `[{text}]`"),
-        ("a list", Value::Object(_)) => "; begin each item with `- `".to_owned(),
+        ("a list", Value::Object(_)) => "; start each item with `- `".to_owned(),
         ("a whole number" | "a number", Value::String(text)) => {
             let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
             match digits.parse::<f64>() {
@@ -154,38 +154,38 @@ mod tests {
             (
                 "AuthorizationPolicy",
                 json!({"rules": [{}, {"from": [{"namespaces": "a"}]}]}),
-                "spec.rules[1].from[0].namespaces: a list is wanted, not `\"a\"`; write `[a]`",
+                "spec.rules[1].from[0].namespaces: expected a list, found `\"a\"`; write `[a]`",
             ),
             (
                 "TrafficPolicy",
                 json!({"route": {"retry": "5xx"}}),
-                "spec.route.retry: a mapping is wanted, not `\"5xx\"`",
+                "spec.route.retry: expected a mapping, found `\"5xx\"`",
             ),
             (
                 "TrafficPolicy",
                 json!({"cluster": {"locality_weights": {"a": "b"}}}),
-                "spec.cluster.locality_weights.a: a whole number is wanted, not `\"b\"`",
+                "spec.cluster.locality_weights.a: expected a whole number, found `\"b\"`",
             ),
             (
                 "MeshConfig",
                 json!({"mtls": true}),
-                "spec.mtls: a text is wanted, not `true`; write `\"true\"` for a text",
+                "spec.mtls: expected a string, found `true`; write `\"true\"` for a string",
             ),
             (
                 "TrafficPolicy",
                 json!({"localFirst": {"enabled": "yes"}}),
-                "spec.localFirst.enabled: true or false is wanted, not `\"yes\"`; write `true`",
+                "spec.localFirst.enabled: expected true or false, found `\"yes\"`; write `true`",
             ),
             (
                 "TrafficPolicy",
                 json!({"route": {"timeout": 5, "retry": {"attempts": "3"}}, "cluster": {"policy": "random"}}),
-                "spec.route.retry.attempts: a whole number is wanted, not `\"3\"`; write `3`\n\
-                 spec.route.timeout: a text is wanted, not `5`; write `5s` for a time in seconds, `\"5\"` for a text",
+                "spec.route.retry.attempts: expected a whole number, found `\"3\"`; write `3`\n\
+                 spec.route.timeout: expected a string, found `5`; write `5s` for a time in seconds, `\"5\"` for a string",
             ),
             (
                 "ProxyService",
                 json!([]),
-                "spec: a mapping is wanted, not `[]`",
+                "spec: expected a mapping, found `[]`",
             ),
         ] {
             assert_eq!(with(kind, spec), expected);

@@ -1,4 +1,5 @@
-//! Paths, selectors and answers, as the API server writes and reads them (`k8s.io/metrics`, `external_metrics/v1beta1`).
+//! Paths, selectors and answers, as the API server writes and reads them (`k8s.io/metrics`,
+//! `external_metrics/v1beta1`).
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -28,11 +29,9 @@ enum Question<'a> {
 /// Why there is no answer.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 enum QuestionError {
-    #[error("there is nothing at {0}")]
+    #[error("no such resource: {0}")]
     Path(String),
-    #[error(
-        "labelSelector: `{0}` is not understood; known are {SERVICE}=NAME, {GROUP}=NAME and none"
-    )]
+    #[error("labelSelector: unsupported `{0}`, expected {SERVICE}=NAME, {GROUP}=NAME or none")]
     Selector(String),
 }
 
@@ -62,7 +61,7 @@ impl ExternalMetrics {
                 answer(StatusCode::OK, &list(&values.collect::<Vec<_>>()))
             }
             Err(error) => {
-                tracing::debug!(namespace, ?whose, %error, "external metrics: no value");
+                tracing::debug!(namespace, ?whose, %error, "no value for an external metric");
                 failure(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
             }
         }
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_told_apart() {
+    fn questions_are_distinguished() {
         let values = |whose: Option<(&'static str, &str)>| Question::Values {
             namespace: "shop",
             whose: whose.map(|(of, name)| (of, name.to_owned())),

@@ -1,4 +1,4 @@
-//! Who the API server is when it asks in somebody's name: a certificate of the authority, and with one of the names,
+//! Authenticates the API server's aggregation layer: a certificate of the authority, and with one of the names,
 //! that ConfigMap `extension-apiserver-authentication` of `kube-system` holds (Kubernetes, "Configure the Aggregation
 //! Layer"). Everybody else's handshake fails.
 
@@ -31,21 +31,21 @@ const NAME: &str = "extension-apiserver-authentication";
 /// Its keys: the authority, PEM, and a list of common names; an empty one means any.
 const AUTHORITY: &str = "requestheader-client-ca-file";
 const NAMES: &str = "requestheader-allowed-names";
-/// A failed watch rests for so long.
+/// A failed watch rests for this long.
 const REST: Duration = Duration::from_secs(2);
 
 /// Why the API server cannot be known.
 #[derive(Debug, thiserror::Error)]
 enum FrontError {
-    #[error("it has no {0}: the API server has no aggregation layer")]
+    #[error("{0} is missing: the API server has no aggregation layer")]
     Key(&'static str),
-    #[error("{NAMES} is no list of names: {0}")]
+    #[error("{NAMES} is not a list of names: {0}")]
     Names(#[from] serde_json::Error),
     #[error("{AUTHORITY}: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    #[error("{AUTHORITY} cannot be used: {0}")]
+    #[error("invalid {AUTHORITY}: {0}")]
     Root(#[from] rustls::Error),
-    #[error("{AUTHORITY} cannot be used: {0}")]
+    #[error("invalid {AUTHORITY}: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn follow(
                 // Whom it named stays known.
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "ConfigMap {NAMESPACE}/{NAME}: the watch failed, it is tried again");
+                    tracing::debug!(%error, "watch of ConfigMap {NAMESPACE}/{NAME} failed; retrying");
                     tokio::time::sleep(REST).await;
                 }
             },
@@ -84,7 +84,7 @@ fn known(map: &ConfigMap) -> Option<Arc<Front>> {
     match Front::of(map) {
         Ok(front) => Some(Arc::new(front)),
         Err(error) => {
-            tracing::warn!(%error, "ConfigMap {NAMESPACE}/{NAME}: it does not say who the API server is");
+            tracing::warn!(%error, "ConfigMap {NAMESPACE}/{NAME} does not identify the API server");
             None
         }
     }
@@ -97,7 +97,7 @@ fn serve_as(
 ) {
     match config_of(front, own) {
         Ok(config) => drop(serving.send_replace(Some(Arc::new(config)))),
-        Err(error) => tracing::warn!(%error, "external metrics cannot be served"),
+        Err(error) => tracing::warn!(%error, "cannot serve external metrics"),
     }
 }
 
@@ -230,15 +230,15 @@ mod tests {
         let named = front(&authority, Some("[\"front-proxy-client\"]")).unwrap();
         assert!(named.client_auth_mandatory());
         assert!(passes(&named, &leaf(&signs, "front-proxy-client")));
-        assert!(!passes(&named, &leaf(&signs, "somebody")), "another name");
+        assert!(!passes(&named, &leaf(&signs, "outsider")), "another name");
         assert!(
             !passes(&named, &leaf(&other, "front-proxy-client")),
             "another authority"
         );
         for any in [None, Some("[]")] {
             let any = front(&authority, any).unwrap();
-            assert!(passes(&any, &leaf(&signs, "somebody")));
-            assert!(!passes(&any, &leaf(&other, "somebody")));
+            assert!(passes(&any, &leaf(&signs, "outsider")));
+            assert!(!passes(&any, &leaf(&other, "outsider")));
         }
     }
 
@@ -249,6 +249,6 @@ mod tests {
         let (authority, _) = issuer("front proxy");
         let names = front(&authority, Some("all")).unwrap_err().to_string();
         assert!(names.contains(NAMES), "{names}");
-        assert!(front("", None).is_err(), "nobody signs");
+        assert!(front("", None).is_err(), "no signer");
     }
 }

@@ -1,10 +1,10 @@
 //! Requests a second of Proxy-Services, as the API server's `external.metrics.k8s.io/v1beta1`: what
 //! HorizontalPodAutoscalers of their proxies go by.
 //!
-//! The API server asks here in the name of whoever has asked it, and has seen to it that that one may (RBAC on
-//! `external.metrics.k8s.io`). Nobody else is answered (`front`). What proxies send, they report to the replica that
-//! they are connected to, so each question is one to all replicas; without an answer of each there is none, because
-//! fewer requests than there are would take proxies away.
+//! The API server forwards requests of authorized clients (RBAC on `external.metrics.k8s.io`). Other clients are
+//! rejected (`front`). What proxies send, they report to the replica that they are connected to, so each question is
+//! one to all replicas; without an answer of each there is none, because fewer requests than there are would take
+//! proxies away.
 
 mod answer;
 mod front;
@@ -27,7 +27,8 @@ use crate::proxy_service::LABEL;
 
 /// Name of the `APIService`.
 pub(crate) const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
-/// Requests a second that the proxies in front of a Service, or of a group of them, send to the endpoints, all together.
+/// Requests a second that the proxies in front of a Service, or of a group of them, send to the endpoints, all
+/// together.
 pub(crate) const REQUESTS: &str = "maglor_proxy_service_requests_per_second";
 /// The label of its values: the Service's name.
 pub(crate) const SERVICE: &str = "service";
@@ -50,11 +51,11 @@ pub(crate) struct ExternalMetrics {
 /// Why there is no value now.
 #[derive(Debug, thiserror::Error)]
 enum ValueError {
-    #[error("the API server does not answer: {0}")]
+    #[error("the API server does not respond: {0}")]
     Kubernetes(#[from] kube::Error),
-    #[error("{0} replicas of the controller did not say what they have heard of proxies")]
+    #[error("{0} replicas of the controller did not return load reports")]
     Missing(u32),
-    #[error("{proxies} proxies run, and none of them has reported yet")]
+    #[error("none of {proxies} running proxies has reported yet")]
     Silent { proxies: usize },
 }
 
@@ -70,13 +71,7 @@ impl ExternalMetrics {
         };
         tokio::join!(
             known,
-            https::serve(
-                socket,
-                serving,
-                "server of external metrics",
-                clients,
-                handle
-            ),
+            https::serve(socket, serving, "external metrics server", clients, handle),
         );
     }
 

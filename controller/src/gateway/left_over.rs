@@ -1,4 +1,4 @@
-//! What was made for a Gateway that has gone to another class: pure.
+//! Finds objects of a Gateway that changed to another class. Pure.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What is made for a Gateway: pure.
+//! Builds the objects of a Gateway. Pure.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::index::made_name;
 use crate::proxy_pod::{self, DRAIN_SECONDS, Settings};
 use crate::proxy_service::manifests::marked;
 
-/// The label by which what is ours is told from what other controllers make for their Gateways.
+/// The label that distinguishes our objects from those of other controllers' Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Types that a Service may have.
 const TYPES: [&str; 3] = maglor_inject::keys::SERVICE_TYPES;
 
-/// The ServiceAccount, the Deployment, the Service and the PodDisruptionBudget of a Gateway, given as the API server has it.
-/// `service_type` is that of Services whose Gateway says none.
+/// The ServiceAccount, the Deployment, the Service and the PodDisruptionBudget of a Gateway, given as the API server
+/// has it. `service_type` is that of Services whose Gateway says none.
 #[must_use]
 pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [Value; 4] {
     let meta = Metadata::of(gateway);

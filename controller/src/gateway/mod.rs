@@ -2,7 +2,7 @@
 //!
 //! For each Gateway of one of our classes the operator ([`run`]) keeps a ServiceAccount, a Deployment of
 //! `maglor-proxy gateway` and a Service ([`manifests`]). Nothing else is written here: which ports there are, with
-//! which certificates and routes, proxies are told by discovery, and the status follows from what the index knows
+//! which certificates and routes, proxies receive by discovery, and the status follows from what the index knows
 //! (`index/gateways.rs`).
 
 mod left_over;

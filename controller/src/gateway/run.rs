@@ -1,5 +1,5 @@
 //! The operator: applies what a Gateway needs, whenever a Gateway, its class or what was made for it changes. Only
-//! whoever holds the Lease writes.
+//! only the leader writes.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -30,11 +30,11 @@ use crate::scope::Scope;
 use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
-/// Changes that come together are looked at once.
+/// Changes that come together are checked once.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Everything is looked at again after this, whatever was watched.
+/// Everything is checked again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(30);
-/// A failed watch rests for so long.
+/// A failed watch rests for this long.
 const REST: Duration = Duration::from_secs(5);
 
 /// The class that the operator makes.
@@ -50,7 +50,7 @@ pub struct Options {
     pub settings: Settings,
     /// The type of Services whose Gateway says none.
     pub service_type: String,
-    /// Proxies of a Gateway when it is made.
+    /// Initial number of proxies of a Gateway.
     pub replicas: u32,
     /// Where Gateways are served.
     pub scope: Scope,
@@ -79,18 +79,18 @@ pub async fn run(
     let [_, deployments, services, _] = made();
     let watches = async {
         tokio::join!(
-            poke(
+            watch_changes(
                 all(&api_resource(Kind::GatewayClass)),
                 api_server::watch(),
                 &changed
             ),
-            poke(
+            watch_changes(
                 all(&api_resource(Kind::Gateway)),
                 api_server::watch(),
                 &changed
             ),
-            poke(all(&deployments), ours(), &changed),
-            poke(all(&services), ours(), &changed),
+            watch_changes(all(&deployments), ours(), &changed),
+            watch_changes(all(&services), ours(), &changed),
         )
     };
     let work = async {
@@ -125,7 +125,7 @@ pub async fn run(
                 continue;
             }
             if let Err(error) = operator.apply_all(&term).await {
-                tracing::warn!(%error, "gateways: tried again");
+                tracing::warn!(%error, "gateway reconciliation failed; retrying");
                 sleep(SETTLE * 10).await;
                 changed.notify_one();
             }
@@ -137,14 +137,14 @@ pub async fn run(
     }
 }
 
-/// Tells of each change; a kind that is not installed is looked for again.
-async fn poke(api: Api<DynamicObject>, config: watcher::Config, changed: &Notify) {
+/// Notifies of each change; a kind that is not installed is retried.
+async fn watch_changes(api: Api<DynamicObject>, config: watcher::Config, changed: &Notify) {
     let mut stream = pin!(watcher(api, config));
     while let Some(event) = stream.next().await {
         match event {
             Ok(_) => changed.notify_one(),
             Err(error) => {
-                tracing::debug!(%error, "gateways: watch failed, it is tried again");
+                tracing::debug!(%error, "watch failed; retrying");
                 sleep(REST).await;
             }
         }
@@ -183,11 +183,11 @@ impl Operator {
             }
             let namespace = gateway["metadata"]["namespace"].as_str();
             if !namespace.is_some_and(|namespace| self.options.scope.covers(namespace)) {
-                let note = "Gateways of this namespace are not served: see `gateway.namespaces` of the installation";
+                let note = "Gateways in this namespace are not enabled; see `gateway.namespaces` of the installation";
                 self.warn(gateway, "NotEnabled", note);
                 continue;
             }
-            // What is wrong with one keeps no other from what it needs.
+            // An error in one keeps no other from what it needs.
             if let Err(error) = self.apply_one(gateway, term).await {
                 failed = Some(error);
             }
@@ -243,10 +243,10 @@ impl Operator {
                     kind = kind.kind,
                     namespace,
                     name,
-                    "gateways: removed, of a former class"
+                    "Gateway of a former class: proxies removed"
                 );
                 match writes::delete(&api, &name, &Seen::of_value(&one)).await {
-                    // What has changed is looked at again.
+                    // What has changed is checked again.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                     other => other?,
                 }
@@ -266,7 +266,7 @@ impl Operator {
             .collect())
     }
 
-    /// The class that is there without anybody having made it; whoever has made one of that name keeps it.
+    /// The default class, created unless a class of that name exists.
     async fn make_class(&self) -> Result<(), kube::Error> {
         let resource = api_resource(Kind::GatewayClass);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -296,7 +296,7 @@ impl Operator {
         }
     }
 
-    /// Applies one resource, unless its name is somebody else's.
+    /// Applies an object, unless another writer owns one of that name.
     async fn apply(
         &self,
         gateway: &Value,
@@ -332,8 +332,8 @@ impl Operator {
             Err(kube::Error::Api(status)) if status.code == 409 && seen.is_some() => {
                 Err(kube::Error::Api(status))
             }
-            // The namespace ends, a quota is used up, or it cannot be as the Gateway wants it, whose name need not be one of a
-            // Service: nothing that another try soon would change.
+            // The namespace ends, a quota is used up, or it cannot be as the Gateway wants it, whose name need not be
+            // one of a Service: nothing that another try soon would change.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => {
                 self.warn(
                     gateway,
@@ -346,8 +346,8 @@ impl Operator {
         }
     }
 
-    /// Creates a Deployment with its initial `replicas`, owned by a field manager of their own, so that a later apply does not
-    /// undo scaling.
+    /// Creates a Deployment with its initial `replicas`, owned by a field manager of their own, so that a later apply
+    /// does not undo scaling.
     async fn make_replicas(
         &self,
         api: &Api<DynamicObject>,
@@ -364,8 +364,9 @@ impl Operator {
     }
 
     fn refuse(&self, gateway: &Value, kind: &str, name: &str) {
-        let note =
-            format!("{kind} {name} was not made for it; rename the Gateway, or remove that one");
+        let note = format!(
+            "{kind} {name} exists and is not owned by this Gateway; rename the Gateway or remove the {kind}"
+        );
         self.warn(gateway, "NameTaken", &note);
     }
 

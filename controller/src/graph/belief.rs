@@ -1,19 +1,19 @@
-//! How much of what callers report is believed: no more than those who are called confirm.
+//! Limits callers' reports to what called services confirm.
 //!
-//! A proxy knows what it sends itself, and what its own application takes. So what callers say of their calls to a service
-//! is compared with what the sidecars of that service have let in: the calls that succeeded are no more than those, and not
-//! more fail as long as any arrive. Where callers together report more, a report is wrong, and no other report shows which:
-//! the callers' figures are scaled down to the confirmed ones, and the service is marked as contradicted. Until the reports
-//! agree again, placement does not move it, and calls to it are not kept local. Reports about services without sidecars are
-//! not confirmed; nothing is moved or scaled for these.
+//! A proxy knows what it sends itself, and what its own application takes. So what callers say of their calls to a
+//! service is compared with what the sidecars of that service have let in: the calls that succeeded are no more than
+//! those, and not more fail as long as any arrive. Where callers together report more, a report is wrong, and no
+//! other report shows which: the callers' figures are scaled down to the confirmed ones, and the service is marked as
+//! contradicted. Until the reports agree again, placement does not move it, and calls to it are not kept local.
+//! Reports about services without sidecars are not confirmed; nothing is moved or scaled for these.
 
 use std::collections::BTreeMap;
 
-use maglor_mcg::Traffic;
+use maglor_service_graph::Traffic;
 
 /// Callers and those who are called count at different times, and averages lag behind.
 const TOLERANCE: f64 = 1.5;
-/// Calls a second that are too few to tell.
+/// Calls per second below which no comparison is possible.
 const FEW: f64 = 1.0;
 
 /// What the sidecars of a service say that they have let in.

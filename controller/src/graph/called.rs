@@ -1,6 +1,6 @@
-//! What the pods of a Deployment call: what its new pods will call, too, and can ask for before they do.
+//! Tracks the Services that a Deployment's pods call, which its new pods can request in advance.
 //!
-//! Held still: a port that was called once is remembered for a while, so what is told changes when a workload
+//! With hysteresis: a port that was called once is remembered for a while, so the list changes when a workload
 //! calls something else, and not with every pause.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ use crate::index::Called;
 use crate::index::facts::Key;
 use crate::index::topology::port_of_cluster;
 
-/// What nobody has called for so long is not called any more.
+/// Idle time after which a port counts as no longer called.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
 /// How often other replicas of the controller are asked what they have heard.
 const ASK_EVERY: Duration = Duration::from_secs(15);
 
-/// As replicas tell each other: by `NAMESPACE/NAME` of what has made the pods, `NAMESPACE/SERVICE:PORT`.
+/// The format between replicas: by `NAMESPACE/NAME` of what has made the pods, `NAMESPACE/SERVICE:PORT`.
 pub(crate) type Words = BTreeMap<String, Vec<String>>;
 
 /// See the module's documentation.
@@ -33,7 +33,7 @@ pub(super) struct Calls {
     known: BTreeMap<Key, BTreeMap<(Key, u16), Time>>,
     /// What other replicas have heard.
     elsewhere: Called,
-    told: Called,
+    reported: Called,
 }
 
 /// Hears from other replicas what their proxies call; never returns.
@@ -43,10 +43,12 @@ pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
     loop {
         tick.tick().await;
         match replicas.ask::<Words>("/graph?called").await {
-            // Of one that does not answer holds what it has said before.
+            // A replica that did not answer keeps its previous services.
             Ok(answers) if answers.missing > 0 => {}
             Ok(answers) => graphs.called_elsewhere(&answers.all),
-            Err(error) => tracing::debug!(%error, "other replicas cannot be asked what is called"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot query other replicas for called services");
+            }
         }
     }
 }
@@ -79,7 +81,7 @@ impl Calls {
         words.collect()
     }
 
-    /// What others have heard, in place of what they had heard before; what cannot be read is passed over.
+    /// What others have heard, in place of what they had heard before; what cannot be read is skipped.
     pub(super) fn set_elsewhere(&mut self, others: &[Words]) {
         let read = |text: &str| {
             let (service, port) = text.rsplit_once(':')?;
@@ -94,7 +96,7 @@ impl Calls {
         self.elsewhere = elsewhere;
     }
 
-    /// What is to be told, if it differs from what was.
+    /// The list to publish, if it has changed.
     pub(super) fn follow(&mut self, now: Time) -> Option<Called> {
         for ports in self.known.values_mut() {
             ports.retain(|_, last| now.saturating_since(*last) < REMEMBERED);
@@ -111,10 +113,10 @@ impl Calls {
             let more: Vec<_> = more.take(room).collect();
             all.extend(more);
         }
-        if called == self.told {
+        if called == self.reported {
             return None;
         }
-        self.told.clone_from(&called);
+        self.reported.clone_from(&called);
         Some(called)
     }
 }
@@ -128,50 +130,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_changes_when_something_else_is_called() {
+    fn the_list_changes_when_another_service_is_called() {
         let (mut calls, web) = (Calls::default(), Key::new("shop", "web"));
         assert_eq!(calls.follow(at(0)), None);
         calls.note(&web, "cart.shop.svc.cluster.local:80", at(0));
         calls.note(&web, "cart.shop.svc.cluster.local:80/v2", at(0));
         calls.note(&web, "passthrough", at(0));
-        let told = calls.follow(at(1)).unwrap();
-        assert_eq!(told[&web], [(Key::new("shop", "cart"), 80)].into());
+        let reported = calls.follow(at(1)).unwrap();
+        assert_eq!(reported[&web], [(Key::new("shop", "cart"), 80)].into());
         assert_eq!(calls.follow(at(500)), None, "a pause");
         calls.note(&web, "db.shop.svc.cluster.local:5432", at(600));
         assert_eq!(calls.follow(at(600)).unwrap()[&web].len(), 2);
-        let told = calls.follow(at(1000)).unwrap();
-        assert_eq!(told[&web], [(Key::new("shop", "db"), 5432)].into());
+        let reported = calls.follow(at(1000)).unwrap();
+        assert_eq!(reported[&web], [(Key::new("shop", "db"), 5432)].into());
         assert_eq!(calls.follow(at(1500)), Some(Called::new()));
     }
 
     #[test]
-    fn replicas_tell_each_other_what_their_own_proxies_call() {
+    fn replicas_share_the_calls_of_their_own_proxies() {
         let (mut one, mut other) = (Calls::default(), Calls::default());
         let web = Key::new("shop", "web");
         one.note(&web, "cart.shop.svc.x:80", at(0));
         other.note(&web, "db.shop.svc.x:5432", at(0));
         let odd = Words::from([
-            ("nobody".to_owned(), vec!["a/b:1".to_owned()]),
+            ("unknown".to_owned(), vec!["a/b:1".to_owned()]),
             ("a/b".to_owned(), vec!["c".to_owned(), "a/c:x".to_owned()]),
         ]);
         one.set_elsewhere(&[other.own(), odd]);
-        let told = one.follow(at(1)).unwrap();
+        let reported = one.follow(at(1)).unwrap();
         let db = (Key::new("shop", "db"), 5432);
-        assert_eq!(told[&web], [(Key::new("shop", "cart"), 80), db].into());
-        // What was heard from others is not told on: it would never end.
+        assert_eq!(reported[&web], [(Key::new("shop", "cart"), 80), db].into());
+        // Reports from others are not forwarded, which would cause loops.
         assert_eq!(one.own()["shop/web"], ["shop/cart:80"]);
         one.set_elsewhere(&[]);
         assert_eq!(one.follow(at(2)).unwrap()[&web].len(), 1);
     }
 
     #[test]
-    fn no_more_than_a_few_are_told() {
+    fn the_number_of_reported_targets_is_bounded() {
         let (mut calls, web) = (Calls::default(), Key::new("shop", "web"));
         for service in 0..1000 {
             calls.note(&web, &format!("s{service}.shop.svc.x:80"), at(0));
         }
         assert_eq!(calls.follow(at(0)).unwrap()[&web].len(), MOST_AHEAD);
-        // Those that were told stay, so that a workload with more does not change its mind all the time.
+        // Published entries are kept, so that a workload with more does not change constantly.
         calls.note(&web, "other.shop.svc.x:80", at(1));
         assert_eq!(calls.follow(at(1)), None);
     }

@@ -1,11 +1,11 @@
-//! From which nodes Services are called: what local-first routing goes by.
+//! From which nodes Services are called: the input of local-first routing.
 //!
-//! Held still: what proxies are told changes only when more than a tenth of a Service's calls come from
+//! With hysteresis: the published shares change only when more than a tenth of a Service's calls come from
 //! elsewhere than before, or when there are none any more.
 
 use std::collections::BTreeMap;
 
-use maglor_mcg::Part;
+use maglor_service_graph::Part;
 
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
@@ -21,13 +21,13 @@ type Shares = BTreeMap<String, u32>;
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     /// By vertex.
-    told: BTreeMap<String, Shares>,
-    /// Whose Services have been told.
+    reported: BTreeMap<String, Shares>,
+    /// Services whose shares are published.
     services: BTreeMap<Key, String>,
 }
 
 impl Callers {
-    /// What is to be told, if it differs by much from what was.
+    /// The shares to publish, if they have changed significantly.
     pub(super) fn follow<'a>(
         &mut self,
         topology: &Topology,
@@ -41,28 +41,28 @@ impl Callers {
             }
         }
         let mut changed = topology.services != self.services;
-        self.told.retain(|vertex, _| {
+        self.reported.retain(|vertex, _| {
             let called = calls.contains_key(&**vertex);
             changed |= !called;
             called
         });
         for (vertex, nodes) in calls {
             let now = shares(&nodes);
-            let told = self.told.get(vertex);
-            if told.is_none_or(|told| distance(told, &now) > NEGLIGIBLE) {
+            let reported = self.reported.get(vertex);
+            if reported.is_none_or(|reported| distance(reported, &now) > NEGLIGIBLE) {
                 changed = true;
-                self.told.insert(vertex.to_owned(), now);
+                self.reported.insert(vertex.to_owned(), now);
             }
         }
         if !changed {
             return None;
         }
         self.services.clone_from(&topology.services);
-        let told = topology.services.iter().filter_map(|(service, vertex)| {
-            let shares = self.told.get(vertex)?;
+        let reported = topology.services.iter().filter_map(|(service, vertex)| {
+            let shares = self.reported.get(vertex)?;
             Some((service.clone(), shares.clone()))
         });
-        Some(told.collect())
+        Some(reported.collect())
     }
 }
 
@@ -89,7 +89,7 @@ fn distance(one: &Shares, other: &Shares) -> u32 {
 #[cfg(test)]
 mod tests {
     use maglor_balance::Time;
-    use maglor_mcg::{Times, Traffic};
+    use maglor_service_graph::{Times, Traffic};
 
     use super::*;
 
@@ -117,16 +117,16 @@ mod tests {
                 ..Traffic::default()
             },
             times: Times::default(),
-            spread: maglor_mcg::Spread::default(),
+            spread: maglor_service_graph::Spread::default(),
         })
     }
 
     #[test]
-    fn what_is_told_changes_with_much_only() {
+    fn shares_change_only_significantly() {
         let (topology, mut callers) = (topology(), Callers::default());
         let mut follow = |rates: &[(&str, f64)]| {
-            let told = callers.follow(&topology, parts(rates))?;
-            let shares = told
+            let reported = callers.follow(&topology, parts(rates))?;
+            let shares = reported
                 .get(&Key::new("shop", "cart"))
                 .cloned()
                 .unwrap_or_default();
@@ -153,7 +153,7 @@ mod tests {
             follow(&[("shop/web-0", 1.0)]),
             Some(vec![("n1".to_owned(), 1000)])
         );
-        assert_eq!(follow(&[]), Some(Vec::new()), "nobody calls any more");
+        assert_eq!(follow(&[]), Some(Vec::new()), "no calls any more");
         assert_eq!(follow(&[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How far nodes are from each other, as proxies have measured it.
+//! Delays between nodes, as measured by proxies.
 //!
 //! A proxy says how long a packet took to an endpoint and back when it connected there. Of each pair of
 //! nodes the least counts that was seen lately: what is more was waiting on the way, or in a queue. A pair
@@ -93,7 +93,7 @@ pub fn least(replicas: impl IntoIterator<Item = Vec<Delay>>) -> Vec<Delay> {
     all.map(|((from, to), ms)| Delay { from, to, ms }).collect()
 }
 
-/// The delays between all of the nodes, where some are known: of a pair that nobody has measured, the median of
+/// The delays between all of the nodes, where some are known: of an unmeasured pair, the median of
 /// those between the same zones; else of those inside of zones, or between different ones, as the pair is;
 /// else of all.
 #[must_use]
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_lately_counts_whoever_has_measured_it() {
+    fn the_least_recent_delay_of_any_proxy_counts() {
         let mut delays = Delays::default();
         let millis = Duration::from_millis;
         delays.note("b", "a", millis(10), at(0));
@@ -188,13 +188,13 @@ mod tests {
         delays.note("a", "b", millis(30), at(200));
         delays.note("a", "a", millis(1), at(200));
         assert_eq!(delays.all(), [delay("a", "b", 2.0)]);
-        // The way has become longer, and that is believed when the short one is forgotten.
+        // The delay has increased, which is accepted when the shorter one is forgotten.
         for second in (700..2500).step_by(100) {
             delays.note("a", "b", millis(20), at(second));
             let expected = if second < 1300 { 2.0 } else { 10.0 };
             assert_eq!(delays.all(), [delay("a", "b", expected)], "{second}");
         }
-        // Nobody has connected since, and nothing else is known.
+        // No connections since, and nothing else is known.
         assert_eq!(delays.all(), [delay("a", "b", 10.0)]);
         delays.retain(|node| node != "b");
         assert!(delays.all().is_empty());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_measured_is_like_what_is_alike() {
+    fn unmeasured_delays_are_those_of_similar_pairs() {
         let nodes = [
             node("a1", Some("a")),
             node("a2", Some("a")),

@@ -46,7 +46,7 @@ struct KeptService {
     memory_mib: u32,
     cpu_limit_millis: u32,
     memory_limit_mib: u32,
-    /// Negative where it is not known.
+    /// Negative if unknown.
     cpu_used_millis: f32,
     memory_used_mib: f32,
     pending: f32,
@@ -59,7 +59,7 @@ struct KeptEdge {
     to: u32,
     rps: f32,
     latency_ms: f32,
-    /// Negative where it is not known.
+    /// Negative if unknown.
     p50_ms: f32,
     p99_ms: f32,
     failures: f32,

@@ -1,6 +1,6 @@
 //! The communication graph while it is observed: proxies' reports of load (LRS) in, snapshots out.
 //!
-//! Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_mcg::LiveEdges`]. A replica of
+//! Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_service_graph::LiveEdges`]. A replica of
 //! the controller hears the proxies that are connected to it; who wants all of it asks all replicas for
 //! their parts and puts them together ([`parts`]).
 
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
-use maglor_mcg::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traffic};
+use maglor_service_graph::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traffic};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ use crate::index::topology::Topology;
 
 /// Clusters of a report that are taken: as many as a proxy of ours follows.
 const MAX_CLUSTERS: usize = 1024;
-/// Calls of a service a second that are believed of a proxy: several times what one of ours can send.
+/// Maximum calls per second accepted from a proxy's report: several times what a proxy can send.
 const MOST_CALLS: f64 = 100_000.0;
 /// How the cluster of a sidecar's own application ends.
 const APPLICATION: &str = "/application";
@@ -308,9 +308,9 @@ impl Graphs {
         let confirmed = taken.parts(now).map(|part| (part.to, part.traffic.rps));
         let belief = Belief::new(takes, confirmed);
         let doubted = belief.factors(edges.parts(now).map(|part| (part.to, part.traffic)));
-        let believed = edges.parts(now);
-        let believed = believed.filter(|part| !doubted.contains_key(part.to));
-        callers.follow(&topology, believed)
+        let trusted = edges.parts(now);
+        let trusted = trusted.filter(|part| !doubted.contains_key(part.to));
+        callers.follow(&topology, trusted)
     }
 
     /// What is called by the pods of whom, where that is different from the last time.
@@ -375,7 +375,7 @@ impl Graphs {
         self.state().history.all(window)
     }
 
-    /// Keeps a snapshot now and then, and forgets who has gone; never returns.
+    /// Keeps a snapshot periodically, and forgets who has gone; never returns.
     pub async fn remember(self: Arc<Self>) {
         let mut tick = tokio::time::interval_at(Instant::now() + KEEP_EVERY, KEEP_EVERY);
         loop {

@@ -24,7 +24,7 @@ pub(crate) fn graph(graphs: &Graphs, query: &Query<'_>) -> Response<Full<Bytes>>
     } else if query.has("delays") {
         value(&json!(graphs.delays()))
     } else {
-        let what = "nothing, `called`, `delays`, `history`, `parts` or `proxies`\n";
+        let what = "the query must be empty, `called`, `delays`, `history`, `parts` or `proxies`\n";
         text(StatusCode::BAD_REQUEST, what.to_owned())
     }
 }

@@ -1,12 +1,12 @@
-//! What several replicas of the controller have heard, put together.
+//! Merges the observations of several controller replicas.
 //!
-//! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica goes on
+//! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica continues
 //! with its average for a while; so of each proxy only the part counts that was heard last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_balance::Time;
-use maglor_mcg::{self as mcg, Spread, Times, Traffic};
+use maglor_service_graph::{self as service_graph, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::belief::{Belief, scaled};
@@ -29,7 +29,7 @@ pub struct Part {
     #[serde(flatten)]
     pub edge: Edge,
     /// How its response times are spread: bounds in milliseconds, and how many a second lie between each
-    /// and the one before ([`maglor_mcg::Times`]).
+    /// and the one before ([`maglor_service_graph::Times`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<(Option<f64>, f64)>,
     /// What the means of its intervals say of that: the fields of [`Spread`], in their order.
@@ -66,7 +66,7 @@ pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
 
 impl Part {
     /// What it has called.
-    pub(super) fn new(part: &mcg::Part<'_>, now: Time) -> Self {
+    pub(super) fn new(part: &service_graph::Part<'_>, now: Time) -> Self {
         let (from, to) = (part.from.to_owned(), part.to.to_owned());
         Self {
             proxy: part.proxy.to_owned(),

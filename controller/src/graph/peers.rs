@@ -1,7 +1,7 @@
-//! What a replica of the controller tells the others: what its own proxies have reported.
+//! Serves the reports of a replica's own proxies to other replicas.
 //!
-//! Only replicas are answered: they prove the controller's own identity on the port where proxies are served. In plain
-//! text, where every client is believed what it says, nothing is proved here either.
+//! Only replicas are answered: they prove the controller's own identity on the port where proxies are served. In
+//! plain text, where clients are not authenticated, replicas are not either.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Peers {
                 true => self.answer(&request),
                 false => page::text(
                     StatusCode::FORBIDDEN,
-                    "only replicas are answered\n".to_owned(),
+                    "only controller replicas may use this endpoint\n".to_owned(),
                 ),
             };
             async move { Ok::<_, Infallible>(response) }
@@ -64,7 +64,7 @@ impl Peers {
             .header_read_timeout(HEAD)
             .serve_connection(TokioIo::new(io), service);
         if let Err(error) = served.await {
-            tracing::debug!(%error, "connection of a replica failed");
+            tracing::debug!(%error, "connection from a replica failed");
         }
     }
 
@@ -75,7 +75,7 @@ impl Peers {
         match request.uri().path() {
             "/graph" => page::graph(&self.graphs, &Query::of(request.uri().query())),
             "/shared" => page::shared(&self.table),
-            _ => page::text(StatusCode::NOT_FOUND, "there is no such page\n".to_owned()),
+            _ => page::text(StatusCode::NOT_FOUND, "no such page\n".to_owned()),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Publisher {
             match self.write().await {
                 Ok(()) => written = Some((term.number(), now)),
                 Err(error) => {
-                    tracing::warn!(%error, "the communication graph cannot be written, it is tried again");
+                    tracing::warn!(%error, "cannot write the communication graph; retrying");
                 }
             }
         }

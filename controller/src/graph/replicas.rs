@@ -64,23 +64,23 @@ pub(crate) struct Answers<T> {
 /// Why another replica's part could not be had.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
-    #[error("it cannot be reached: {0}")]
+    #[error("cannot connect: {0}")]
     Connect(#[from] std::io::Error),
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
-    #[error("the request cannot be made: {0}")]
+    #[error("cannot build the request: {0}")]
     Request(#[from] http::Error),
     #[error("it answered {0}")]
     Status(StatusCode),
-    #[error("its answer breaks off, or is longer than {LONGEST} bytes: {0}")]
+    #[error("response truncated, or longer than {LONGEST} bytes: {0}")]
     Body(String),
-    #[error("its answer cannot be read: {0}")]
+    #[error("invalid response: {0}")]
     Answer(#[from] serde_json::Error),
-    #[error("it does not prove to be a replica: {}", .0.as_str())]
+    #[error("peer is not authenticated as a replica: {}", .0.as_str())]
     Peer(Refusal),
     #[error("there is no authority yet")]
     NoIdentity,
-    #[error("it does not answer in time")]
+    #[error("timeout")]
     Timeout,
 }
 
@@ -109,7 +109,7 @@ impl Replicas {
                 Ok(answer) => all.push(answer),
                 Err(error) => {
                     missing += 1;
-                    tracing::warn!(replica = pod.name_any(), path, %error, "its part is missing");
+                    tracing::warn!(replica = pod.name_any(), path, %error, "graph data of a replica is unavailable");
                 }
             }
         }
@@ -129,7 +129,7 @@ impl Replicas {
         let delays = self.ask::<Vec<Delay>>("/graph?delays").await?;
         let missing = parts.missing + delays.missing;
         if missing > 0 {
-            tracing::debug!(missing, "what other replicas have heard is not known");
+            tracing::debug!(missing, "graph data of other replicas is unavailable");
             return Ok(None);
         }
         let snapshot = graphs.snapshot_of(&parts.all);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::{Graph, LiveEdge, Routing, Spread, Times, Traffic};
+use maglor_service_graph::{Graph, LiveEdge, Routing, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -52,13 +52,13 @@ pub struct Service {
     /// Their limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// What one of them uses in the mean, in thousandths of a core, where that is known.
+    /// What one of them uses in the mean, in thousandths of a core, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_used_millis: Option<f64>,
-    /// What the one of them uses that uses most, in MiB, where that is known.
+    /// What the one of them uses that uses most, in MiB, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<f64>,
-    /// What each of their containers uses, by name, where that is known; empty in snapshots that were kept.
+    /// What each of their containers uses, by name, if known; empty in snapshots that were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Container>,
     /// Requests in flight at all of them.
@@ -101,10 +101,10 @@ pub struct Edge {
     pub rps: f64,
     /// r: mean response time in milliseconds, as the caller's proxy sees it.
     pub latency_ms: f64,
-    /// The response time in milliseconds that half of the calls do not exceed, where it is known.
+    /// The response time in milliseconds that half of the calls do not exceed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
-    /// The one that 99 of 100 calls do not exceed, where it is known.
+    /// The one that 99 of 100 calls do not exceed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
     /// Calls a second that failed: 5xx, or no answer.
@@ -362,14 +362,14 @@ impl Builder<'_> {
     }
 }
 
-/// Weights of edges are no greater ([`maglor_mcg::GraphError`]).
+/// Weights of edges are no greater ([`maglor_service_graph::GraphError`]).
 pub(super) const MOST: f64 = 1e15;
 
 impl Edge {
     /// Of averages; how response times are spread is not known.
     #[must_use]
     pub fn new(from: String, to: String, traffic: Traffic) -> Self {
-        // Whoever reports nonsense does it of its own calls: it makes no graph of it that nobody can read.
+        // An invalid report affects only the reporter's own calls, and must not make the graph unreadable.
         let rps = traffic.rps.min(MOST);
         Self {
             from,

@@ -218,7 +218,7 @@ fn quantiles_of_several_replicas_are_those_of_all_calls() {
     assert!((edge.rps - 100.0).abs() < 1e-9 && edge.p99_ms.is_none());
 }
 
-/// Versions are one vertex, and each is known by its cluster, whoever has heard of it.
+/// Versions are one vertex, and each is identified by its cluster.
 #[test]
 fn versions_are_known_each() {
     let with_versions = || {
@@ -272,8 +272,8 @@ fn versions_are_known_each() {
     assert_eq!(rates(&whole), expected(80.0, 30.0));
     assert_eq!((whole.edges.len(), whole.edges[0].rps.round()), (1, 110.0));
     let text = serde_json::to_string(&whole).unwrap();
-    assert!(maglor_mcg::file::graph(&text).is_ok());
-    let read = maglor_mcg::file::snapshots(&text).unwrap();
+    assert!(maglor_service_graph::file::graph(&text).is_ok());
+    let read = maglor_service_graph::file::snapshots(&text).unwrap();
     let split = &read[0].1.splits[0];
     assert_eq!(
         (&*split.service, split.versions[1].weight),
@@ -298,7 +298,7 @@ fn connections_of_bytes_are_an_edge_without_calls() {
     assert!((edge.bytes_per_second - 500.0).abs() < 1e-9, "{edge:?}");
     assert!((edge.connections_per_second - 0.3).abs() < 1e-9, "{edge:?}");
     // Nothing but bytes is there to keep together.
-    let graph = maglor_mcg::file::graph(&snapshot.graph_file()).unwrap();
+    let graph = maglor_service_graph::file::graph(&snapshot.graph_file()).unwrap();
     assert!((graph.edges()[0].bytes_per_second - 500.0).abs() < 1e-9);
 }
 
@@ -327,7 +327,7 @@ fn nodes_are_as_far_apart_as_proxies_have_measured() {
         ..load(CART, 10)
     };
     graphs.take_at("shop/web-0", &report(10, vec![cart.clone()]), at(10));
-    // Whoever is nobody's pod is on no node.
+    // A report without a pod is on no node.
     graphs.take_at("an-envoy", &report(10, vec![cart]), at(10));
     let mut snapshot = snapshot(&graphs, at(10));
     let delay = |from: &str, to: &str, ms| Delay {
@@ -340,7 +340,7 @@ fn nodes_are_as_far_apart_as_proxies_have_measured() {
     snapshot = snapshot.with_delays(vec![vec![delay("n1", "n2", 1.0), delay("n1", "n3", 6.0)]]);
     assert_eq!(snapshot.delays.len(), 2);
     // The partitioner gets all pairs.
-    let nodes = maglor_mcg::file::nodes(&snapshot.nodes_file()).unwrap();
+    let nodes = maglor_service_graph::file::nodes(&snapshot.nodes_file()).unwrap();
     let of = |from: &str, to: &str| {
         let [from, to] = [from, to].map(|name| nodes.node(name).unwrap());
         nodes.delays_ms()[from * 3 + to]
@@ -351,8 +351,8 @@ fn nodes_are_as_far_apart_as_proxies_have_measured() {
     );
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
-    assert!(maglor_mcg::file::graph(&text).is_ok());
-    assert!(maglor_mcg::file::snapshots(&text).is_ok());
+    assert!(maglor_service_graph::file::graph(&text).is_ok());
+    assert!(maglor_service_graph::file::snapshots(&text).is_ok());
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn what_pods_use_is_put_together() {
     graphs.set_usage(HashMap::from([
         (Key::new("shop", "web-0"), usage(10.0, 30.0)),
         (Key::new("shop", "web-1"), usage(20.0, 20.0)),
-        (Key::new("shop", "nobody"), usage(1000.0, 1000.0)),
+        (Key::new("shop", "unknown"), usage(1000.0, 1000.0)),
     ]));
     let services = snapshot(&graphs, at(1)).services;
     assert_eq!(services[1].cpu_used_millis, Some(15.0));
@@ -391,16 +391,16 @@ fn what_is_shown_is_a_graph_that_can_be_partitioned() {
     graphs.set_topology(topology);
     graphs.take_at("shop/web-0", &report(10, vec![load(CART, 100)]), at(10));
     let snapshot = snapshot(&graphs, at(10));
-    let graph = maglor_mcg::file::graph(&snapshot.graph_file()).unwrap();
+    let graph = maglor_service_graph::file::graph(&snapshot.graph_file()).unwrap();
     assert_eq!(graph.services().len(), 2);
     assert!((graph.edges()[0].rps - 10.0).abs() < 1e-9);
-    let nodes = maglor_mcg::file::nodes(&snapshot.nodes_file()).unwrap();
+    let nodes = maglor_service_graph::file::nodes(&snapshot.nodes_file()).unwrap();
     assert_eq!(nodes.all()[0].cpu_millis, 2000);
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
 }
 
-/// Nobody is told to move to where no pod would be started; what runs there may stay.
+/// No move to a node where no pod would be started; running pods may stay.
 #[test]
 fn closed_nodes_have_room_for_what_they_run() {
     let graphs = graphs();
@@ -432,7 +432,7 @@ fn closed_nodes_have_room_for_what_they_run() {
     assert_eq!(of(2), (4000, Some(110)));
 }
 
-/// One proxy that counts as nobody can keeps nobody from reading the graph.
+/// A proxy with impossible counts does not make the graph unreadable.
 #[test]
 fn nonsense_stays_within_what_a_graph_takes() {
     let graphs = graphs();
@@ -447,8 +447,8 @@ fn nonsense_stays_within_what_a_graph_takes() {
     };
     graphs.take_at("shop/cart-0", &report(10, vec![good]), at(10));
     let snapshot = snapshot(&graphs, at(10));
-    let graph = maglor_mcg::file::graph(&snapshot.graph_file()).unwrap();
+    let graph = maglor_service_graph::file::graph(&snapshot.graph_file()).unwrap();
     assert_eq!(graph.edges().len(), 2);
     let observed = serde_json::to_string(&snapshot).unwrap();
-    assert!(maglor_mcg::file::snapshots(&observed).is_ok());
+    assert!(maglor_service_graph::file::snapshots(&observed).is_ok());
 }

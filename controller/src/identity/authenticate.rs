@@ -1,10 +1,10 @@
-//! Who stands behind a token.
+//! Token authentication.
 
 use std::future::Future;
 use std::pin::Pin;
 
-/// Whom a token is for. One that was made for the API server, or for somebody else, proves nothing here:
-/// whoever it was shown to could show it to us.
+/// The required audience of tokens. A token for the API server, or for another service, is rejected: a recipient of
+/// it could replay it here.
 pub const AUDIENCE: &str = "maglor.dev/identity";
 
 /// Who has shown a token.
@@ -14,27 +14,27 @@ pub struct Caller {
     pub namespace: String,
     /// The account.
     pub service_account: String,
-    /// The pod that the token was made for, where that is known.
+    /// The pod that the token was made for, if known.
     pub pod: Option<String>,
 }
 
-/// Why a token proves nobody. The token itself is in none of these.
+/// Why a token is rejected. The errors never contain the token.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
-    /// It is meant for somebody else.
-    #[error("the token is not meant for {AUDIENCE}")]
+    /// It has another audience.
+    #[error("the token's audience is not {AUDIENCE}")]
     Audience,
     /// It has expired, was never issued, or its pod has gone.
-    #[error("the token is not valid: {0}")]
+    #[error("invalid token: {0}")]
     Invalid(String),
     /// There is none.
-    #[error("there is no token")]
+    #[error("token missing")]
     Missing,
     /// Its owner is a person, or a part of Kubernetes.
-    #[error("`{0}` is no service account")]
+    #[error("`{0}` is not a service account")]
     NoServiceAccount(String),
-    /// Nobody can say at the moment.
-    #[error("tokens cannot be checked now: {0}")]
+    /// Validation is currently unavailable.
+    #[error("cannot validate tokens now: {0}")]
     Unavailable(String),
 }
 
@@ -55,7 +55,7 @@ impl TokenError {
 /// The outcome of [`Authenticator::authenticate`], some time later.
 pub type Authenticated<'a> = Pin<Box<dyn Future<Output = Result<Caller, TokenError>> + Send + 'a>>;
 
-/// Tells who stands behind a token. In any doubt nobody does.
+/// Validates a token; in doubt it is rejected.
 pub trait Authenticator: Send + Sync {
     /// Who stands behind the token; it is not empty.
     fn authenticate<'a>(&'a self, token: &'a str) -> Authenticated<'a>;

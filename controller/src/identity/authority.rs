@@ -1,4 +1,4 @@
-//! What issues certificates now, and whom members of the mesh trust.
+//! The issuing authority, and the roots that workloads trust.
 
 use std::sync::Arc;
 

@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_admin::network_of;
-use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_identity::{Error, LeafRequest, SpiffeId};
 use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
 use maglor_xds::Timestamp;
+use maglor_xds_server::{CertifyRequest, CertifyResponse, Code, Status};
 use tokio::time::Instant;
 
 use super::authenticate::{Authenticator, Caller, TokenError};
@@ -37,14 +37,14 @@ pub enum CertifyError {
     /// The request is malformed, or not signed by its key.
     #[error("{0}")]
     Request(#[source] Error),
-    /// The token proves nobody.
+    /// The token was rejected.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The source address has shown many tokens just now that prove nothing.
-    #[error("this address has shown many tokens just now that are not valid; again in {0:?}")]
+    #[error("too many invalid tokens from this address; retry in {0:?}")]
     Source(Duration),
     /// The workload has had many certificates just now.
-    #[error("this workload was certified many times just now; again in {0:?}")]
+    #[error("too many certificates for this workload; retry in {0:?}")]
     TooOften(Duration),
 }
 
@@ -95,12 +95,12 @@ impl CertifyMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let family = registry.counter(
             "controller_certificates_total",
-            "Keys that were certified, and those that were not, by reason.",
+            "Certificate requests, by result.",
             &["result"],
         );
         let issued = registry.histogram(
             "controller_certificate_seconds",
-            "From a request for a certificate to the certificate, the review of the token included.",
+            "Duration of certificate requests, including token review, in seconds.",
             &[],
             Buckets::latency(),
         );
@@ -117,7 +117,7 @@ impl CertifyMetrics {
     }
 }
 
-/// What one workload, a pod where that is known, may ask for: one that is broken does not keep the authority from the
+/// What one workload, a pod if known, may ask for: one that is broken does not keep the authority from the
 /// others.
 const RATE: RateParams = RateParams {
     requests: 1,
@@ -127,13 +127,13 @@ const RATE: RateParams = RateParams {
 /// Workloads that are remembered.
 const WORKLOADS: usize = 16_384;
 
-/// Tokens of a source a second that prove nothing, and at once: each costs the API server a TokenReview. Tokens that are
-/// valid are not counted, so that a node whose pods share an address certifies all of them at once.
+/// Tokens of a source a second that prove nothing, and at once: each costs the API server a TokenReview. Tokens that
+/// are valid are not counted, so that a node whose pods share an address certifies all of them at once.
 const REFUSED: (u32, u32) = (5, 100);
 /// Sources that are refused without a review at a time.
 const SOURCES: usize = 4096;
 
-/// Refusals are logged once in so long; strangers cause them.
+/// Rejections are logged at most once in this time, because remote peers can cause them.
 const LOG: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
@@ -180,7 +180,7 @@ impl Certifier {
         }
     }
 
-    /// Tells of refusals at the pods that they concern, as far as their tokens prove which those are.
+    /// Reports rejections as events of the pods concerned, if the token identifies them.
     #[must_use]
     pub fn telling(self, events: Option<Events>) -> Self {
         Self { events, ..self }
@@ -189,7 +189,8 @@ impl Certifier {
     /// Answers a request from an address.
     ///
     /// # Errors
-    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
+    /// The status for the client: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or
+    /// `UNAVAILABLE`.
     pub async fn certify(
         &self,
         address: SocketAddr,
@@ -209,15 +210,15 @@ impl Certifier {
                 self.metrics.count(error.word());
                 if let Some(unsaid) = self.may_log() {
                     let reason = error.word();
-                    tracing::warn!(%address, reason, %error, unsaid, "no certificate issued");
+                    tracing::warn!(%address, reason, %error, unsaid, "certificate request rejected");
                 }
-                self.tell(caller.as_ref(), &error);
+                self.report(caller.as_ref(), &error);
                 Err(error.status())
             }
         }
     }
 
-    fn tell(&self, caller: Option<&Caller>, error: &CertifyError) {
+    fn report(&self, caller: Option<&Caller>, error: &CertifyError) {
         let pod = caller.and_then(|caller| Some((caller, caller.pod.clone()?)));
         if let (Some(events), Some((caller, pod))) = (&self.events, pod) {
             let about = ObjectReference {
@@ -231,7 +232,7 @@ impl Certifier {
         }
     }
 
-    /// The certificate; `known` becomes who stands behind the token, also where there is none.
+    /// The certificate; `known` becomes who stands behind the token, also if there is none.
     async fn issue(
         &self,
         source: IpAddr,

@@ -32,7 +32,7 @@ const SUCCESSION: &str = "succession.json";
 #[derive(Debug, thiserror::Error)]
 pub enum CaDirError {
     /// A file cannot be read.
-    #[error("{}: {source} (`maglor identity ca --out {}` makes an authority)", path.display(), folder.display())]
+    #[error("{}: {source} (create an authority with `maglor identity ca --out {}`)", path.display(), folder.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum CaDirError {
     Unusable {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: SuccessionError,
     },
 }
@@ -111,7 +111,7 @@ impl Follower {
         let succession = match kept {
             Some(Ok(kept)) => kept,
             Some(Err(error)) => {
-                tracing::error!(%error, file = SUCCESSION, "not used");
+                tracing::error!(%error, file = SUCCESSION, "invalid file ignored");
                 begun
             }
             None => begun,
@@ -138,8 +138,8 @@ impl Follower {
         })
     }
 
-    /// Follows the folder. What cannot be used leaves the last good one in force, and another authority signs once the
-    /// clients of `table` trust it; returns when no task needs to know any more.
+    /// Follows the folder. What cannot be used leaves the last good one in force, and another authority signs once
+    /// the clients of `table` trust it; returns when no task needs to know any more.
     pub async fn follow(
         mut self,
         ca: watch::Sender<Option<Arc<Ca>>>,
@@ -193,7 +193,7 @@ impl Follower {
                 next
             }
             Err(error) => {
-                tracing::error!(error, "authority refused, the last good one stays");
+                tracing::error!(error, "invalid authority; keeping the last valid one");
                 self.refused = Some(error);
                 None
             }
@@ -213,7 +213,7 @@ impl Follower {
         };
         let next = self.succession.step(&self.trust_domain, &circumstances);
         next.unwrap_or_else(|error| {
-            tracing::error!(%error, "the replacement of the authority cannot go on");
+            tracing::error!(%error, "cannot continue the replacement of the authority");
             None
         })
     }
@@ -222,12 +222,12 @@ impl Follower {
         let new = match next.ca(&self.trust_domain) {
             Ok(new) => new,
             Err(error) => {
-                return tracing::error!(%error, "authority refused, the last good one stays");
+                return tracing::error!(%error, "invalid authority; keeping the last valid one");
             }
         };
         if let Err(error) = self.keep(&next) {
             let file = self.folder.join(SUCCESSION);
-            tracing::warn!(file = %file.display(), %error, "the replacement of the authority cannot be kept: not to be interrupted");
+            tracing::warn!(file = %file.display(), %error, "cannot store the state of the authority's replacement; a restart would interrupt it");
         }
         let roots = new.bundle.certificates().len();
         let phase = next.phase();

@@ -1,5 +1,4 @@
-//! Who is who in the mesh: the authority that certifies workloads, how it comes to be, and how its root
-//! is replaced.
+//! Identities in the mesh: the certificate authority, its creation, and the rotation of its root.
 //!
 //! ```text
 //! Secret, folder ──► Ca (watch) ──┬──► certify: token ► who ► leaf
@@ -16,7 +15,7 @@
 //! | [`succession`] | how an authority that others write is replaced, in a folder or a Secret |
 //! | [`trust_bundles`] | whom to trust, for pods that begin |
 //! | [`own`] | the controller's own certificate |
-//! | [`start`] | what all of it is told |
+//! | [`start`] | the settings |
 
 pub mod authenticate;
 pub mod authority;

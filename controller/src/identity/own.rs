@@ -21,13 +21,13 @@ use crate::metrics::on_call::Expiries;
 
 /// No handshake takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// When a certificate cannot be made, it is tried again after so long.
+/// Delay before a failed certificate is retried.
 const REST: Duration = Duration::from_secs(10);
 /// What replicas speak with each other on the port: HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
 /// How often the system's clock is compared with the certificate.
 const LOOK: Duration = Duration::from_secs(1);
-/// What is spoken on the port.
+/// The protocol of the port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
 /// Where what a certificate is good for is published; `None` inside until there is one.
@@ -42,7 +42,7 @@ pub struct Serving {
 /// Who the controller is, and by which names others may call it.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// Its SPIFFE id.
+    /// Its SPIFFE ID.
     pub id: SpiffeId,
     /// For clients outside the mesh.
     pub dns_names: Vec<String>,
@@ -53,8 +53,8 @@ pub struct Own {
 }
 
 impl Own {
-    /// Keeps a certificate in force, made anew when it ages, the clock was changed or the authority changes; returns when
-    /// no replica serves any more.
+    /// Keeps a certificate in force, made anew when it ages, the clock was changed or the authority changes; returns
+    /// when no replica serves any more.
     pub async fn keep(self, mut ca: Watched, serving: Serving) {
         let mut live = None;
         loop {
@@ -62,7 +62,7 @@ impl Own {
             let made = now.map(|ca| self.renew(&ca, &mut live, &serving));
             let renewal = made.map(|made| {
                 made.unwrap_or_else(|error| {
-                    tracing::error!(%error, "the controller cannot certify itself");
+                    tracing::error!(%error, "cannot issue the controller's own certificate");
                     Renewal::after(REST)
                 })
             });
@@ -115,11 +115,11 @@ impl Own {
         self.expiries.of_controller(issued.expires);
         let expires = k8s_openapi::jiff::Timestamp::try_from(issued.expires).ok();
         let expires = expires.map(tracing::field::display);
-        tracing::info!(expires, "identity of the controller in force");
+        tracing::info!(expires, "controller identity in force");
         let trusted = live.as_ref().is_some_and(|live| live.is_trusted(now));
         if !trusted {
             tracing::error!(
-                "the trust bundle does not vouch for what the authority signs: see `ca.crt`"
+                "the trust bundle does not contain the authority's root; check `ca.crt`"
             );
         }
         Ok(renewal)
@@ -143,9 +143,9 @@ impl Renewal {
         }
     }
 
-    /// Whether it is time. By the clock that never jumps, and by the system's: that one goes on while a machine is
-    /// suspended, and a certificate that was issued at a time which is still to come is not valid yet for clients whose
-    /// clocks are right.
+    /// Whether it is time. By the clock that never jumps, and by the system's: that one continues while a machine is
+    /// suspended, and a certificate that was issued at a time which is still to come is not valid yet for clients
+    /// whose clocks are right.
     fn is_due(&self, passed: Duration, now: SystemTime) -> bool {
         passed >= self.wait || now >= self.issued + self.wait || now < self.issued
     }
@@ -161,8 +161,8 @@ impl Renewal {
 /// Who is at the other end of a connection, and until when that is proved; or why nothing is proved.
 pub type Proved = Result<(SpiffeId, SystemTime), Refusal>;
 
-/// The handshake on a connection. A client whose certificate proves nothing is one without a certificate: it has to be
-/// able to come for another one.
+/// The handshake on a connection. A client whose certificate proves nothing is one without a certificate: it has to
+/// be able to come for another one.
 ///
 /// # Errors
 /// When it fails or takes too long.

@@ -1,8 +1,8 @@
-//! What replicas of the controller tell each other of their clients: who trusts the bundle as it is now.
+//! Reports between controller replicas about which clients trust the current bundle.
 //!
 //! Each has a Lease of its own that it renews as long as it lives, and annotations there say which bundle
-//! it serves and which of its clients do not hold it yet. So the replica that writes can tell when a new
-//! root is known everywhere, whoever is connected to whom.
+//! it serves and which of its clients do not hold it yet. So the leader knows when all clients of all replicas trust
+//! a new root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,9 +27,9 @@ use crate::writes::{self, Seen};
 
 /// How often a replica says what it knows.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A Lease that has not changed for so long is of a replica that is gone.
+/// A Lease that has not changed for this long is of a replica that is gone.
 const GONE: Duration = Duration::from_secs(30);
-/// It is deleted after so long.
+/// It is deleted after this long.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Clients that are named.
 const NAMED: usize = 20;
@@ -51,7 +51,7 @@ fn version(bundle: &TrustBundle) -> String {
 }
 
 /// Says every two seconds what this replica's clients trust; `registered` once it was said for the first
-/// time. Never returns, until nobody serves any more.
+/// time. Returns only when serving has ended.
 pub async fn report(
     client: Client,
     namespace: String,
@@ -67,7 +67,7 @@ pub async fn report(
             match say(&api, &replica, &ca.bundle, &table).await {
                 Ok(()) => drop(registered.send_replace(true)),
                 Err(error) => {
-                    tracing::warn!(%error, "this replica cannot say whom its clients trust");
+                    tracing::warn!(%error, "cannot report which roots the clients of this replica trust");
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Replicas {
             let _ = writes::delete(&self.api, &name, &seen).await;
         }
         if !any {
-            missing.push("no replica has said anything yet".to_owned());
+            missing.push("no replica has reported yet".to_owned());
         }
         Ok(match missing.is_empty() {
             true => Spread::Everywhere,

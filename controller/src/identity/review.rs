@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn in_doubt_nobody_is() {
+    fn in_doubt_no_token_is_accepted() {
         let user = |name: &str| TokenReviewStatus {
             user: Some(UserInfo {
                 username: Some(name.to_owned()),

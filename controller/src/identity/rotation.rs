@@ -1,15 +1,15 @@
-//! How a root is replaced while everything runs: what the Secret of the authority holds, and which step
-//! comes next. Pure: no clock, no Kubernetes.
+//! The steps of a root rotation without downtime, from the contents of the authority's Secret. Pure: no clock, no
+//! Kubernetes.
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |
-//! | `steady` | the root | the root | somebody asks for another one |
+//! | `steady` | the root | the root | a new root is requested |
 //! | `announcing` | the old root | both | every proxy that is connected has said that it trusts both, or the deadline |
 //! | `retiring` | the new root | both | the last leaf of the old root has expired |
 //!
-//! All there is stands in the Secret, and each step is one write under its `resourceVersion`. So whoever
-//! writes may be killed after any step: the next writer reads where things are and goes on from there.
-//! While the old root retires, leaves come with the new root signed by the old one, so that whoever did
+//! All there is stands in the Secret, and each step is one write under its `resourceVersion`. So a replica that
+//! writes may be killed after any step: the next writer reads where things are and continues from there.
+//! While the old root retires, leaves come with the new root signed by the old one, so that a client that did
 //! not hear of the new one in time still finds the way.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
 
 /// Clocks of machines differ by no more.
 pub(super) const SKEW: Duration = Duration::from_secs(300);
-/// A root is announced for so long at least: replicas of the controller and files of proxies follow.
+/// A root is announced for this long at least: replicas of the controller and files of proxies follow.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// Data and annotations of the Secret, as far as they are ours.
@@ -117,7 +117,7 @@ impl Stored {
     /// A new authority.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system returns no random bytes.
     pub fn create(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let root = Authority::create(trust_domain, now.into())?;
         let mut stored = Self::default();
@@ -165,7 +165,7 @@ impl Stored {
         }
     }
 
-    /// Since when it is there. What nobody can read began at `now`: waiting longer is safe.
+    /// Creation time. An unreadable time counts as `now`: waiting longer is safe.
     #[must_use]
     pub fn since(&self, now: Timestamp) -> Timestamp {
         let since = self.annotations.get(SINCE);

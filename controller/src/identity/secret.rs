@@ -1,8 +1,9 @@
 //! The authority in a Secret: read by every replica, made and replaced by the one that writes.
 //!
 //! A Secret that is not labelled as the controller's own (cert-manager's, say) is read and never written. Where it is
-//! exchanged for another authority, the old one stays in force until members trust the new one ([`super::succession`]): what
-//! is in force meanwhile is in a Secret of the controller's own, `NAME-in-force`, which all replicas follow.
+//! replaced by another authority, the old one stays in force until members trust the new one
+//! ([`super::succession`]): what is in force meanwhile is in a Secret of the controller's own, `NAME-in-force`, which
+//! all replicas follow.
 
 mod succeed;
 
@@ -38,7 +39,7 @@ pub(crate) const CONTROLLER: &str = "maglor-controller";
 /// The label of everything that belongs to the mesh.
 pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "maglor");
 
-/// How often it is looked whether a rotation goes on.
+/// How often it is looked whether a rotation continues.
 const LOOK: Duration = Duration::from_secs(1);
 /// After a failure.
 const REST: Duration = Duration::from_secs(2);
@@ -128,7 +129,7 @@ fn seen(found: &mut Option<Secret>, event: Option<Result<Event<Secret>, watcher:
         Some(Ok(Event::Apply(secret))) => return Seen::Now(Some(secret).into()),
         Some(Ok(Event::Delete(_))) => return Seen::Now(None.into()),
         Some(Err(error)) => {
-            tracing::warn!(%error, "watch of the authority's Secret failed, it is tried again");
+            tracing::warn!(%error, "watch of the authority's Secret failed; retrying");
             return Seen::Failed;
         }
         None => return Seen::Ended,
@@ -164,7 +165,7 @@ impl Keeper {
         }
     }
 
-    /// Goes on until nobody wants to know any more.
+    /// Runs until all receivers are dropped.
     pub async fn keep(mut self) {
         let named = |name: &str| api_server::watch().fields(&format!("metadata.name={name}"));
         let mut stream = pin!(watcher(self.api.clone(), named(&self.settings.name)));
@@ -204,7 +205,7 @@ impl Keeper {
             other => other,
         };
         if let Err(error) = written {
-            tracing::warn!(secret = self.settings.name, %error, "the authority cannot be written");
+            tracing::warn!(secret = self.settings.name, %error, "cannot write the authority");
             tokio::time::sleep(REST).await;
         }
     }
@@ -214,7 +215,7 @@ impl Keeper {
     }
 
     /// What the API server has now. What cannot be used leaves the last good one in force, as does a
-    /// Secret that is deleted: nobody is to lose trust because of a slip of the hand.
+    /// Secret that is deleted, so that an accidental deletion does not break trust.
     fn take(&mut self, secret: Option<Secret>) {
         let version =
             |secret: &Option<Secret>| Some(secret.as_ref()?.metadata.resource_version.clone());
@@ -245,7 +246,7 @@ impl Keeper {
             tracing::error!(
                 secret,
                 error = why,
-                "authority refused, the last good one stays in force"
+                "invalid authority; keeping the last valid one"
             );
             self.refused = Some(why);
             self.show(Vec::new());
@@ -280,14 +281,14 @@ impl Keeper {
     /// Makes the Secret, or puts it back.
     async fn create(&mut self) -> Result<(), KeepError> {
         let stored = match &self.last {
-            // Whoever has made it makes it again.
+            // Its creator creates it again.
             Some(last) if !is_ours(last) => return Ok(()),
             Some(last) => stored(last),
             None => Stored::create(&self.settings.trust_domain, Timestamp::now())?,
         };
         let secret = with(Secret::default(), stored, &self.settings.name);
         let created = Manager(FIELD_MANAGER).create(&self.api, &secret).await;
-        self.written(created, "the authority was written")
+        self.written(created, "authority written")
     }
 
     /// Takes a rotation one step on.
@@ -321,13 +322,13 @@ impl Keeper {
         if let Spread::Missing(missing) = &spread {
             tracing::warn!(
                 ?missing,
-                "the new root signs although not everybody has said to trust it: the deadline has passed"
+                "rotation deadline passed; signing with the new root before all clients acknowledged it"
             );
         }
         let secret = with(secret, next, &self.settings.name);
         let by = Manager(FIELD_MANAGER);
         let replaced = by.replace(&self.api, &self.settings.name, &secret).await;
-        self.written(replaced, "the rotation of the root goes on")
+        self.written(replaced, "root rotation continues")
     }
 
     /// What became of a write; where another replica was faster, the watch brings what it has written.

@@ -1,4 +1,4 @@
-//! What the identity service is told, and what it starts.
+//! Settings and start of the identity service.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use crate::serve::Table;
 /// The service account of the controller.
 const ACCOUNT: &str = "maglor-controller";
 
-/// What the identity service is told.
+/// Settings of the identity service.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Whom the authority vouches for.
@@ -63,14 +63,14 @@ pub enum StartError {
     /// The authority's folder cannot be used.
     #[error("--ca-dir: {0}")]
     CaDir(#[from] CaDirError),
-    /// Nobody says who stands behind a token.
-    #[error("without Kubernetes tokens have to be in a file: --tokens FILE")]
+    /// There is no token validator.
+    #[error("without Kubernetes, --tokens FILE is required")]
     NoTokens,
     /// The controller's namespace cannot stand in an id.
     #[error("--namespace: {0}")]
     Namespace(#[from] SpiffeError),
     /// A Secret without Kubernetes.
-    #[error("without Kubernetes the authority has to be in a folder: --ca-dir DIR")]
+    #[error("without Kubernetes, --ca-dir DIR is required")]
     NoSecret,
     /// The file of tokens cannot be used.
     #[error("--tokens: {0}")]
@@ -180,7 +180,10 @@ pub(crate) fn start(
     }
     let certified = certify_own(own, ca.clone(), registered, serving);
     spawn("own certificate", Box::pin(certified));
-    spawn("served roots", Box::pin(tell(ca.clone(), table.clone())));
+    spawn(
+        "served roots",
+        Box::pin(publish_roots(ca.clone(), table.clone())),
+    );
     Ok(Service {
         table,
         tls,
@@ -191,7 +194,7 @@ pub(crate) fn start(
     })
 }
 
-/// Begins to tell the other replicas whom this one's clients trust.
+/// Starts to report the trusted roots of this replica's clients to the other replicas.
 fn report(
     replica: &Replica,
     settings: &Settings,
@@ -220,8 +223,8 @@ async fn certify_own(
     }
 }
 
-/// Tells clients whom to trust, whenever that changes.
-async fn tell(mut ca: Watched, table: Table) {
+/// Publishes the trusted roots to clients, whenever they change.
+async fn publish_roots(mut ca: Watched, table: Table) {
     loop {
         let now = ca.borrow_and_update().clone();
         if let Some(ca) = now {

@@ -1,8 +1,8 @@
-//! How an authority that others write (cert-manager, a person with `kubectl` or an editor) is replaced while everything runs.
-//! Pure: no clock, no Kubernetes.
+//! Replaces an authority that is managed by others (cert-manager, or by hand) without downtime. Pure: no clock, no
+//! Kubernetes.
 //!
-//! What the source says now is not put in force as it is where members do not trust it yet: a root that was exchanged would
-//! lock all of them out at once. A [`Succession`] is what is in force, and what is to come after it:
+//! What the source says now is not put in force as it is where members do not trust it yet: a root that was replaced
+//! would lock all of them out at once. A [`Succession`] is what is in force, and what is to come after it:
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |
@@ -10,10 +10,10 @@
 //! | `announcing` | the old one | both | every client that is connected has said that it trusts both, or the deadline |
 //! | `retiring` | the new one | both | the last leaf of the old one has expired |
 //!
-//! No steps are needed where members trust the new authority already: an intermediate of the same root, or a root that the
-//! old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes while the same
-//! key signs is the operator's, and holds at once. All there is can be written down ([`Succession::to_json`]), so that
-//! another replica, or the next process, goes on where this one was.
+//! No steps are needed where members trust the new authority already: an intermediate of the same root, or a root
+//! that the old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes
+//! while the same key signs is the operator's, and holds at once. All there is can be written down
+//! ([`Succession::to_json`]), so that another replica, or the next process, continues where this one was.
 
 use std::time::{Duration, SystemTime};
 
@@ -71,11 +71,11 @@ pub enum SuccessionError {
     Domain(#[from] SpiffeError),
     /// Its own roots do not lead to what it signs.
     #[error(
-        "the trust bundle (`ca.crt`, or `trust_bundle.pem`) does not vouch for what the authority signs"
+        "the trust bundle (`ca.crt`, or `trust_bundle.pem`) does not contain the authority's root"
     )]
     Unvouched,
     /// What was written down cannot be read.
-    #[error("what was kept of the replacement of the authority cannot be read: {0}")]
+    #[error("invalid stored state of the authority's replacement: {0}")]
     Json(#[from] serde_json::Error),
 }
 

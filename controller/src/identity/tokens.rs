@@ -23,7 +23,7 @@ pub enum FileError {
         path: PathBuf,
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         what: LineError,
     },
     /// It cannot be read.
@@ -36,20 +36,20 @@ pub enum FileError {
     },
 }
 
-/// What is wrong with a line.
+/// The error in a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LineError {
     /// The second word is not an account.
-    #[error("the second word is not NAMESPACE/SERVICE-ACCOUNT")]
+    #[error("the second field must be NAMESPACE/SERVICE-ACCOUNT")]
     Account,
     /// Words are missing, or there are too many.
-    #[error("a line is `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`")]
+    #[error("expected `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`")]
     Fields,
     /// The token can be guessed.
     #[error("the token is shorter than {SHORTEST} characters")]
     Short,
     /// The third word is not a time.
-    #[error("the third word is not a time like 2027-01-31T12:00:00Z")]
+    #[error("the third field must be a time such as 2027-01-31T12:00:00Z")]
     Time,
 }
 
@@ -103,7 +103,7 @@ impl Tokens {
         let unavailable = |error: FileError| TokenError::Unavailable(error.to_string());
         let text = self.read().map_err(unavailable)?;
         let entries = self.entries(&text).map_err(unavailable)?;
-        let mut found = Err(TokenError::Invalid("it is not in the file".to_owned()));
+        let mut found = Err(TokenError::Invalid("unknown token".to_owned()));
         // To the end, wherever it is: time says nothing about tokens.
         for entry in entries {
             if is_same(entry.token, token) {
@@ -149,7 +149,7 @@ fn entry(text: &str) -> Result<Entry<'_>, LineError> {
     })
 }
 
-/// A DNS name of Kubernetes (RFC 1123), about: what is left is for the SPIFFE id to judge.
+/// A DNS name of Kubernetes (RFC 1123), about: what is left is for the SPIFFE ID to judge.
 fn is_name(text: &str) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);

@@ -1,5 +1,5 @@
 //! ConfigMap `maglor-trust-bundle` in every namespace: pods begin with it, before the control plane has
-//! told them anything. Kept right by the replica that writes.
+//! received a configuration. Maintained by the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -25,7 +25,7 @@ pub const NAME: &str = "maglor-trust-bundle";
 /// The key of the roots, PEM.
 pub const KEY: &str = "ca.pem";
 
-/// What is wrong is written after so long at the latest.
+/// The error is written after this long at the latest.
 const LOOK: Duration = Duration::from_secs(1);
 /// After a failure.
 const REST: Duration = Duration::from_secs(1);
@@ -127,7 +127,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
                 // The watch says the same a little later.
                 Ok(seen) => drop(known.written.insert(namespace, (text.clone(), seen))),
                 Err(error) => {
-                    tracing::warn!(namespace, %error, "the trust bundle cannot be written, it is tried again");
+                    tracing::warn!(namespace, %error, "cannot write the trust bundle; retrying");
                     failed = true;
                 }
             }
@@ -140,7 +140,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
 
 async fn rest(failed: Option<Option<watcher::Error>>) {
     if let Some(Some(error)) = failed {
-        tracing::warn!(%error, "watch failed, it is tried again");
+        tracing::warn!(%error, "watch failed; retrying");
     }
     tokio::time::sleep(REST).await;
 }
@@ -166,7 +166,7 @@ async fn write(
         Ok(written) => Ok(Seen::of(written.meta())),
         // The namespace has gone, or is about to.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
-            tracing::debug!(namespace, status.message, "no trust bundle");
+            tracing::debug!(namespace, status.message, "trust bundle not written");
             Ok(Seen::default())
         }
         Err(error) => Err(error),

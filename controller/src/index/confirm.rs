@@ -1,14 +1,15 @@
 //! Each resource is encoded and read back before it is published, and before a status says that it is in force.
 //!
-//! Resources are checked when they are read, by themselves. What several of them come to together is checked here: a part that
-//! a proxy could not read is taken out, so that it costs neither its Service's other routes nor, after a restart, all of them.
+//! Resources are checked when they are read, by themselves. What several of them come to together is checked here: a
+//! part that a proxy could not read is taken out, so that it costs neither its Service's other routes nor, after a
+//! restart, all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_config::raw;
 
 use super::facts::{Key, Kind};
-use super::give::Owner;
+use super::published::Owner;
 use super::resource::{Endpoint, Inbound, Resource, ResourceId};
 use super::{Changes, Index};
 use crate::wire;
@@ -47,13 +48,13 @@ impl Index {
         let before = self.unusable.remove(&owner).unwrap_or_default();
         let mut usable = BTreeMap::new();
         for (id, resource) in resources {
-            let confirmed = match self.given.has(&owner, &id, &resource) {
+            let confirmed = match self.published.has(&owner, &id, &resource) {
                 true => Some(resource),
                 false => confirm(&id, resource, &mut found),
             };
             usable.extend(confirmed.map(|resource| (id, resource)));
         }
-        self.given.give(owner.clone(), usable);
+        self.published.publish(owner.clone(), usable);
         if found != before {
             let routes = found.iter().chain(&before).filter_map(Unusable::route_key);
             let routes: BTreeSet<Key> = routes.collect();
@@ -76,7 +77,7 @@ impl Index {
         let own = all.find(|one| one.route_key().as_ref() == Some(route))?;
         let name = own.route.as_deref().unwrap_or_default();
         Some(format!(
-            "`{name}` cannot be sent to proxies, its requests are answered with 500: {}",
+            "`{name}` cannot be encoded for proxies, which answer its requests with 500: {}",
             own.why
         ))
     }
@@ -146,8 +147,8 @@ fn check(id: &ResourceId, resource: &Resource) -> Result<(), String> {
     .map(drop)
 }
 
-/// A table in which each route that proxies cannot read is one that answers 500 to what it matches; without it where not even
-/// that can be read.
+/// A table in which each route that proxies cannot read is one that answers 500 to what it matches; without it where
+/// not even that can be read.
 fn usable_routes(
     table: raw::RouteTable,
     unusable: &mut impl FnMut(String, String),
@@ -187,7 +188,8 @@ fn usable_routes(
             continue;
         };
         unusable(host.name.clone().unwrap_or_default(), why);
-        // Each is right by itself, but not beside the others: the first ones, as many as can be read, and 500 for the rest.
+        // Each is right by itself, but not beside the others: the first ones, as many as can be read, and 500 for the
+        // rest.
         let last = refusing(Some("unusable"), None);
         let (mut good, mut bad) = (0, routes.len());
         while good + 1 < bad {
@@ -223,14 +225,14 @@ fn refusing(name: Option<&str>, conditions: Option<raw::RouteMatch>) -> raw::Rou
         r#match: conditions,
         direct_response: Some(raw::DirectResponse {
             status: Some(500),
-            body: Some("this route cannot be sent to proxies\n".to_owned()),
+            body: Some("this route cannot be encoded for proxies\n".to_owned()),
             headers: None,
         }),
         ..raw::Route::default()
     }
 }
 
-/// An inbound listener that lets nothing in: what cannot be told to be allowed is denied.
+/// An inbound listener that denies all connections: without knowing that something is allowed, it is denied.
 fn closed(inbound: Inbound) -> Inbound {
     Inbound {
         ports: raw::Pairs::default(),

@@ -1,4 +1,4 @@
-//! Which policy holds for a port of a Service: the levels, from the innermost outwards.
+//! The effective policy for a port of a Service: merges the levels, from the innermost outwards.
 
 use maglor_config::raw;
 
@@ -112,7 +112,7 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
     effective
 }
 
-/// What one level says and makes no sense beside what another says is left out: proxies would refuse the whole.
+/// What one level says and is invalid beside what another says is left out: proxies would refuse the whole.
 fn reconcile(cluster: &mut raw::Cluster) {
     let by_grpc = |check: &mut raw::Short<raw::HealthCheck>| check.0.grpc.is_some();
     if cluster.protocol == Some(raw::UpstreamProtocol::Http1) {
@@ -137,9 +137,9 @@ mod tests {
                "metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec})
     }
 
-    /// Whoever is older, and however near: people first, field by field.
+    /// Policies of users take precedence over generated ones field by field, regardless of age and level.
     #[test]
-    fn what_is_generated_holds_where_nobody_says_anything() {
+    fn generated_settings_apply_by_default() {
         let mut index = Index::default();
         let mut apply = |value: &Value| {
             index.apply(Object::read(value).unwrap());
@@ -149,10 +149,12 @@ mod tests {
                 .limits
                 .and_then(|limits| limits.max_requests);
             let timeout = effective.route.timeout.map(|span| span.0.as_secs());
-            let told = |name| status::of(&index, Kind::TrafficPolicy, &Key::new("shop", name));
-            let told = told("a-generated").map(|status| status.to_json());
-            let told = told.map_or(json!(null), |told| told["conditions"][0]["reason"].clone());
-            (limits, timeout, told)
+            let reported = |name| status::of(&index, Kind::TrafficPolicy, &Key::new("shop", name));
+            let reported = reported("a-generated").map(|status| status.to_json());
+            let reported = reported.map_or(json!(null), |reported| {
+                reported["conditions"][0]["reason"].clone()
+            });
+            (limits, timeout, reported)
         };
         apply(&json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}));

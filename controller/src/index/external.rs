@@ -1,10 +1,11 @@
 //! Services of type ExternalName: to which of them routes may send.
 //!
-//! The name decides where requests go, and the owner of the Service writes it. A route that followed it to a Service of another
-//! namespace, to the API server or to the proxy's own host would carry requests where the route's owner may not refer to
-//! (CVE-2021-25740), by the address and the identity of a Gateway. So a name inside of the cluster needs the
-//! ReferenceGrant that a direct reference would need, and one of the host is refused. A name in a public zone that leads to
-//! an address inside of the cluster is not seen here: NetworkPolicies of the Gateways' namespaces are for that.
+//! The name decides where requests go, and the owner of the Service writes it. A route that followed it to a Service
+//! of another namespace, to the API server or to the proxy's own host would carry requests where the route's owner
+//! may not refer to (CVE-2021-25740), by the address and the identity of a Gateway. So a name inside of the cluster
+//! needs the ReferenceGrant that a direct reference would need, and one of the host is refused. A name in a public
+//! zone that leads to an address inside of the cluster is not seen here: NetworkPolicies of the Gateways' namespaces
+//! are for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +92,7 @@ impl Index {
         for (key, service) in externals {
             self.note_external(&key, None, Some(&service));
         }
-        self.touch_externals();
+        self.invalidate_externals();
     }
 
     /// Why a route of a kind, in a namespace, may not send to a Service of this name; `None` = it may.
@@ -104,7 +105,7 @@ impl Index {
         let to = match named(name, self.cluster_domain()) {
             Named::Host => {
                 return Some(format!(
-                    "Service {key} stands for `{name}`, which is no host outside of the cluster"
+                    "externalName `{name}` of Service {key} is not a host outside the cluster"
                 ));
             }
             Named::Perhaps(to) if !self.services.contains_key(&to) => return None,
@@ -113,7 +114,7 @@ impl Index {
         };
         let may = to.namespace == key.namespace || self.is_granted(from, "Service", &to);
         (!may).then(|| {
-            format!("Service {key} stands for `{name}`, and no ReferenceGrant permits Service {to}")
+            format!("externalName `{name}` of Service {key} is a Service of the cluster, and no ReferenceGrant permits Service {to}")
         })
     }
 }

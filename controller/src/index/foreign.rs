@@ -1,10 +1,10 @@
 //! Addresses that a slice may not name: those of pods and Services of other namespaces, and of the API server.
 //!
-//! The right to write an EndpointSlice in a namespace is the right to say where requests to its Services go. Without a limit, a
-//! slice could send them, with the address and the identity of a Gateway or of callers' proxies, to targets that its writer may
-//! not refer to, past the NetworkPolicies there (CVE-2021-25740). So an endpoint is ignored if its address is known to belong
-//! to another namespace or to the API server; addresses outside of the cluster are used as written. To send requests to a
-//! Service of another namespace, name it in a route.
+//! The right to write an EndpointSlice in a namespace is the right to say where requests to its Services go. Without
+//! a limit, a slice could send them, with the address and the identity of a Gateway or of callers' proxies, to
+//! targets that its writer may not refer to, past the NetworkPolicies there (CVE-2021-25740). So an endpoint is
+//! ignored if its address is known to belong to another namespace or to the API server; addresses outside of the
+//! cluster are used as written. To send requests to a Service of another namespace, name it in a route.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -85,21 +85,21 @@ impl Index {
         pod.map(|pod| pod.addresses.to_vec()).unwrap_or_default()
     }
 
-    /// A pod or a Service has other addresses than before: what names them is looked at again.
+    /// A pod or a Service has other addresses than before: what names them is checked again.
     pub(super) fn note_addresses(&mut self, key: &Key, before: &[IpAddr], now: &[IpAddr]) {
         for address in before.iter().filter(|one| !now.contains(one)) {
             let held = (address.to_canonical(), key.clone());
             self.addresses.held.remove(&held);
-            self.touch_named(*address);
+            self.invalidate_named(*address);
         }
         for address in now.iter().filter(|one| !before.contains(one)) {
             let held = (address.to_canonical(), key.clone());
             self.addresses.held.insert(held);
-            self.touch_named(*address);
+            self.invalidate_named(*address);
         }
     }
 
-    /// A slice is there now, or is not any more.
+    /// A slice is there now, or is no longer.
     pub(super) fn note_slice(&mut self, key: &Key, slice: &Slice, is_there: bool) {
         for endpoint in &slice.endpoints {
             let named = (endpoint.address.to_canonical(), key.clone());
@@ -112,16 +112,16 @@ impl Index {
         let of_api_server = |service: &Key| service.namespace == namespace && service.name == name;
         if slice.service.as_ref().is_some_and(of_api_server) {
             for endpoint in &slice.endpoints {
-                self.touch_named(endpoint.address);
+                self.invalidate_named(endpoint.address);
             }
         }
     }
 
-    fn touch_named(&mut self, address: IpAddr) {
+    fn invalidate_named(&mut self, address: IpAddr) {
         let slices = of(&self.addresses.named, address).filter_map(|key| self.slices.get(key));
         let services: Vec<Key> = slices.filter_map(|slice| slice.service.clone()).collect();
         for service in services {
-            self.touch_members(&service);
+            self.invalidate_members(&service);
         }
     }
 }

@@ -15,7 +15,7 @@ use super::links::RouteId;
 /// Reported for a route that names a listener or a port which its Gateway does not have.
 pub(crate) const NO_LISTENER: &str = "has no such listener";
 /// Reported beside a namespace whose labels are not known.
-pub(crate) const UNKNOWN_LABELS: &str = ", as far as is known: its labels are in no Namespace";
+pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are unknown";
 
 /// What is known of Gateways.
 #[derive(Debug, Default)]
@@ -219,7 +219,7 @@ impl Index {
                 by_labels && one.kinds.contains(&kind)
             };
             let unknown = !self.namespaces.contains_key(&Key::new("", namespace));
-            let what = format!("Gateway {key} takes no {kind} of namespace {namespace}");
+            let what = format!("Gateway {key} does not accept {kind}s of namespace {namespace}");
             let what = match unknown && named.iter().any(chosen) {
                 true => format!("{what}{UNKNOWN_LABELS}"),
                 false => what,
@@ -256,14 +256,16 @@ impl Index {
     }
 
     /// Everything about Gateways may be different: there are few of them.
-    pub(super) fn touch_gateways(&mut self) {
+    pub(super) fn invalidate_gateways(&mut self) {
         let keys: Vec<Key> = self.gateways.gateways.keys().cloned().collect();
         for key in keys {
-            self.touch_gateway(&key);
+            self.invalidate_gateway(&key);
         }
         let routes = self.routes.iter();
         let routes = routes.filter(|(_, route)| !route.gateways.is_empty());
-        let ids: Vec<_> = routes.map(|(id, _)| super::touch::status_id(id)).collect();
+        let ids: Vec<_> = routes
+            .map(|(id, _)| super::invalidation::status_id(id))
+            .collect();
         self.dirty.statuses.extend(ids);
         let classes = self.gateways.classes.keys();
         let classes = classes.map(|key| (super::facts::Kind::GatewayClass, key.clone()));
@@ -272,7 +274,7 @@ impl Index {
     }
 
     /// The status of a Gateway says where its Service is, and whether there is anybody behind it.
-    pub(super) fn touch_gateway_of(&mut self, service: &Key) {
+    pub(super) fn invalidate_gateway_of(&mut self, service: &Key) {
         let gateways = self.in_namespace(&self.gateways.gateways, &service.namespace);
         let own = gateways.filter(|(key, one)| made_name(&key.name, &one.class) == service.name);
         let ids = own.map(|(key, _)| (super::facts::Kind::Gateway, key.clone()));
@@ -281,7 +283,7 @@ impl Index {
     }
 
     /// A Gateway, and its proxies.
-    pub(super) fn touch_gateway(&mut self, key: &Key) {
+    pub(super) fn invalidate_gateway(&mut self, key: &Key) {
         self.dirty.gateways.insert(key.clone());
         let statuses = (super::facts::Kind::Gateway, key.clone());
         self.dirty.statuses.insert(statuses);
@@ -307,24 +309,24 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
     }
     match (&listener.protocol, &listener.odd_tls_mode) {
         (ListenerProtocol::Other(protocol), _) => {
-            let what = format!("`{protocol}` is not spoken here; HTTP and HTTPS are");
+            let what = format!("`{protocol}` is not supported; HTTP and HTTPS are");
             Some(Problem::new("UnsupportedProtocol", what))
         }
         (ListenerProtocol::Https, Some(mode)) => {
-            let what = format!("tls.mode `{mode}` is not supported; Terminate is");
+            let what = format!("tls.mode `{mode}` is not supported; use Terminate");
             Some(Problem::new("UnsupportedValue", what))
         }
         // To let everybody in would be another thing than what is asked for.
         (ListenerProtocol::Https, None) if listener.wants_clients_certificates => {
-            let what = "certificates of clients are not asked for here, so nobody is let in";
+            let what = "client certificates are not supported here, so all clients are rejected";
             Some(Problem::new("UnsupportedValue", what))
         }
         (ListenerProtocol::Http | ListenerProtocol::Https, _) => None,
     }
 }
 
-/// The first other listener that this one cannot be told from. Neither is served, whichever comes first: the API says that
-/// none may be picked (`GatewaySpec.listeners`, "Handling indistinct Listeners").
+/// The first other listener that conflicts with this one. Neither is served, whichever comes first: the API says
+/// that none may be picked (`GatewaySpec.listeners`, "Handling indistinct Listeners").
 fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
     let listener = all.get(at).filter(|one| unsupported(one).is_none())?;
     let others = all.iter().enumerate().filter(|(other, _)| *other != at);
@@ -335,12 +337,12 @@ fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
         let name = &other.name;
         if other.protocol != listener.protocol {
             let what = format!(
-                "listener {name} speaks another protocol on port {}",
+                "listener {name} uses another protocol on port {}",
                 other.port
             );
             Some(Problem::new("ProtocolConflict", what))
         } else if other.hostname == listener.hostname {
-            let what = format!("listener {name} is for the same host and port");
+            let what = format!("listener {name} has the same host and port");
             Some(Problem::new("HostnameConflict", what))
         } else {
             None
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn of_listeners_that_cannot_be_told_apart_none_is_picked() {
+    fn of_listeners_that_cannot_be_distinguished_none_is_picked() {
         let listener = |name: &str, host: Option<&str>, protocol| Listener {
             name: name.to_owned(),
             hostname: host.map(str::to_owned),
@@ -445,7 +447,7 @@ mod tests {
             each.map(|one| one.map(|one| one.reason)).collect()
         };
         let of_hosts = [
-            // What is not served is in nobody's way.
+            // A listener that is not served causes no conflict.
             listener("tcp", None, ListenerProtocol::Other("TCP".to_owned())),
             listener("a", Some("a.com"), ListenerProtocol::Http),
             listener("b", Some("b.com"), ListenerProtocol::Http),

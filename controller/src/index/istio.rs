@@ -1,5 +1,5 @@
-//! What Istio's resources come to in the index. Where they and our own say different things on one
-//! level, our own outweigh them; the narrower level outweighs the wider.
+//! Istio's resources in the index. On the same level our own policies take precedence over them; a narrower level
+//! takes precedence over a wider one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use maglor_config::raw::{self, MeshMode};
 use maglor_istio::DestinationRule;
 
 use super::Index;
-use super::build::{closed, told};
+use super::build::{closed, shown_name};
 use super::facts::istio::{self, Facts, ROOTS};
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Workload};
@@ -28,7 +28,7 @@ impl Index {
                 let before = self.istio.authorization.get(key);
                 if before != Some(&policy) {
                     self.istio.authorization.insert(key.clone(), policy);
-                    self.touch_secured(&key.namespace);
+                    self.invalidate_secured(&key.namespace);
                 }
             }
             // Of one that cannot be used nothing is in force, for the same reason.
@@ -36,14 +36,14 @@ impl Index {
                 let before = self.istio.destinations.get(key);
                 if before != Some(&*rule) {
                     self.istio.destinations.insert(key.clone(), *rule);
-                    self.touch_traffic(&key.namespace);
+                    self.invalidate_traffic(&key.namespace);
                 }
             }
             Facts::PeerAuthentication(policy) => {
                 let before = self.istio.peers.get(key);
                 if before != Some(&policy) {
                     self.istio.peers.insert(key.clone(), policy);
-                    self.touch_secured(&key.namespace);
+                    self.invalidate_secured(&key.namespace);
                 }
             }
         }
@@ -53,25 +53,25 @@ impl Index {
         match kind {
             Kind::DestinationRule => {
                 self.istio.destinations.remove(key);
-                self.touch_traffic(&key.namespace);
+                self.invalidate_traffic(&key.namespace);
             }
             Kind::IstioAuthorizationPolicy => {
                 self.istio.authorization.remove(key);
-                self.touch_secured(&key.namespace);
+                self.invalidate_secured(&key.namespace);
             }
             Kind::PeerAuthentication => {
                 self.istio.peers.remove(key);
-                self.touch_secured(&key.namespace);
+                self.invalidate_secured(&key.namespace);
             }
             _ => self.remove_route(&(RouteKind::Istio, key.clone())),
         }
     }
 
     /// The pods that a policy of a namespace may be for.
-    fn touch_secured(&mut self, namespace: &str) {
+    fn invalidate_secured(&mut self, namespace: &str) {
         match ROOTS.contains(&namespace) {
-            true => self.touch_all(),
-            false => self.touch_modes(namespace),
+            true => self.invalidate_all(),
+            false => self.invalidate_modes(namespace),
         }
     }
 
@@ -87,7 +87,8 @@ impl Index {
         oldest.map(|(_, key, rule)| (key, rule))
     }
 
-    /// That there is no Service, and how its name was read where it may be meant as another: `reviews.com` is that of a namespace.
+    /// That there is no Service, and how its name was read where it may be meant as another: `reviews.com` is that of
+    /// a namespace.
     pub(super) fn missing(&self, service: &Key, from: &str) -> String {
         let Key { namespace, name } = service;
         let known = || {
@@ -100,13 +101,12 @@ impl Index {
         match is_known {
             true => format!("there is no Service {service}"),
             false => format!(
-                "there is no Service {service}: `{name}.{namespace}` is read as Service {name} of namespace {namespace}; a host \
-                 outside of the cluster needs a Service of type ExternalName"
+                "there is no Service {service}: `{name}.{namespace}` refers to Service {name} of namespace {namespace}; for an external host create a Service of type ExternalName"
             ),
         }
     }
 
-    /// The subsets of a Service's `DestinationRule`; `None` where it has none.
+    /// The subsets of a Service's `DestinationRule`; `None` if it has none.
     #[must_use]
     pub fn subsets_of_rule(&self, service: &Key) -> Option<Vec<String>> {
         let (_, rule) = self.destination_rule(service)?;
@@ -220,7 +220,7 @@ impl Index {
             for rule in &value.rules {
                 let mut rule = rule.clone();
                 let own = rule.name.unwrap_or_default();
-                rule.name = Some(told(&match from {
+                rule.name = Some(shown_name(&match from {
                     "" => format!("istio/{}/{own}", key.name),
                     from => format!("istio/{from}/{}/{own}", key.name),
                 }));

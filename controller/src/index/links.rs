@@ -1,4 +1,4 @@
-//! Who refers to whom, so that a change finds what depends on it.
+//! References between objects, to find the dependents of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

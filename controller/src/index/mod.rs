@@ -1,10 +1,10 @@
 //! From the resources of a cluster to the resources of xDS: pure, incremental, in any order.
 //!
 //! Objects come by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on
-//! it, and [`Index::changes`] computes just that again and tells what is different. What is given
+//! it, and [`Index::changes`] recomputes only that and returns the differences. What is published
 //! depends on the objects only, not on the order in which they came; a property test compares with an
-//! index from scratch. The one exception is meant: of a policy of the mesh's own that can no longer be used the last version
-//! stays in force, which its status records for replicas that start.
+//! index from scratch. The one exception is meant: of a policy of the mesh's own that can no longer be used the last
+//! version stays in force, which its status records for replicas that start.
 //!
 //! ```text
 //! object ──facts──► stores ──links──► dirty Services, workloads ──build──► resources ──► changes
@@ -18,14 +18,14 @@ mod external;
 pub mod facts;
 mod foreign;
 mod gateways;
-mod give;
+mod invalidation;
 mod istio;
 mod links;
 mod proxied;
+mod published;
 mod resource;
 mod status;
 pub mod topology;
-mod touch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,8 @@ use self::facts::{
     Slice, TrafficPolicy, Workload,
 };
 use self::gateways::Gateways;
-use self::give::{Given, Owner};
 use self::links::{Links, RouteId};
+use self::published::{Owner, Published};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
 pub use confirm::Unusable;
@@ -77,7 +77,7 @@ pub struct Index {
     pruned: Option<String>,
     /// Which ports of Services are called by the pods of whom, by what has made them.
     called: Called,
-    given: Given,
+    published: Published,
     unusable: confirm::Unusables,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
@@ -116,28 +116,28 @@ impl Index {
                 let before = self.authorization.get(&key);
                 policy.settle(before, self.pruned.as_deref());
                 if !before.is_some_and(|before| before.is_same(&policy)) {
-                    self.touch_workloads(&key.namespace);
+                    self.invalidate_workloads(&key.namespace);
                 }
                 self.authorization.insert(key.clone(), policy);
             }
             Facts::Gateway(gateway) => {
                 if put(&mut self.gateways.gateways, &key, gateway) {
-                    self.touch_gateways();
+                    self.invalidate_gateways();
                 }
             }
             Facts::GatewayClass(class) => {
                 if put(&mut self.gateways.classes, &key, class) {
-                    self.touch_gateways();
+                    self.invalidate_gateways();
                 }
             }
             Facts::ReferenceGrant(grant) => {
                 if put(&mut self.gateways.grants, &key, grant) {
-                    self.touch_grants();
+                    self.invalidate_grants();
                 }
             }
             Facts::Secret(secret) => {
                 if put(&mut self.gateways.secrets, &key, secret) {
-                    self.touch_gateways();
+                    self.invalidate_gateways();
                 }
             }
             Facts::Istio(facts) => self.apply_istio(&key, facts),
@@ -145,20 +145,20 @@ impl Index {
                 let before = self.mesh.get(&key);
                 config.settle(before);
                 if before.map(|before| &before.spec.value) != Some(&config.spec.value) {
-                    self.touch_all();
+                    self.invalidate_all();
                 }
                 self.mesh.insert(key.clone(), *config);
                 self.note_externals();
             }
             Facts::Namespace(namespace) => {
                 if put(&mut self.namespaces, &key, namespace) {
-                    self.touch_modes(&key.name);
-                    self.touch_gateways();
+                    self.invalidate_modes(&key.name);
+                    self.invalidate_gateways();
                 }
             }
             Facts::Node(node) => {
                 if put(&mut self.nodes, &key, node) {
-                    self.touch_node(&key.name);
+                    self.invalidate_node(&key.name);
                 }
             }
             Facts::Route(route) => self.apply_route(kind, &key, route),
@@ -168,8 +168,8 @@ impl Index {
                 let had = before.as_ref().map_or(&[][..], |before| &before.addresses);
                 self.note_addresses(&key, had, &service.addresses);
                 if before.as_ref() != Some(&service) {
-                    self.touch_service(&key);
-                    self.touch_front(&key, [Some(&service), before.as_ref()]);
+                    self.invalidate_service(&key);
+                    self.invalidate_front(&key, [Some(&service), before.as_ref()]);
                 }
             }
             Facts::Slice(slice) => self.apply_slice(&key, slice),
@@ -179,7 +179,7 @@ impl Index {
                 let same = before.is_some_and(|before| before.is_same(&policy));
                 self.traffic.insert(key.clone(), *policy);
                 if !same {
-                    self.touch_traffic(&key.namespace);
+                    self.invalidate_traffic(&key.namespace);
                 }
             }
             Facts::Workload(workload) => self.apply_workload(&key, workload),
@@ -194,7 +194,7 @@ impl Index {
         match kind {
             Kind::AuthorizationPolicy => {
                 self.authorization.remove(key);
-                self.touch_workloads(&key.namespace);
+                self.invalidate_workloads(&key.namespace);
             }
             Kind::DestinationRule
             | Kind::IstioAuthorizationPolicy
@@ -202,41 +202,41 @@ impl Index {
             | Kind::VirtualService => self.remove_istio(kind, key),
             Kind::EndpointSlice => self.remove_slice(key),
             Kind::Gateway => {
-                self.touch_gateways();
+                self.invalidate_gateways();
                 self.gateways.gateways.remove(key);
             }
             Kind::GatewayClass => {
                 self.gateways.classes.remove(key);
-                self.touch_gateways();
+                self.invalidate_gateways();
             }
             Kind::ReferenceGrant => {
                 self.gateways.grants.remove(key);
-                self.touch_grants();
+                self.invalidate_grants();
             }
             Kind::Secret => {
                 self.gateways.secrets.remove(key);
-                self.touch_gateways();
+                self.invalidate_gateways();
             }
             Kind::GrpcRoute => self.remove_route(&(RouteKind::Grpc, key.clone())),
             Kind::HttpRoute => self.remove_route(&(RouteKind::Http, key.clone())),
             Kind::MeshConfig => {
                 self.mesh.remove(key);
-                self.touch_all();
+                self.invalidate_all();
                 self.note_externals();
             }
             Kind::Namespace => {
                 self.namespaces.remove(key);
-                self.touch_modes(&key.name);
-                self.touch_gateways();
+                self.invalidate_modes(&key.name);
+                self.invalidate_gateways();
             }
             Kind::Node => {
                 self.nodes.remove(key);
-                self.touch_node(&key.name);
+                self.invalidate_node(&key.name);
             }
             Kind::Pod => {
                 let before = self.addresses_of_pod(key);
                 self.workloads.remove(key);
-                self.touch_workload(key);
+                self.invalidate_workload(key);
                 self.note_addresses(key, &before, &[]);
             }
             Kind::Service => {
@@ -244,12 +244,12 @@ impl Index {
                 self.note_external(key, before.as_ref(), None);
                 let had = before.as_ref().map_or(&[][..], |before| &before.addresses);
                 self.note_addresses(key, had, &[]);
-                self.touch_service(key);
-                self.touch_front(key, [None, before.as_ref()]);
+                self.invalidate_service(key);
+                self.invalidate_front(key, [None, before.as_ref()]);
             }
             Kind::TrafficPolicy => {
                 self.traffic.remove(key);
-                self.touch_traffic(&key.namespace);
+                self.invalidate_traffic(&key.namespace);
             }
         }
         self.dirty.statuses.insert((kind, key.clone()));
@@ -273,8 +273,8 @@ impl Index {
         }
     }
 
-    /// Says which field of `AuthorizationPolicy`s the API server does not store, if there is one: policies that are written
-    /// from now on may lack it.
+    /// Says which field of `AuthorizationPolicy`s the API server does not store, if there is one: policies that are
+    /// written from now on may lack it.
     pub fn set_pruned(&mut self, field: Option<String>) {
         self.pruned = field;
     }
@@ -304,7 +304,7 @@ impl Index {
     pub fn changes(&mut self) -> Changes {
         let dirty = std::mem::take(&mut self.dirty);
         let mut changes = Changes::default();
-        if self.given.is_empty() {
+        if self.published.is_empty() {
             let shared = build::shared().into_iter().collect();
             self.publish(Owner::Mesh, shared, &mut changes);
         }
@@ -328,7 +328,7 @@ impl Index {
             let resources = build::inbound::resources(self, &key);
             self.publish(Owner::Workload(key), resources, &mut changes);
         }
-        changes.resources = self.given.changes();
+        changes.resources = self.published.changes();
         // Make before break: what is referred to comes first and goes last.
         changes.resources.sort_by_key(|change| match change {
             Change::Set(id, _) => (0, id.kind),
@@ -370,7 +370,7 @@ impl Index {
 
     /// All resources that have been given and hold.
     pub fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
-        self.given.resources()
+        self.published.resources()
     }
 
     /// All statuses that have been given and hold.
@@ -380,7 +380,7 @@ impl Index {
             .map(|((kind, key), status)| (*kind, key, status))
     }
 
-    /// The SPIFFE id of a service account.
+    /// The SPIFFE ID of a service account.
     #[must_use]
     pub fn identity(&self, namespace: &str, account: &str) -> String {
         format!(

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! What a client is asked for, and what it may do, is what the pods' own sidecars say, as without proxies:
-//! of requests the proxies tell them who the client is, and are believed; bytes they pass as they come, with the
+//! for requests the proxies send them the client's identity, and are trusted; TCP they forward unchanged, with the
 //! mutual TLS of the client in them.
 //!
-//! Proxies that a group of Services shares have a port for each port of each of them, which is told by discovery:
-//! a Service joins and leaves without a restart. They are members by their label and their account.
+//! Proxies that a group of Services shares have a port for each port of each of them, which is configured by
+//! discovery: a Service joins and leaves without a restart. They are members by their label and their account.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ impl Index {
         Some((target, account))
     }
 
-    /// The SPIFFE ids of the proxies that send to a pod, which say who the clients of requests are. By its
+    /// The SPIFFE IDs of the proxies that send to a pod, which say who the clients of requests are. By its
     /// labels: it has to know them before it is ready, and so before it is an endpoint.
     pub(super) fn delegates(&self, pod: &Key, workload: &Workload) -> Vec<String> {
         let services = self.in_namespace(&self.services, &pod.namespace);
@@ -134,8 +134,8 @@ impl Index {
         found
     }
 
-    /// Whether proxies take plain text: where one of the pods behind them does, on any port; each of which then says itself
-    /// whether it takes what came so.
+    /// Whether proxies take plain text: where one of the pods behind them does, on any port; each of which then says
+    /// itself whether it takes what came so.
     pub(super) fn mtls_of_proxy(
         &self,
         targets: &[Key],
@@ -163,17 +163,17 @@ impl Index {
         }
     }
 
-    /// A Service that is, or was, that of the pods behind proxies: which pods those are goes by labels.
-    pub(super) fn touch_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
+    /// A Service that is, or was, that of the pods behind proxies: its pods are selected by labels.
+    pub(super) fn invalidate_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
         let mut known = versions.into_iter().flatten();
         if known.any(|service| service.front.is_some()) {
-            self.touch_workloads(&key.namespace);
+            self.invalidate_workloads(&key.namespace);
         }
     }
 
     /// What depends on the pods behind a Service with proxies, if this may be the Service of those pods:
-    /// what callers are told of it, and its proxies.
-    pub(super) fn touch_proxied(&mut self, target: &Key) {
+    /// the configuration for its callers, and its proxies.
+    pub(super) fn invalidate_proxied(&mut self, target: &Key) {
         let Some(service) = proxied(target) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! What the index gives: named resources in the words of the proxy's configuration.
+//! The output of the index: named resources in the terms of the proxy's configuration.
 
 use maglor_config::raw;
 use maglor_xds::{self as xds, Health, ServedEndpoint};
@@ -103,7 +103,7 @@ impl Endpoint {
 /// What is done with connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listener {
-    /// HTTP goes by a table of routes.
+    /// HTTP uses a route table.
     Http {
         /// Name of the table.
         routes: String,
@@ -135,13 +135,13 @@ impl Listener {
 pub struct Inbound {
     /// Whether it takes plain text.
     pub mtls: raw::MeshMode,
-    /// What is spoken on its ports; what is spoken on others is found out.
+    /// The protocols of its ports; those of others are detected.
     #[serde(default, skip_serializing_if = "raw::Pairs::is_empty")]
     pub ports: raw::Pairs<raw::Short<raw::ApplicationPort>>,
     /// Who may call it. Absent: everybody who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE ids of proxies in front of it, which say who the client of a request is.
+    /// SPIFFE IDs of proxies in front of it, which say who the client of a request is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// What becomes of its own connections to nothing that is known.
@@ -156,7 +156,7 @@ pub struct Inbound {
     /// What its proxy is to ask for before anybody calls it: addresses of Services that its kind has called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,
-    /// Whose proxy may ask for it; told to nobody.
+    /// The workload whose proxy may request it; not published.
     #[serde(skip)]
     pub service_account: String,
 }

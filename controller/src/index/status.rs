@@ -1,6 +1,6 @@
-//! What resources are told about themselves: conditions with reason and generation.
+//! Statuses of objects: conditions with reason and generation.
 //!
-//! Times are not known here: whoever writes a status down keeps the time of a condition that has not
+//! There are no times here: the writer of a status keeps the time of a condition that has not
 //! changed, and sets that of one that has.
 
 mod gateway;
@@ -28,19 +28,19 @@ pub const CONTROLLER: &str = "maglor.dev/controller";
 /// The status of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// Of the mesh's own kinds: with the last `spec` that could be used, where it is known.
+    /// Of the mesh's own kinds: with the last `spec` that could be used, if known.
     Kept(Vec<Condition>, Option<InForce<Recorded>>),
     /// Of Istio's kinds.
     Policy(Vec<Condition>),
     /// Of a route, for each Service and Gateway that it is attached to.
     Route(Vec<ParentStatus>),
-    /// As it stands in the resource, which nobody else writes: that of a Gateway or its class.
+    /// The status in the object, which has no other writer: that of a Gateway or its class.
     Whole(Value),
 }
 
 /// What a route is attached to.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the type of its name")]
+#[expect(missing_docs, reason = "downcast by kind")]
 pub enum ParentRef {
     Gateway(Parent),
     Service(Parent),
@@ -137,11 +137,11 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
         Kind::MeshConfig => {
             let config = index.mesh.get(key)?;
             let own = key.name == MESH_CONFIG_NAME;
-            let misnamed = format!("only the one named `{MESH_CONFIG_NAME}` counts");
+            let misnamed = format!("only the MeshConfig named `{MESH_CONFIG_NAME}` has an effect");
             let (problem, closed) = match own {
                 true => (
                     config.spec.problem.as_deref(),
-                    "until it can be used, only `mtls` and `trustDomain` of it are in force",
+                    "until it is valid, only its `mtls` and `trustDomain` are in force",
                 ),
                 false => (Some(misnamed.as_str()), ""),
             };
@@ -167,7 +167,7 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
         }
         Kind::PeerAuthentication => {
             let policy = index.istio.peers.get(key)?;
-            Some(istio::policy(policy, "its pods take mutual TLS only"))
+            Some(istio::policy(policy, "its pods accept only mutual TLS"))
         }
         Kind::VirtualService => istio::virtual_service(index, key),
         Kind::Gateway => gateway::gateway(index, key),
@@ -184,7 +184,7 @@ fn accepted(
     generation: Option<i64>,
 ) -> Condition {
     let Some(problem) = problem else {
-        return Condition::new("Accepted", true, "Accepted", "it is in force", generation);
+        return Condition::new("Accepted", true, "Accepted", "accepted", generation);
     };
     let message = match in_force.filter(|version| Some(*version) != generation) {
         Some(version) => format!("{problem}; generation {version} stays in force"),
@@ -206,13 +206,7 @@ fn record<T: Serialize>(generation: Option<i64>, spec: Option<&T>) -> Option<InF
 /// With the rules in force: replicas that start find them there.
 fn authorization(policy: &AuthorizationPolicy) -> Status {
     let condition = match &policy.spec.problem {
-        None => Condition::new(
-            "Accepted",
-            true,
-            "Accepted",
-            "it is in force",
-            policy.generation,
-        ),
+        None => Condition::new("Accepted", true, "Accepted", "accepted", policy.generation),
         Some(problem) => {
             let reason = match policy.outdated {
                 true => OUTDATED,
@@ -223,7 +217,7 @@ fn authorization(policy: &AuthorizationPolicy) -> Status {
                     format!("the rules of generation {generation} stay in force")
                 }
                 (Some(_), None) => "the rules before it stay in force".to_owned(),
-                (None, _) => "until it can be used, all requests to its pods are denied".to_owned(),
+                (None, _) => "until it is valid, all requests to its pods are denied".to_owned(),
             };
             let message = match policy.closes.is_none() && policy.spec.value.is_none() {
                 true => problem.clone(),
@@ -250,11 +244,11 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition
     };
     if spec.target_refs.is_empty() {
         // Who is the namespace's does not depend on the Service.
-        let nobody = Key::new(&key.namespace, "");
-        return match winner(index, &nobody, 0, Level::Namespace) {
+        let any = Key::new(&key.namespace, "");
+        return match winner(index, &any, 0, Level::Namespace) {
             Some((other, _)) if other != key => no(
                 "Conflicted",
-                format!("the older TrafficPolicy {other} holds for the namespace"),
+                format!("the older TrafficPolicy {other} applies to the namespace"),
             ),
             _ => accepted(),
         };
@@ -272,7 +266,7 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition
         problems.push(format!("there is no {}", missing.join(", ")));
     }
     if !lost.is_empty() {
-        problems.push(format!("it does not hold for {}", lost.join(", ")));
+        problems.push(format!("it does not apply to {}", lost.join(", ")));
     }
     let message = problems.join("; ");
     if wins == 0 {
@@ -283,7 +277,7 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition
         return no(reason, message);
     }
     let message = match message.is_empty() {
-        true => "it is in force".to_owned(),
+        true => "accepted".to_owned(),
         false => message,
     };
     Condition::new("Accepted", true, "Accepted", message, policy.generation)
@@ -365,7 +359,7 @@ fn route(index: &Index, id: &RouteId) -> Option<Status> {
                     Condition::new("Accepted", false, reason, unusable, route.generation)
                 }
                 None => {
-                    let message = "it is in force";
+                    let message = "accepted";
                     Condition::new("Accepted", true, "Accepted", message, route.generation)
                 }
             },
@@ -395,7 +389,7 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
         return condition(false, "NoMatchingParent", what);
     };
     if let Some(section) = &parent.section {
-        let what = format!("Services have no sections, so none is `{section}`; use `port`");
+        let what = format!("Services have no section `{section}`; use `port`");
         return condition(false, "NoMatchingParent", what);
     }
     let ports: Vec<u16> = match parent.port {
@@ -413,8 +407,7 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
     if ports.iter().all(of_bytes) {
         let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
         let what = format!(
-            "no requests are told apart on port {} of Service {service}, which declares bytes or TLS there; if it is \
-             HTTP, say `appProtocol: http`",
+            "requests cannot be routed on port {} of Service {service}, whose declared protocol is TCP or TLS; if it is HTTP, set `appProtocol: http`",
             ports.join(", ")
         );
         return condition(false, "NoMatchingParent", what);
@@ -446,7 +439,7 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
             .iter()
             .all(|port| attached(index, service, *port).any(|(one, _)| one == id))
     );
-    condition(true, "Accepted", "it is in force".to_owned())
+    condition(true, "Accepted", "accepted".to_owned())
 }
 
 fn resolved(index: &Index, id: &RouteId, route: &Route, caller: Caller) -> Condition {

@@ -1,4 +1,4 @@
-//! What is there for the communication graph: its vertices, and who belongs to which.
+//! The vertices of the communication graph, and the pods that belong to each.
 //!
 //! A vertex is a set of pods, called by the Service that has most of them, `NAMESPACE/NAME`. So a Service
 //! and one for its versions, or a headless one beside it, are one vertex, and no pod counts twice. Pods
@@ -98,7 +98,7 @@ pub struct Room {
     pub pods: Option<u64>,
     /// Where it is.
     pub zone: Option<String>,
-    /// No pod of theirs is started there as far as is known without looking at the pod: it is cordoned, not ready, or
+    /// No pod of theirs is started there as far as known without looking at the pod: it is cordoned, not ready, or
     /// takes only pods that tolerate something, and none of theirs is there.
     pub closed: bool,
 }

@@ -1,5 +1,5 @@
-//! What the controller has made and Kubernetes does not remove with it: roots in every namespace, its Secrets, Leases, and the
-//! communication graph. Only after the controller has ended: it puts back what is missing.
+//! Removes objects of the controller that Kubernetes does not remove with it: trust bundles in every namespace, its
+//! Secrets, Leases, and the communication graph. Run it only after the controller has ended, which would restore them.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};

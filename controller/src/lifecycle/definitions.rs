@@ -1,8 +1,8 @@
 //! The definitions of the mesh's resources, brought to this version.
 //!
-//! Helm installs a chart's definitions once and never changes them, so that the chart applies them by a hook before each
-//! upgrade and rollback. Definitions of a later version stay: they only have more fields, and fields that an older one lacks
-//! would be taken away from resources as soon as these are written again.
+//! Helm installs a chart's definitions once and never changes them, so that the chart applies them by a hook before
+//! each upgrade and rollback. Definitions of a later version stay: they only have more fields, and fields that an
+//! older one lacks would be taken away from resources as soon as these are written again.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
@@ -25,7 +25,9 @@ pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> 
         let name = own.metadata.name.clone().unwrap_or_default();
         let there = api.get_opt(&name).await.map_err(asked(&name))?;
         if let Some(later) = there.as_ref().and_then(|there| later(there, &own)) {
-            say(&format!("{name}: kept, it is of the later version {later}"));
+            say(&format!(
+                "{name}: kept, because it has the later version {later}"
+            ));
             continue;
         }
         // Without a precondition: the newer definition replaces any older one.

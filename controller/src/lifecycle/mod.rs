@@ -1,8 +1,8 @@
-//! One-off steps of an installation: [`definitions`] before an upgrade, [`uninject`] before the controller is removed,
-//! [`clean_up`] afterwards.
+//! One-off steps of an installation: [`definitions`] before an upgrade, [`uninject`] before the controller is
+//! removed, [`clean_up`] afterwards.
 //!
-//! The chart runs them as hooks, with an account and rights that are deleted with the Job; `maglor` runs them with the rights of
-//! its user.
+//! The chart runs them as hooks, with an account and rights that are deleted with the Job; `maglor` runs them with
+//! the rights of its user.
 
 pub mod clean_up;
 pub mod definitions;
@@ -11,7 +11,7 @@ pub mod uninject;
 /// Owner of the fields that are applied or patched.
 pub const FIELD_MANAGER: &str = "maglor-lifecycle";
 
-/// Where progress is told, a line each.
+/// The output for progress, one line each.
 pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 /// Why a step was not done.
@@ -29,7 +29,7 @@ pub enum LifecycleError {
     #[error("{0}")]
     Definitions(#[from] crate::crd::DefinitionError),
     /// Something has not happened in time.
-    #[error("{what}: not within {seconds} s")]
+    #[error("{what}: timeout after {seconds} s")]
     TooLong {
         /// What was waited for.
         what: String,

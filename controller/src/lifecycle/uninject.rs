@@ -1,7 +1,7 @@
 //! The mesh taken out of the pods, while its controller still runs: afterwards nothing needs the controller any more.
 //!
-//! In the order in which no request fails: new pods get no sidecars; all take plain text; Services of ProxyServices are put back;
-//! workloads are restarted, as `kubectl rollout restart` does, a few at a time.
+//! In the order in which no request fails: new pods get no sidecars; all take plain text; Services of ProxyServices
+//! are put back; workloads are restarted, as `kubectl rollout restart` does, a few at a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,8 +26,8 @@ use crate::writes::{self, Manager, Seen};
 /// The webhooks of the installation.
 const INJECT: &str = "maglor-inject";
 const VALIDATE: &str = "maglor-validate";
-/// Between a change of what servers accept and the first client without a sidecar: changes reach proxies within a second; a
-/// replica that has just taken over needs some more.
+/// Between a change of what servers accept and the first client without a sidecar: changes reach proxies within a
+/// second; a replica that has just taken over needs some more.
 const SPREAD: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(500);
 /// Workloads that are restarted at a time.
@@ -41,7 +41,8 @@ type Workload = (String, String, String);
 /// Takes the mesh out of all pods. Each rollout, and the ProxyServices, have `patience`.
 ///
 /// # Errors
-/// The API server refuses something, or something does not end in time. It can be called again, and goes on where it was.
+/// The API server refuses something, or something does not end in time. It can be called again, and continues where
+/// it was.
 pub async fn uninject(
     client: &Client,
     patience: Duration,
@@ -55,7 +56,7 @@ pub async fn uninject(
     let (workloads, others) = injected(client).await?;
     for pod in others {
         say(&format!(
-            "Pod {pod}: has no controller that restarts it; it keeps its sidecar until it ends"
+            "Pod {pod}: no controller restarts it; it keeps its sidecar until it is deleted"
         ));
     }
     let workloads: Vec<_> = workloads.into_iter().collect();
@@ -80,8 +81,8 @@ async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), Lifecycle
     Ok(())
 }
 
-/// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may require an
-/// identity are only reported: whether they still make sense without sidecars is not known here.
+/// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may
+/// require an identity are only reported: whether they still make sense without sidecars is not known here.
 async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
     let (by, any) = (Manager(FIELD_MANAGER), Seen::default());
     let mut changed = false;
@@ -118,7 +119,7 @@ async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, Lifecy
     {
         let (namespace, name) = (policy.namespace().unwrap_or_default(), policy.name_any());
         say(&format!(
-            "AuthorizationPolicy {namespace}/{name}: clients without a sidecar have no identity; delete it if it allows by identity"
+            "AuthorizationPolicy {namespace}/{name}: clients without a sidecar have no identity; delete the policy if it allows by identity"
         ));
     }
     Ok(changed)
@@ -132,7 +133,7 @@ async fn without_proxy_services(
 ) -> Result<(), LifecycleError> {
     let all: Api<ProxyService> = Api::all(client.clone());
     let begun = Instant::now();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     loop {
         let there = unless_missing(all.list(&ListParams::default()).await);
         let there = there.map_err(asked("ProxyServices"))?;
@@ -146,8 +147,8 @@ async fn without_proxy_services(
             let what = format!("ProxyService {namespace}/{name}");
             let deleted = writes::delete(&own, &name, &Seen::default()).await;
             unless_missing(deleted).map_err(asked(&what))?;
-            if told.insert(what.clone()) {
-                say(&format!("{what}: deleted; its Service is put back"));
+            if reported.insert(what.clone()) {
+                say(&format!("{what}: deleted; its Service is restored"));
             }
         }
         in_time(begun, patience, "ProxyServices are gone")?;
@@ -232,7 +233,7 @@ async fn restart(
             }
             Progress::ByHand => {
                 say(&format!(
-                    "{what}: its pods are replaced when they are deleted (OnDelete)"
+                    "{what}: update strategy OnDelete; delete its pods to remove their sidecars"
                 ));
                 return Ok(());
             }
@@ -250,7 +251,7 @@ enum Progress {
     UnderWay,
 }
 
-/// How far the rollout of a workload is, as `kubectl rollout status` tells it.
+/// How far the rollout of a workload is, as in `kubectl rollout status`.
 fn progress(kind: &str, seen: &Value) -> Progress {
     let (spec, status) = (&seen["spec"], &seen["status"]);
     if spec["updateStrategy"]["type"] == "OnDelete" {

@@ -1,5 +1,5 @@
-//! What those on call look at: when certificates expire, how old what is known of the cluster is, and how long changes take
-//! to be confirmed by proxies.
+//! Metrics for alerts: expiry of certificates, age of the known cluster state, and latency of acknowledgements by
+//! proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -170,13 +170,13 @@ impl PushMetrics {
     fn new(registry: &Registry) -> Self {
         let delays = registry.histogram(
             "controller_push_seconds",
-            "From a change to its confirmation or refusal by a proxy that has the resource.",
+            "Delay from a change to its acknowledgement or rejection by a proxy, in seconds.",
             &[],
             Buckets::latency(),
         );
         let refused = registry.counter(
             "controller_pushes_refused_total",
-            "Responses that a proxy has refused, by kind; it keeps what it had.",
+            "Responses rejected by a proxy, by kind.",
             &["kind"],
         );
         Self {
@@ -185,7 +185,7 @@ impl PushMetrics {
         }
     }
 
-    /// See [`maglor_ads::Policy::answered`].
+    /// See [`maglor_xds_server::Policy::answered`].
     pub(crate) fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
         for delay in delays {
             self.delays.observe_shared(*delay);
@@ -212,19 +212,15 @@ impl OnCall {
     pub(super) fn new(registry: &Registry) -> Self {
         let pending = registry.gauge(
             "controller_push_pending_seconds",
-            "How long the proxy that has left a response without an answer for longest has done so.",
+            "Age of the oldest unacknowledged response, in seconds.",
             &[],
         );
-        let panics = registry.counter(
-            "controller_panics_total",
-            "Panics of tasks; one that lasts ends the process, one of a connection only that.",
-            &[],
-        );
+        let panics = registry.counter("controller_panics_total", "Panics of tasks.", &[]);
         let (expiries, answered) = (Expiries::default(), Answered::default());
         let certificates = expiries.clone();
         registry.sampled_gauge(
             "controller_expiry_seconds",
-            "When the first certificate of its sort expires, in seconds since 1970; without those that do not exist.",
+            "Earliest expiry of the certificates of a kind, in seconds since 1970.",
             &["certificate"],
             move |out| {
                 for (what, expires) in certificates.all() {
@@ -236,7 +232,7 @@ impl OnCall {
         let watches = answered.clone();
         registry.sampled_gauge(
             "controller_watch_age_seconds",
-            "Time since the API server has last answered a list or a watch, by kind; a watch is renewed every 20 s.",
+            "Time since the last response of the API server to a list or watch, by kind, in seconds.",
             &["kind"],
             move |out| {
                 for (kind, age) in watches.ages(Instant::now()) {
@@ -248,7 +244,7 @@ impl OnCall {
         let policies = unusable.clone();
         registry.sampled_gauge(
             "controller_unusable_policies",
-            "Policies that are stored and cannot be used as they are, by kind.",
+            "Stored policies that are invalid, by kind.",
             &["kind"],
             move |out| {
                 for (kind, count) in policies.counts() {

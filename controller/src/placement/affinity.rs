@@ -1,4 +1,4 @@
-//! Where new pods are asked to run: preferred node affinity, added when the API server asks about a pod.
+//! Placement of new pods: preferred node affinity, added in the admission webhook.
 //!
 //! It is only a preference: whatever becomes of the node, of this controller or of the policy, a pod finds a place.
 //! Nothing that a pod says itself is changed, and where anything is in doubt nothing is added.
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::PLACED;
 use super::moving::Ticket;
 use super::pod::Pod;
-use maglor_mcg::relocate::Spread;
+use maglor_service_graph::relocate::Spread;
 
 /// Where a pod is asked to run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -19,10 +19,11 @@ pub struct Place {
     pub why: String,
 }
 
-/// Where the next pod of a ReplicaSet should run: in place of one that is on its way out, else where most are missing of
-/// the shares that are wanted.
+/// Where the next pod of a ReplicaSet should run: in place of one that is on its way out, else where most are missing
+/// of the shares that are wanted.
 ///
-/// `siblings` are the pods that the ReplicaSet has; those that no node has taken yet count where they are asked to run.
+/// `siblings` are the pods that the ReplicaSet has; those that no node has taken yet count where they are asked to
+/// run.
 #[must_use]
 pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Option<Place> {
     let live = || siblings.iter().filter(|pod| !pod.ends && !pod.is_moving());
@@ -35,7 +36,7 @@ pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Opt
         {
             return Some(Place {
                 node: ticket.to.clone(),
-                why: format!("a pod of {} moves there", ticket.service),
+                why: format!("a pod of {} is moving there", ticket.service),
             });
         }
     }
@@ -54,7 +55,7 @@ pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Opt
     let (_, node) = most.filter(|(missing, _)| *missing > 0.0)?;
     Some(Place {
         node: node.clone(),
-        why: "of its service's replicas most are missing there".to_owned(),
+        why: "the node with the fewest replicas of its service".to_owned(),
     })
 }
 
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(place.node, "n3");
         let there = pod("b", None, Some("n3"));
         let next = choose(&wanted, &[a, there], Some(&ticket)).unwrap();
-        assert_eq!(next.node, "n1", "it has one already");
+        assert_eq!(next.node, "n1", "there already is one");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Server {
     pub(crate) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
         let kind = resource("", "Node", "nodes");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
-        // As the API server remembers it: this is looked at again and again.
+        // As the API server remembers it: this is checked again and again.
         let list = api.list(&ListParams::default().match_any()).await?;
         Ok(list
             .items
@@ -209,7 +209,7 @@ impl Server {
         match step {
             Step::Clear => self.patch(pod, moving::clear()).await,
             Step::Evict => self.evict(pod).await,
-            Step::GiveBack(_) => self.patch(pod, moving::give_back(ticket)).await,
+            Step::GiveBack(_) => self.patch(pod, moving::revert(ticket)).await,
             Step::Mark(other) => self.patch(other, moving::mark()).await,
             Step::Wait => Ok(Written::Done),
         }
@@ -233,13 +233,13 @@ impl Server {
     }
 
     /// Writes a policy's status, where it is different; its generation is the one that was seen.
-    pub(super) async fn tell(
+    pub(super) async fn report(
         &self,
         policy: &PlacementPolicy,
         status: &PlacementPolicyStatus,
     ) -> Result<(), kube::Error> {
         let api: Api<PlacementPolicy> = Api::all(self.client.clone());
-        operate::tell(&api, policy, policy.status.as_ref(), status).await
+        operate::report(&api, policy, policy.status.as_ref(), status).await
     }
 }
 

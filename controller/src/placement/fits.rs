@@ -1,5 +1,5 @@
-//! Whether a pod can move at all, and which nodes take it: as the scheduler would say it, of the few of its rules that
-//! do not depend on other pods. What depends on them it says itself: a pod that went elsewhere is given up.
+//! Whether a pod can be moved, and which nodes accept it: the scheduler's rules that do not depend on other pods. The
+//! scheduler itself checks the others: a pod that lands elsewhere is abandoned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum Fixed {
     Affinity,
     /// `maglor.dev/placement: disabled`.
     Disabled,
-    /// The cluster autoscaler is told not to evict it.
+    /// The cluster autoscaler must not evict it.
     NotToEvict,
     /// It is not of a Deployment.
     Owner,
@@ -29,17 +29,17 @@ pub enum Fixed {
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Affinity => "required affinity to other pods decides where it runs",
+            Self::Affinity => "its required pod affinity determines its node",
             Self::Disabled => "maglor.dev/placement: disabled",
             Self::NotToEvict => "cluster-autoscaler.kubernetes.io/safe-to-evict: \"false\"",
             Self::Owner => "only pods of Deployments move",
-            Self::Spread => "topologySpreadConstraints decide where it runs",
+            Self::Spread => "its topologySpreadConstraints determine its node",
             Self::Volume => "a hostPath or persistentVolumeClaim may be bound to its node",
         })
     }
 }
 
-/// The annotation by which the cluster autoscaler is told what not to evict.
+/// The annotation of the cluster autoscaler for pods not to evict.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Effects of taints that keep a pod away.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_is_told_why() {
+    fn a_pod_that_stays_gets_the_reason() {
         assert_eq!(fixed(&pod(&json!({}))), None);
         let anti = |key: &str, app: &str| {
             json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [

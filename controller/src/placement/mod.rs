@@ -1,22 +1,22 @@
 //! Services where few of their calls leave a node: `PlacementPolicy` (docs/placement.md).
 //!
-//! What moves, and what goes back, is [`maglor_mcg::relocate`]'s to decide. Here is what it sees ([`scene`]), how a pod
-//! is moved ([`moving`]), and where new pods are asked to run ([`affinity`]).
+//! [`maglor_service_graph::relocate`] decides what moves, and what is moved back. Here is what it sees ([`inputs`]),
+//! how a pod is moved ([`moving`]), and where new pods are asked to run ([`affinity`]).
 //!
 //! A pod of a Deployment moves in steps, each of which follows from what stands in the cluster. Its label
-//! `pod-template-hash` is changed: its ReplicaSet lets it go and makes another pod, which the webhook asks to run where
-//! one is wanted. The old one goes on serving, since Services do not select by that label. When the new one is ready
-//! there, the old one is evicted. If it is not in time, or runs elsewhere, the old one gets its label back, and the
-//! ReplicaSet removes the new one, which is marked as the cheapest to lose. At no time are there fewer pods than before,
-//! and neither the number of replicas nor an autoscaler is touched.
+//! `pod-template-hash` is changed: its ReplicaSet lets it go and makes another pod, which the webhook asks to run
+//! where one is wanted. The old one continues serving, since Services do not select by that label. When the new one
+//! is ready there, the old one is evicted. If it is not in time, or runs elsewhere, the old one gets its label back,
+//! and the ReplicaSet removes the new one, which is marked as the cheapest to lose. At no time are there fewer pods
+//! than before, and neither the number of replicas nor an autoscaler is touched.
 
 pub mod affinity;
 pub(crate) mod api;
 pub mod fits;
+pub mod inputs;
 pub mod moving;
 pub mod pod;
 pub(crate) mod run;
-pub mod scene;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -30,5 +30,5 @@ pub const PLACEMENT: &str = maglor_inject::keys::PLACEMENT;
 pub const PLACED: &str = maglor_inject::keys::PLACED;
 /// The label by which a ReplicaSet knows its pods.
 pub const HASH: &str = "pod-template-hash";
-/// What the ReplicaSet controller goes by when it has to remove one of several pods; the lowest first.
+/// The annotation by which the ReplicaSet controller chooses a pod to remove; the lowest first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

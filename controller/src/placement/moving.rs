@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin ──► wait ──► the new pod is ready where it is wanted ─────────► evict ──► gone
-//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back ──► taken back ──► clear
+//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back ──► rolled back ──► clear
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub const CHEAPEST: &str = "-2147483647";
 /// What a hash that no ReplicaSet has ends with.
 const APART: &str = "-moving";
 
-/// What is written down of a pod that is on its way out: all that whoever goes on has to know.
+/// The record of a pod that is being moved: everything that a new leader needs to continue.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
@@ -32,9 +32,9 @@ pub struct Ticket {
     pub hash: String,
     /// The other pods that its ReplicaSet had then: its successor is none of them.
     pub others: Vec<String>,
-    /// It is given up then, in seconds since 1970.
+    /// It is abandoned then, in seconds since 1970.
     pub deadline: i64,
-    /// It is given up: it only waits for its ReplicaSet to take it back.
+    /// It is abandoned: it only waits for its ReplicaSet to take it back.
     #[serde(default)]
     pub returned: bool,
 }
@@ -68,7 +68,7 @@ pub struct Deployment {
 pub enum Step {
     /// It is its ReplicaSet's again, and nothing has to be written down any more.
     Clear,
-    /// Its successor does its work, or nobody has to: it is evicted.
+    /// Its replacement is ready, or none is needed: it is evicted.
     Evict,
     /// It goes back to its ReplicaSet, which has one too many then.
     GiveBack(&'static str),
@@ -88,9 +88,9 @@ pub fn begin(ticket: &Ticket) -> Value {
     }})
 }
 
-/// The patch that gives it back.
+/// The patch that reverts it.
 #[must_use]
-pub fn give_back(ticket: &Ticket) -> Value {
+pub fn revert(ticket: &Ticket) -> Value {
     let ticket = Ticket {
         returned: true,
         ..ticket.clone()
@@ -128,10 +128,10 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
         return Step::Clear;
     }
     // The Deployment does not know of it, and would take a pod for its own that is not: whatever becomes of its
-    // versions, it goes only where nobody is missing without it.
+    // versions, it is removed only if no replica is missing without it.
     let spare = seen.deployment.is_none_or(|one| one.ready >= one.replicas);
     let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
-        // Another version, or none, does without it: it is nobody's any more.
+        // Another version does not need it: it belongs to no move any more.
         return if spare { Step::Evict } else { Step::Wait };
     };
     // Until the ReplicaSet has let it go, what it has is not what it will have; and it takes back whom it selects.
@@ -155,12 +155,12 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
         return Step::Wait;
     }
     if let (false, Some(one)) = (arrived, successors.iter().find(elsewhere)) {
-        return back(one, "its successor runs elsewhere");
+        return back(one, "its replacement runs on another node");
     }
     if now < ticket.deadline {
         return Step::Wait;
     }
-    let late = "its successor was not ready in time";
+    let late = "its replacement was not ready in time";
     let first = successors.first();
     first.map_or(Step::GiveBack(late), |one| back(one, late))
 }
@@ -218,7 +218,11 @@ mod tests {
     fn the_old_pod_goes_when_the_new_one_is_ready_there() {
         let b = pod("b", Some("n2"), true);
         let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
-        assert_eq!(next(vec![b.clone()], 50), Step::Wait, "none is made yet");
+        assert_eq!(
+            next(vec![b.clone()], 50),
+            Step::Wait,
+            "no replacement created yet"
+        );
         let unscheduled = vec![b.clone(), pod("c", None, false)];
         assert_eq!(next(unscheduled, 50), Step::Wait);
         assert_eq!(
@@ -234,12 +238,12 @@ mod tests {
         assert_eq!(
             super::next(&kept, &ticket(), 500),
             Step::Wait,
-            "it is not let go yet"
+            "eviction blocked"
         );
     }
 
     #[test]
-    fn it_is_given_back_where_the_new_one_is_no_good() {
+    fn it_is_reverted_if_the_replacement_fails() {
         let b = pod("b", Some("n2"), true);
         let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
         let mut elsewhere = pod("c", Some("n1"), false);
@@ -251,14 +255,20 @@ mod tests {
             .annotations
             .insert(DELETION_COST.to_owned(), CHEAPEST.to_owned());
         let marked = next(vec![b.clone(), elsewhere], 50);
-        assert_eq!(marked, Step::GiveBack("its successor runs elsewhere"));
+        assert_eq!(
+            marked,
+            Step::GiveBack("its replacement runs on another node")
+        );
         let late = pod("c", Some("n2"), false);
         assert_eq!(
             next(vec![b.clone(), late.clone()], 100),
             Step::Mark(Box::new(late))
         );
         let none = next(vec![b], 100);
-        assert_eq!(none, Step::GiveBack("its successor was not ready in time"));
+        assert_eq!(
+            none,
+            Step::GiveBack("its replacement was not ready in time")
+        );
     }
 
     #[test]
@@ -275,7 +285,7 @@ mod tests {
         assert_eq!(
             next(&fewer, &ticket(), 0),
             Step::Wait,
-            "another version is not ready"
+            "a rollout is in progress"
         );
         fewer.deployment = Some(Deployment {
             replicas: 1,
@@ -286,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn begun_and_given_back_it_is_as_it_was() {
+    fn reverting_a_started_move_restores_the_state() {
         let mut pod = pod("a", Some("n1"), true);
         let begun = begin(&ticket());
         assert_eq!(begun["metadata"]["labels"][HASH], "5d4-moving");
@@ -297,9 +307,10 @@ mod tests {
         pod.labels.insert(MOVING.to_owned(), "true".to_owned());
         pod.annotations.insert(MOVING.to_owned(), text);
         assert_eq!(pod.ticket(), Some(ticket()));
-        let back = give_back(&ticket());
+        let back = revert(&ticket());
         assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4"}));
-        // It is written down until its ReplicaSet has it: else nobody would care for it if that were to go now.
+        // The record is kept until its ReplicaSet has adopted it: otherwise it would be orphaned if the leader ended
+        // now.
         let text = back["metadata"]["annotations"][MOVING]
             .as_str()
             .unwrap()

@@ -1,4 +1,4 @@
-//! What is read of pods, ReplicaSets and nodes.
+//! The facts read from pods, ReplicaSets and nodes.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The operator: makes a plan now and then, begins moves, and takes the next step of each that is under way. Only
-//! whoever holds the Lease writes.
+//! The operator: makes a plan periodically, begins moves, and takes the next step of each that is under way. Only
+//! only the leader writes.
 
 mod moves;
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
-use maglor_mcg::relocate::{Move, Relocation, Round, View};
+use maglor_service_graph::relocate::{Move, Relocation, Round, View};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::api::Server;
+use super::inputs::{InputError, Inputs, Sources, inputs, params};
 use super::pod::Pod;
-use super::scene::{Given, Scene, SceneError, params, scene};
-use super::status::{self, Done, Told};
+use super::status::{self, Done, StatusInput};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
 use crate::epoch;
 use crate::events::Events;
@@ -27,12 +27,12 @@ use crate::metrics::PlacementMetrics;
 use crate::operate::{self, Operator as _};
 use crate::scope::Scope;
 
-/// How often a plan is made where nobody says otherwise.
+/// Default interval between plans.
 const ROUND_SECONDS: u32 = 60;
 
 /// What the operator has, and may do.
 pub(crate) struct Options {
-    /// It tries no request again: who writes looks again first.
+    /// Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
@@ -104,7 +104,7 @@ impl operate::Operator for Operator {
         let mut taken = BTreeMap::new();
         for policy in &policies {
             if let Err(error) = self.attend(policy, &mut taken).await {
-                tracing::warn!(policy = id(policy).0, %error, "placement: tried again");
+                tracing::warn!(policy = id(policy).0, %error, "placement: reconciliation failed; retrying");
             }
         }
         Ok(!policies.is_empty() || !self.under_way.is_empty())
@@ -126,8 +126,7 @@ impl Operator {
             Err(error) => Some(("Invalid", error.to_string())),
             Ok(()) if apply && !self.options.moves.covers_all(&policy.spec.namespaces) => Some((
                 "NotEnabled",
-                "the controller may not move pods of all these namespaces: install it with `placement.enabled=true`, and \
-                 with `placement.namespaces` that list them, or none"
+                "the controller lacks permission to move pods in all these namespaces: install it with `placement.enabled=true`, and with `placement.namespaces` empty or listing them"
                     .to_owned(),
             )),
             Ok(()) => None,
@@ -136,7 +135,7 @@ impl Operator {
             if self.writes() {
                 let said = self.since(policy);
                 let status = status::refused(&said, reason, &message, generation);
-                self.server.tell(policy, &status).await?;
+                self.server.report(policy, &status).await?;
             }
             return Ok(());
         }
@@ -161,7 +160,7 @@ impl Operator {
         }
         if self.writes() {
             // What has become of moves is not kept until the next round.
-            self.server.tell(policy, &self.since(policy)).await?;
+            self.server.report(policy, &self.since(policy)).await?;
         }
         self.begin(policy).await
     }
@@ -209,19 +208,19 @@ impl Operator {
         policy: &PlacementPolicy,
         taken: &BTreeMap<String, String>,
     ) -> Result<(), kube::Error> {
-        let Some(scene) = self.scene(policy, taken).await? else {
+        let Some(inputs) = self.inputs(policy, taken).await? else {
             return Ok(());
         };
         let before = self.since(policy);
         let generation = policy.metadata.generation;
         let refused = |reason, why: &str| status::refused(&before, reason, why, generation);
-        let (status, round) = match scene {
+        let (status, round) = match inputs {
             Err(error) => (refused("Invalid", &error.to_string()), None),
-            Ok(scene) if scene.selected.is_empty() => {
-                let why = "no pod with a sidecar runs there that is selected";
+            Ok(inputs) if inputs.selected.is_empty() => {
+                let why = "no selected pod with a sidecar is running";
                 (refused("NoServices", why), None)
             }
-            Ok(scene) => match self.round(policy, scene).await {
+            Ok(inputs) => match self.round(policy, inputs).await {
                 Some(Ok((status, round))) => (status, Some(round)),
                 Some(Err(error)) => (refused("Invalid", &error.to_string()), None),
                 None => return Ok(()),
@@ -230,7 +229,7 @@ impl Operator {
         if !self.writes() {
             return Ok(());
         }
-        self.server.tell(policy, &status).await?;
+        self.server.report(policy, &status).await?;
         if let Some(round) = round {
             self.announce(policy, &round);
         }
@@ -238,11 +237,11 @@ impl Operator {
     }
 
     /// What is to be looked at; none while a replica does not say what it has heard.
-    async fn scene(
+    async fn inputs(
         &self,
         policy: &PlacementPolicy,
         taken: &BTreeMap<String, String>,
-    ) -> Result<Option<Result<Scene, SceneError>>, kube::Error> {
+    ) -> Result<Option<Result<Inputs, InputError>>, kube::Error> {
         let known = self.options.replicas.whole(&self.options.graphs).await?;
         let Some(snapshot) = known else {
             return Ok(None);
@@ -255,7 +254,7 @@ impl Operator {
         let own = id(policy).0;
         let others = taken.iter().filter(|(_, owner)| **owner != own);
         let topology = self.options.graphs.topology();
-        Ok(Some(scene(&Given {
+        Ok(Some(inputs(&Sources {
             snapshot: &snapshot,
             topology: &topology,
             pods: &pods,
@@ -267,8 +266,8 @@ impl Operator {
         })))
     }
 
-    /// Looks at a scene, and takes over what comes of it; none if that has not come to an end.
-    async fn round(&mut self, policy: &PlacementPolicy, scene: Scene) -> Option<Judged> {
+    /// Evaluates the inputs, and applies the result; none if it was interrupted.
+    async fn round(&mut self, policy: &PlacementPolicy, inputs: Inputs) -> Option<Judged> {
         let id = id(policy);
         let (busy, apply) = (
             self.is_busy(&id),
@@ -277,14 +276,14 @@ impl Operator {
         let settle = self.options.graphs.window();
         let governed = self.governed.get_mut(&id)?;
         let mut params = params(&policy.spec, settle);
-        params.options.routing = scene.routing;
+        params.options.routing = inputs.routing;
         governed.relocation.set_params(params);
         let relocation = governed.relocation.clone();
-        let looked = tokio::task::spawn_blocking(move || look(relocation, scene, (busy, apply)));
-        let (relocation, scene, round) = looked.await.ok()?;
+        let looked = tokio::task::spawn_blocking(move || look(relocation, inputs, (busy, apply)));
+        let (relocation, inputs, round) = looked.await.ok()?;
         Some(round.map(|round| {
             governed.relocation = relocation;
-            (governed.account(policy, &scene, &round), round)
+            (governed.account(policy, &inputs, &round), round)
         }))
     }
 
@@ -292,7 +291,7 @@ impl Operator {
     fn announce(&mut self, policy: &PlacementPolicy, round: &Round) {
         for (service, judgement) in &round.undone {
             self.options.metrics.rolled_back();
-            let note = format!("{service} goes back where it was: {}", judgement.word());
+            let note = format!("{service} is moved back: {}", judgement.word());
             self.options
                 .events
                 .warn(reference(policy), "RolledBack", "Judge", &note);
@@ -300,18 +299,18 @@ impl Operator {
         let Some(governed) = self.governed.get_mut(&id(policy)) else {
             return;
         };
-        let advised = round.reason == maglor_mcg::relocate::Reason::Advised;
+        let advised = round.reason == maglor_service_graph::relocate::Reason::Advised;
         let recommends = policy.spec.mode() == PlacementMode::Recommend;
         let was = std::mem::replace(&mut governed.advised, advised);
         let new = advised && !was;
         if let (true, true, Some(plan)) = (new, recommends, &round.plan) {
             let note = format!(
-                "{} moves would leave {:.1} of {:.1} calls a second between nodes",
+                "{} moves would reduce calls between nodes to {:.1} of {:.1} per second",
                 plan.moves, plan.cut, round.cut
             );
             self.options
                 .events
-                .tell(reference(policy), "PlacementRecommended", "Plan", &note);
+                .report(reference(policy), "PlacementRecommended", "Plan", &note);
         }
     }
 }
@@ -321,7 +320,7 @@ impl Governed {
     fn account(
         &mut self,
         policy: &PlacementPolicy,
-        scene: &Scene,
+        inputs: &Inputs,
         round: &Round,
     ) -> PlacementPolicyStatus {
         for (service, judgement) in &round.undone {
@@ -330,36 +329,40 @@ impl Governed {
                 .insert(service.clone(), judgement.word().to_owned());
         }
         self.queue.extend(round.moves.iter().cloned());
-        let told = Told {
-            scene,
+        let input = StatusInput {
+            inputs,
             round,
             relocation: &self.relocation,
             mode: policy.spec.mode(),
             done: self.done,
             why: &self.why,
         };
-        status::status(&told, policy.metadata.generation)
+        status::status(&input, policy.metadata.generation)
     }
 }
 
-/// What is to be said of a round, and the round.
-type Judged = Result<(PlacementPolicyStatus, Round), maglor_mcg::PartitionError>;
+/// The status of a round, and the round.
+type Judged = Result<(PlacementPolicyStatus, Round), maglor_service_graph::PartitionError>;
 
-type Looked = (Relocation, Scene, Result<Round, maglor_mcg::PartitionError>);
+type Looked = (
+    Relocation,
+    Inputs,
+    Result<Round, maglor_service_graph::PartitionError>,
+);
 
 /// A round, which may take seconds.
-fn look(mut relocation: Relocation, scene: Scene, (busy, apply): (bool, bool)) -> Looked {
+fn look(mut relocation: Relocation, inputs: Inputs, (busy, apply): (bool, bool)) -> Looked {
     let view = View {
-        graph: &scene.graph,
-        nodes: &scene.nodes,
-        present: &scene.present,
-        bars: &scene.bars,
-        measured: &scene.measured,
+        graph: &inputs.graph,
+        nodes: &inputs.nodes,
+        present: &inputs.present,
+        bars: &inputs.bars,
+        measured: &inputs.measured,
         busy,
         apply,
     };
     let round = relocation.round(epoch::now(), &view);
-    (relocation, scene, round)
+    (relocation, inputs, round)
 }
 
 fn id(policy: &PlacementPolicy) -> (String, String) {

@@ -1,11 +1,11 @@
-//! What a `PlacementPolicy` says of what was seen, planned and done; and what the next one that writes remembers by it.
+//! The status of a `PlacementPolicy`: observations, plan and moves, from which a new leader continues.
 
 use std::collections::BTreeMap;
 
 use maglor_balance::Time;
-use maglor_mcg::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
+use maglor_service_graph::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
 
-use super::scene::Scene;
+use super::inputs::Inputs;
 use crate::crd::{
     Condition, PlacementMeasure, PlacementMode, PlacementPolicyStatus, ServicePlacement,
 };
@@ -21,7 +21,7 @@ const MOST_SERVICES: usize = 500;
 pub struct Done {
     /// Pods that have been moved.
     pub moves: u32,
-    /// Moves that were given up.
+    /// Moves that were abandoned.
     pub failed: u32,
     /// Services that were moved back.
     pub rolled_back: u32,
@@ -29,9 +29,9 @@ pub struct Done {
 
 /// What a status is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct StatusInput<'a> {
     /// What was seen.
-    pub scene: &'a Scene,
+    pub inputs: &'a Inputs,
     /// What came of it.
     pub round: &'a Round,
     /// What is remembered.
@@ -121,15 +121,15 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
     )
 }
 
-/// What is to be said.
+/// The status.
 #[must_use]
-pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus {
-    let Round { reason, plan, .. } = told.round;
-    let mut services: Vec<ServicePlacement> = told
-        .scene
+pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPolicyStatus {
+    let Round { reason, plan, .. } = input.round;
+    let mut services: Vec<ServicePlacement> = input
+        .inputs
         .selected
         .keys()
-        .filter_map(|index| service(told, *index))
+        .filter_map(|index| service(input, *index))
         .collect();
     // What moves is what people look for.
     services.sort_by_key(|one| (rank(&one.state), one.name.clone()));
@@ -138,11 +138,11 @@ pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus
     let condition = |kind: &str, holds, word: &str, why: String| {
         Condition::new(kind, holds, word, why, generation)
     };
-    let cut = plan.as_ref().map_or(told.round.cut, |plan| plan.cut);
+    let cut = plan.as_ref().map_or(input.round.cut, |plan| plan.cut);
     let moves = plan.as_ref().map_or(0, |plan| plan.moves);
     PlacementPolicyStatus {
         conditions: vec![
-            condition("Accepted", true, "Accepted", in_force(told.scene)),
+            condition("Accepted", true, "Accepted", in_force(input.inputs)),
             condition(
                 "Settled",
                 reason.is_settled(),
@@ -150,26 +150,26 @@ pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus
                 reason.to_string(),
             ),
         ],
-        calls_per_second: rounded(told.round.calls),
-        cross_node_calls_per_second: rounded(told.round.cut),
+        calls_per_second: rounded(input.round.calls),
+        cross_node_calls_per_second: rounded(input.round.cut),
         predicted_cross_node_calls_per_second: rounded(cut),
         planned_moves: u32::try_from(moves).unwrap_or(u32::MAX),
-        moves_done: told.done.moves,
-        moves_failed: told.done.failed,
-        rolled_back: told.done.rolled_back,
-        judged_since: told.relocation.judged_since().and_then(epoch::text),
+        moves_done: input.done.moves,
+        moves_failed: input.done.failed,
+        rolled_back: input.done.rolled_back,
+        judged_since: input.relocation.judged_since().and_then(epoch::text),
         services,
         services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
     }
 }
 
 /// That a policy is in force, and what of it is not, now.
-fn in_force(scene: &Scene) -> String {
-    let gone: Vec<&str> = scene.gone.iter().map(String::as_str).collect();
+fn in_force(inputs: &Inputs) -> String {
+    let gone: Vec<&str> = inputs.gone.iter().map(String::as_str).collect();
     match gone.is_empty() {
-        true => "it is in force".to_owned(),
+        true => "accepted".to_owned(),
         false => format!(
-            "it is in force; spec.delays: there is no node {}",
+            "accepted; spec.delays: there is no node {}",
             gone.join(", ")
         ),
     }
@@ -187,12 +187,12 @@ fn rank(state: &str) -> u8 {
     }
 }
 
-fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
-    let scene = told.scene;
-    let selected = scene.selected.get(&index)?;
-    let name = &scene.graph.services().get(index)?.name;
+fn service(input: &StatusInput<'_>, index: usize) -> Option<ServicePlacement> {
+    let inputs = input.inputs;
+    let selected = inputs.selected.get(&index)?;
+    let name = &inputs.graph.services().get(index)?.name;
     let spread = |counts: &[u32]| -> Spread {
-        let counts = counts.iter().zip(scene.nodes.all());
+        let counts = counts.iter().zip(inputs.nodes.all());
         let placed = counts.filter(|(count, _)| **count > 0);
         placed
             .map(|(count, node)| (node.name.clone(), *count))
@@ -201,12 +201,12 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
     let mut service = ServicePlacement {
         name: name.clone(),
         state: "Free".to_owned(),
-        reason: told.why.get(name).cloned().unwrap_or_default(),
+        reason: input.why.get(name).cloned().unwrap_or_default(),
         deployments: selected.deployments.iter().cloned().collect(),
-        nodes: spread(scene.present.service(index)),
+        nodes: spread(inputs.present.service(index)),
         ..ServicePlacement::default()
     };
-    if let Some(record) = told.relocation.records().get(name) {
+    if let Some(record) = input.relocation.records().get(name) {
         service.state = word(record.stage).to_owned();
         service.wanted.clone_from(&record.wanted);
         service.former = record.former.clone().unwrap_or_default();
@@ -219,13 +219,13 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
     } else if let Some(fixed) = &selected.fixed {
         (service.state, service.reason) = (FIXED.to_owned(), fixed.clone());
     }
-    let planned = told
+    let planned = input
         .round
         .plan
         .as_ref()
-        .filter(|_| told.mode != PlacementMode::Observe);
+        .filter(|_| input.mode != PlacementMode::Observe);
     let planned = planned.map(|plan| spread(plan.placement.service(index)));
-    let worth = matches!(told.round.reason, Reason::Advised | Reason::Waiting { .. });
+    let worth = matches!(input.round.reason, Reason::Advised | Reason::Waiting { .. });
     if let Some(planned) = planned.filter(|planned| worth && *planned != service.nodes)
         && !matches!(&*service.state, "Moving" | "Undoing" | "Judged")
     {

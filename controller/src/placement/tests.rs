@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use maglor_mcg::Routing;
-use maglor_mcg::relocate::{Reason, Relocation, Stage, View};
+use maglor_service_graph::Routing;
+use maglor_service_graph::relocate::{Reason, Relocation, Stage, View};
 use serde_json::{Value, json};
 
+use super::inputs::{InputError, Inputs, Sources, inputs, params};
 use super::pod::{Node, Pod};
-use super::scene::{Given, Scene, SceneError, params, scene};
-use super::status::{Done, Told, reasons, records, refreshed, status};
+use super::status::{Done, StatusInput, reasons, records, refreshed, status};
 use crate::crd::{PlacementMode, PlacementPolicySpec, PlacementPolicyStatus};
 use crate::graph::delays::Delay;
 use crate::graph::{Edge, Service, Snapshot};
@@ -110,8 +110,8 @@ impl Shop {
         }
     }
 
-    fn scene(&self) -> Result<Scene, SceneError> {
-        scene(&Given {
+    fn inputs(&self) -> Result<Inputs, InputError> {
+        inputs(&Sources {
             snapshot: &self.snapshot,
             topology: &self.topology,
             pods: &self.pods,
@@ -123,11 +123,11 @@ impl Shop {
 
     /// Which services may move where.
     fn free(&self) -> Vec<String> {
-        let scene = self.scene().unwrap();
+        let inputs = self.inputs().unwrap();
         let mut free = Vec::new();
-        for (index, service) in scene.graph.services().iter().enumerate() {
-            for (at, node) in scene.nodes.all().iter().enumerate() {
-                if !scene.bars.is_barred(index, at) {
+        for (index, service) in inputs.graph.services().iter().enumerate() {
+            for (at, node) in inputs.nodes.all().iter().enumerate() {
+                if !inputs.bars.is_barred(index, at) {
                     free.push(format!("{} {}", service.name, node.name));
                 }
             }
@@ -136,32 +136,32 @@ impl Shop {
     }
 
     fn fixed(&self, name: &str) -> Option<String> {
-        let scene = self.scene().unwrap();
-        let selected = scene.selected.get(&scene.graph.service(name)?)?;
+        let inputs = self.inputs().unwrap();
+        let selected = inputs.selected.get(&inputs.graph.service(name)?)?;
         selected.fixed.clone()
     }
 
     fn round(&self, relocation: &mut Relocation) -> PlacementPolicyStatus {
-        let scene = self.scene().unwrap();
+        let inputs = self.inputs().unwrap();
         let view = View {
-            graph: &scene.graph,
-            nodes: &scene.nodes,
-            present: &scene.present,
-            bars: &scene.bars,
-            measured: &scene.measured,
+            graph: &inputs.graph,
+            nodes: &inputs.nodes,
+            present: &inputs.present,
+            bars: &inputs.bars,
+            measured: &inputs.measured,
             busy: false,
             apply: self.spec.mode() == PlacementMode::Apply,
         };
         let round = relocation.round(crate::epoch::now(), &view).unwrap();
-        let told = Told {
-            scene: &scene,
+        let input = StatusInput {
+            inputs: &inputs,
             round: &round,
             relocation,
             mode: self.spec.mode(),
             done: Done::default(),
             why: &BTreeMap::new(),
         };
-        status(&told, Some(3))
+        status(&input, Some(3))
     }
 }
 
@@ -172,19 +172,19 @@ fn services_of_others_are_seen_and_stay() {
         shop.free(),
         ["shop/cart n1", "shop/cart n2", "shop/web n1", "shop/web n2"]
     );
-    let scene = shop.scene().unwrap();
-    assert_eq!(scene.present.cut(&scene.graph), 50.0);
-    let web = scene.measured[scene.graph.service("shop/web").unwrap()];
+    let inputs = shop.inputs().unwrap();
+    assert_eq!(inputs.present.cut(&inputs.graph), 50.0);
+    let web = inputs.measured[inputs.graph.service("shop/web").unwrap()];
     assert_eq!(web.rps, 51.0);
     assert!(
         (web.failures - 0.1).abs() < 1e-9 && (web.remote - 50.0 / 51.0).abs() < 1e-9,
         "{web:?}"
     );
-    assert_eq!(scene.selected.len(), 2);
+    assert_eq!(inputs.selected.len(), 2);
 }
 
 #[test]
-fn who_cannot_move_stays_and_is_told_why() {
+fn a_service_that_cannot_move_stays_and_gets_the_reason() {
     let volume = json!({"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]});
     let shop = Shop::new(&volume);
     assert_eq!(shop.free(), ["shop/web n1", "shop/web n2"]);
@@ -233,10 +233,10 @@ fn pods_that_have_just_come_count_and_those_that_go_do_not() {
     new.labels
         .insert(super::MOVING.to_owned(), "true".to_owned());
     shop.pods.push(new);
-    let scene = shop.scene().unwrap();
-    let cart = scene.graph.service("shop/cart").unwrap();
-    assert_eq!(scene.present.service(cart), [1, 2]);
-    assert_eq!(scene.graph.services()[cart].replicas.get(), 3);
+    let inputs = shop.inputs().unwrap();
+    let cart = inputs.graph.service("shop/cart").unwrap();
+    assert_eq!(inputs.present.service(cart), [1, 2]);
+    assert_eq!(inputs.graph.services()[cart].replicas.get(), 3);
 }
 
 /// A node that goes takes nothing along of what is said of the others.
@@ -249,19 +249,19 @@ fn delays_between_nodes_that_there_are_not_are_named() {
         {"from": "n1", "to": "n2", "milliseconds": 3},
     ]))
     .unwrap();
-    let scene = shop.scene().unwrap();
-    assert_eq!(scene.nodes.delays_ms(), [0.0, 3.0, 3.0, 0.0]);
+    let inputs = shop.inputs().unwrap();
+    assert_eq!(inputs.nodes.delays_ms(), [0.0, 3.0, 3.0, 0.0]);
     let mut relocation = Relocation::new(params(&shop.spec, Duration::from_secs(60)));
-    let told = shop.round(&mut relocation);
+    let input = shop.round(&mut relocation);
     assert_eq!(
-        told.conditions[0].message,
-        "it is in force; spec.delays: there is no node n9"
+        input.conditions[0].message,
+        "accepted; spec.delays: there is no node n9"
     );
-    assert!(told.is_accepted() && told.planned_moves > 0, "{told:?}");
+    assert!(input.is_accepted() && input.planned_moves > 0, "{input:?}");
 }
 
 #[test]
-fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
+fn measured_delays_apply_unless_configured() {
     let delay = |from: &str, to: &str, ms| Delay {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -270,7 +270,7 @@ fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
     let mut shop = Shop::new(&json!({}));
     shop.spec.objective = serde_json::from_value(json!("Latency")).unwrap();
     assert!(
-        shop.scene().unwrap().nodes.delays_ms().is_empty(),
+        shop.inputs().unwrap().nodes.delays_ms().is_empty(),
         "a call is a call"
     );
     let known = ["n1", "n2", "n9"].map(|name| crate::graph::Node {
@@ -281,13 +281,13 @@ fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
     // The snapshot knows of a node that has gone since.
     shop.snapshot.delays = vec![delay("n1", "n2", 2.5), delay("n1", "n9", 7.0)];
     assert_eq!(
-        shop.scene().unwrap().nodes.delays_ms(),
+        shop.inputs().unwrap().nodes.delays_ms(),
         [0.0, 2.5, 2.5, 0.0]
     );
     shop.spec.delays =
         serde_json::from_value(json!([{"from": "n2", "to": "n1", "milliseconds": 4}])).unwrap();
     assert_eq!(
-        shop.scene().unwrap().nodes.delays_ms(),
+        shop.inputs().unwrap().nodes.delays_ms(),
         [0.0, 4.0, 4.0, 0.0]
     );
 }
@@ -295,20 +295,20 @@ fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
 /// A leader that takes over in the middle of a move says how many there were, what a move waits for as soon as it
 /// is so, and why services had been left alone before.
 #[test]
-fn moves_count_whoever_ends_them() {
+fn moves_count_however_they_end() {
     let shop = Shop::new(&json!({}));
     let mut relocation = Relocation::new(params(&shop.spec, Duration::from_secs(60)));
-    let mut told = shop.round(&mut relocation);
-    (told.moves_done, told.moves_failed) = (3, 1);
-    let moving = told.services.iter().position(|one| one.state == "Moving");
-    let name = told.services[moving.unwrap()].name.clone();
+    let mut input = shop.round(&mut relocation);
+    (input.moves_done, input.moves_failed) = (3, 1);
+    let moving = input.services.iter().position(|one| one.state == "Moving");
+    let name = input.services[moving.unwrap()].name.clone();
     // The next one begins with what was written down.
-    let (_, _, mut done) = records(&told);
-    let mut why = reasons(&told);
+    let (_, _, mut done) = records(&input);
+    let mut why = reasons(&input);
     assert_eq!((done.moves, why.len()), (3, 0));
     done.moves += 1;
     why.insert(name.clone(), "a PodDisruptionBudget".to_owned());
-    let said = refreshed(&told, done, &why);
+    let said = refreshed(&input, done, &why);
     assert_eq!((said.moves_done, said.moves_failed), (4, 1));
     let of = |status: &PlacementPolicyStatus| {
         let found = status.services.iter().find(|one| one.name == name);
@@ -320,9 +320,9 @@ fn moves_count_whoever_ends_them() {
     let over = refreshed(&said, done, &why);
     assert_eq!(of(&over), "");
     // All else is as it was said at the round, and what keeps services where they are stays said.
-    let (_, _, before) = records(&told);
-    assert_eq!(refreshed(&over, before, &why), told);
-    let mut fixed = told.clone();
+    let (_, _, before) = records(&input);
+    assert_eq!(refreshed(&over, before, &why), input);
+    let mut fixed = input.clone();
     fixed.services[0].state = "Fixed".to_owned();
     fixed.services[0].reason = "its data".to_owned();
     assert_eq!(refreshed(&fixed, before, &why), fixed);
@@ -335,14 +335,14 @@ fn a_status_remembers() {
     let shop = Shop::new(&json!({}));
     let settle = Duration::from_secs(60);
     let mut relocation = Relocation::new(params(&shop.spec, settle));
-    let told = shop.round(&mut relocation);
-    assert_eq!(told.conditions[1].reason, "Moving");
+    let input = shop.round(&mut relocation);
+    assert_eq!(input.conditions[1].reason, "Moving");
     assert_eq!(
-        (told.cross_node_calls_per_second, told.planned_moves),
+        (input.cross_node_calls_per_second, input.planned_moves),
         (50.0, 2)
     );
-    assert_eq!(told.predicted_cross_node_calls_per_second, 0.0);
-    let moving = told
+    assert_eq!(input.predicted_cross_node_calls_per_second, 0.0);
+    let moving = input
         .services
         .iter()
         .find(|one| one.state == "Moving")
@@ -350,7 +350,7 @@ fn a_status_remembers() {
     assert_eq!(moving.deployments.len(), 1);
     assert_ne!(moving.wanted, moving.nodes);
     assert_eq!(moving.former, moving.nodes);
-    let written = serde_json::to_value(&told).unwrap();
+    let written = serde_json::to_value(&input).unwrap();
     let read: PlacementPolicyStatus = serde_json::from_value(written).unwrap();
     let (remembered, judged_since, _) = records(&read);
     assert_eq!(judged_since, None);
@@ -368,9 +368,9 @@ fn what_is_only_observed_names_no_places() {
         let mut shop = Shop::new(&json!({}));
         shop.spec.mode = serde_json::from_value(json!(mode)).unwrap();
         let mut relocation = Relocation::new(params(&shop.spec, Duration::ZERO));
-        let told = shop.round(&mut relocation);
-        assert_eq!(told.conditions[1].reason, Reason::Advised.word());
-        assert_eq!(told.services[0].state, state, "{mode}");
+        let input = shop.round(&mut relocation);
+        assert_eq!(input.conditions[1].reason, Reason::Advised.word());
+        assert_eq!(input.services[0].state, state, "{mode}");
         assert!(relocation.records().is_empty());
     }
 }
@@ -378,8 +378,8 @@ fn what_is_only_observed_names_no_places() {
 #[test]
 fn plans_count_on_local_calls_where_most_calls_are() {
     let mut shop = Shop::new(&json!({}));
-    assert_eq!(shop.scene().unwrap().routing, Routing::Even);
+    assert_eq!(shop.inputs().unwrap().routing, Routing::Even);
     let cart = shop.topology.vertices.get_mut("shop/cart").unwrap();
     cart.local_first = true;
-    assert_eq!(shop.scene().unwrap().routing, Routing::LocalFirst);
+    assert_eq!(shop.inputs().unwrap().routing, Routing::LocalFirst);
 }

@@ -1,5 +1,4 @@
-//! Where pods of which Deployments are wanted: what every replica of the controller knows of the policies, to answer
-//! the API server's questions about new pods.
+//! The preferred nodes of Deployments' pods: state of every controller replica, for the admission of new pods.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client};
-use maglor_mcg::relocate::Spread;
+use maglor_service_graph::relocate::Spread;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
@@ -22,7 +21,7 @@ use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::index::facts::Key;
 use crate::names::is_subdomain;
 
-/// A failed watch rests for so long; where the kind is not defined, too.
+/// A failed watch rests for this long; where the kind is not defined, too.
 const REST: Duration = Duration::from_secs(5);
 /// A pod that is to be created does not wait longer for this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -51,7 +50,7 @@ impl Wishes {
                 }
                 Ok(Event::Delete(policy)) => self.change(|all| drop(all.remove(&name(&policy)))),
                 Err(error) => {
-                    tracing::debug!(%error, "PlacementPolicies cannot be watched, it is tried again");
+                    tracing::debug!(%error, "watch of PlacementPolicies failed; retrying");
                     sleep(REST).await;
                 }
             }
@@ -89,14 +88,14 @@ impl Wishes {
         match timeout(PATIENCE, asked).await {
             Ok(Ok((ticket, siblings))) => choose(&wanted, &siblings, ticket.as_ref()),
             Ok(Err(error)) => {
-                tracing::warn!(namespace, deployment, %error, "a new pod is not asked to run anywhere");
+                tracing::warn!(namespace, deployment, %error, "no placement preference for a new pod");
                 None
             }
             Err(_) => {
                 tracing::warn!(
                     namespace,
                     deployment,
-                    "a new pod is not asked to run anywhere: no answer in time"
+                    "no placement preference for a new pod: timeout"
                 );
                 None
             }
@@ -109,7 +108,7 @@ fn name(policy: &PlacementPolicy) -> String {
 }
 
 /// What a policy wants of new pods: nothing, unless it is to be applied, and is one that can be. What the status
-/// still says of a policy that was changed since then and makes no sense any more is no wish.
+/// still says of a policy that was changed since then and is invalid any more is no wish.
 fn wanted(policy: &PlacementPolicy) -> Wanted {
     let mut wanted = Wanted::new();
     let refused = policy.status.iter().any(|status| !status.is_accepted());
@@ -163,12 +162,12 @@ mod tests {
             Some([("n1".to_owned(), 2)].into())
         );
         assert_eq!(wishes.of(&Key::new("shop", "cart-v1")), None);
-        // A policy that cannot be used wants nothing, whoever says so first.
+        // An invalid policy has no wishes.
         let mut invalid = policy.clone();
         invalid.spec.namespaces.clear();
         assert!(invalid.spec.check().is_err() && wanted(&invalid).is_empty());
         let before = policy.status.clone().unwrap_or_default();
-        let why = "the nodes: `n9` is no node";
+        let why = "the nodes: there is no node `n9`";
         policy.status = Some(refused(&before, "Invalid", why, None));
         assert!(wanted(&policy).is_empty());
     }

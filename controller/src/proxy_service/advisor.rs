@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::rule::{Choice, Limits, View};
+use maglor_service_graph::rule::{Choice, Limits, View};
 use tokio::time::Instant;
 
 use super::auto::{Advice, Auto, Calls, Seen};
@@ -48,7 +48,7 @@ impl Advisor {
         self.auto.clear();
     }
 
-    /// Whether a Service is left to the rule, and so has to be looked at again and again.
+    /// Whether a Service is left to the rule, and so has to be checked again and again.
     pub(super) fn governs(&self, service: &Key) -> bool {
         self.auto.governs(service)
     }

@@ -200,7 +200,7 @@ impl Server {
         Ok(seen)
     }
 
-    /// Whether all of a Service's own pods have sidecars, and nobody else says how it is balanced.
+    /// Whether all of a Service's own pods have sidecars, and no other policy sets its balancing.
     async fn collaborative(&self, seen: &Observed) -> Result<bool, kube::Error> {
         let own = seen.selected().unwrap_or_default().own;
         let labels: Vec<_> = own
@@ -212,9 +212,10 @@ impl Server {
             .list(Kind::Pod, namespace, Some(&labels.join(",")))
             .await?;
         let policies = self.list(Kind::TrafficPolicy, namespace, None).await?;
-        let tells = |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
+        let reports =
+            |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
         let said = |policy: &Value| is_about(policy, &seen.name);
-        Ok(!pods.is_empty() && pods.iter().all(tells) && !policies.iter().any(said))
+        Ok(!pods.is_empty() && pods.iter().all(reports) && !policies.iter().any(said))
     }
 
     /// Addresses of the ready endpoints of a Service.
@@ -300,8 +301,8 @@ impl Server {
         applied.await.map(drop)
     }
 
-    /// Without our finalizer, whoever else counts as its owner: a backup that was restored, or a manifest that was read from
-    /// a cluster, brings it along.
+    /// Without our finalizer, any other owner: a backup that was restored, or a manifest that was
+    /// read from a cluster, brings it along.
     pub(super) async fn release(&self, claim: &Key) -> Result<Written, kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
@@ -329,7 +330,7 @@ impl Server {
     }
 
     /// Writes the statuses of all that name a Service, where they are different.
-    pub(super) async fn tell(
+    pub(super) async fn report(
         &self,
         seen: &Observed,
         progress: &Progress,
@@ -378,11 +379,11 @@ impl Server {
         }
     }
 
-    /// Tells of a step that changes who gets requests, as an event of the Service.
+    /// Reports a step that changes the target of requests, as an event of the Service.
     pub(super) async fn announce(&self, seen: &Observed, step: &Step, progress: &Progress) {
         let (reason, type_, note) = match (step, progress) {
             (Step::Switch(_), _) => {
-                let note = "requests go through the proxies from now on".to_owned();
+                let note = "requests now go through the proxies".to_owned();
                 ("ProxiesInserted", EventType::Normal, note)
             }
             (Step::Restore(_), Progress::Refused(refusal)) => {
@@ -393,11 +394,11 @@ impl Server {
                 ("ProxiesUnavailable", EventType::Warning, note)
             }
             (Step::Restore(_), _) => {
-                let note = "requests go to the endpoints from now on".to_owned();
+                let note = "requests now go to the endpoints directly".to_owned();
                 ("ProxiesBypassed", EventType::Normal, note)
             }
             (Step::Apply(_), Progress::Collaborating(choice)) => {
-                let note = format!("callers' sidecars use {} from now on", choice.policy());
+                let note = format!("callers' sidecars now use {}", choice.policy());
                 ("SidecarPolicyApplied", EventType::Normal, note)
             }
             _ => return,
@@ -426,7 +427,7 @@ impl Server {
     }
 }
 
-/// The addresses of a pod; its name where it has none yet.
+/// The addresses of a pod; its name if it has none yet.
 fn addresses(pod: &Value) -> Vec<String> {
     let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
     let known = known.filter_map(|one| one["ip"].as_str());

@@ -1,15 +1,15 @@
-//! Whether proxies in front of a Service pay (`mode: Auto`), or another way of balancing: what its callers' proxies report, asked of the decision
-//! rule with patience ([`maglor_mcg::rule`]).
+//! `mode: Auto`: whether proxies in front of a Service pay off, or another balancing mode; evaluates the reports of
+//! callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
 //!
-//! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is there:
-//! it takes nothing away before it has seen that it does not pay.
+//! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is
+//! there: it takes nothing away before it has seen that it does not pay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::Traffic;
-use maglor_mcg::rule::{Budget, Change, Choice, Governor, Limits, Telemetry, View};
+use maglor_service_graph::Traffic;
+use maglor_service_graph::rule::{Budget, Change, Choice, Governor, Limits, Telemetry, View};
 
 use crate::graph::parts::Part;
 use crate::index::facts::Key;
@@ -23,7 +23,7 @@ const ROUND_TRIP: Duration = Duration::from_micros(500);
 const PENALTY: Duration = Duration::from_millis(1);
 /// What may take the place of `lor` in the sidecars.
 const ALL: [Choice; 3] = [Choice::Bounce, Choice::Ledger, Choice::ProxyService];
-/// A view is told for so many pauses between two looks, so that noise in it writes no status: a minute by default.
+/// Number of rounds for which a view is kept in the status, so that noise causes no writes: a minute by default.
 const SHOWN: u32 = 6;
 
 /// What is advised for a Service.
@@ -99,7 +99,7 @@ impl Auto {
         self.governed.retain(|service, _| stays(service));
     }
 
-    /// What was seen of a Service last, and is told.
+    /// The last reported observations of a Service.
     pub(super) fn view(&self, service: &Key) -> Option<View> {
         let (_, view) = self.governed.get(service)?.shown?;
         Some(view)
@@ -110,7 +110,8 @@ impl Auto {
         self.proxied(wide, |other| other != service) >= wide.most
     }
 
-    /// Whether a Service has to give its proxies up, because there are to be fewer by now: the first ones by name keep theirs.
+    /// Whether a Service has to give its proxies up, because there are to be fewer by now: the first ones by name
+    /// keep theirs.
     fn is_over(&self, service: &Key, wide: &Wide) -> bool {
         self.proxied(wide, |other| other < service) >= wide.most
     }
@@ -183,7 +184,7 @@ impl Auto {
             predicted,
         }) = looked
         {
-            tracing::info!(%service, ?to, ?reason, ?predicted, "proxies by themselves");
+            tracing::info!(%service, ?to, ?reason, ?predicted, "automatic mode changed balancing");
         }
         let shown = limits.pause() * SHOWN;
         let fresh = |(at, _): &(Time, View)| now.saturating_since(*at) < shown;
@@ -225,7 +226,7 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
-    use maglor_mcg::rule::Situation;
+    use maglor_service_graph::rule::Situation;
 
     use super::*;
     use crate::graph::Edge;

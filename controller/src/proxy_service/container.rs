@@ -43,7 +43,8 @@ pub(super) fn container(
     container
 }
 
-/// The container of a proxy that a group shares. Which ports there are it is told: they come and go without another pod.
+/// The container of a proxy that a group shares. Its ports are configured by discovery, so they change without
+/// replacing pods.
 pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     let mut args = proxy_pod::arguments("service", claim.drain_seconds(), settings);
     let [identity, cache] = maglor_inject::mounts();
@@ -60,8 +61,8 @@ pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     container
 }
 
-/// What the container asks for. Where only a request or only a limit is given, and the other one's default does not go
-/// with it, the default gives way: an API server takes no request above its limit.
+/// What the container asks for. Where only a request or only a limit is given, and the other one's default does not
+/// go with it, the default is reduced: an API server rejects requests above the limit.
 fn resources(claim: &ProxyServiceSpec) -> Value {
     let mut resources = json!({
         "requests": {"cpu": "100m", "memory": "16Mi"},
@@ -94,7 +95,7 @@ mod tests {
 
     /// No API server takes a request above its limit.
     #[test]
-    fn a_default_gives_way_to_what_is_asked_for() {
+    fn a_default_yields_to_an_explicit_value() {
         let made = |asked: &str| {
             let text = format!("{{targetRef: {{name: web}}, resources: {asked}}}");
             resources(&serde_yaml::from_str(&text).unwrap())

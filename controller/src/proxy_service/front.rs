@@ -1,4 +1,4 @@
-//! Whose proxies are in front of a Service: its own, or those that a group of Services shares.
+//! The proxies in front of a Service: its own, or those of a group.
 //!
 //! Both are selected by labels that the Service's own selector has, with another value ([`super::selector`]). Shared
 //! proxies cannot have the labels of every Service that may come to be in their group, since other labels are other
@@ -91,7 +91,7 @@ impl Front {
         Some(Self::Group(left.next()?.as_str()?.to_owned()))
     }
 
-    /// The value of the labels by which the proxies are selected. No name of a Service has a dot, so it is nobody
+    /// The value of the labels by which the proxies are selected. No name of a Service has a dot, so it is no
     /// else's by chance.
     #[must_use]
     pub fn marker(&self) -> String {
@@ -101,7 +101,7 @@ impl Front {
         }
     }
 
-    /// The selector of the proxies in place of a Service's own. Of those of a group it may be a part: whoever applies
+    /// The selector of the proxies in place of a Service's own. For a group it may be a part: applying
     /// the Service's manifest again writes over it, and adds the rest.
     #[must_use]
     pub fn in_place(&self, own: &Selector) -> Selector {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_goes_by_common_labels() {
+    fn a_group_uses_common_labels() {
         let own = |pairs: &[(&str, &str)]| -> Selector {
             let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
             pairs.iter().map(owned).collect()

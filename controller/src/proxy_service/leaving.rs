@@ -1,7 +1,8 @@
 //! A Service leaves a group while others stay.
 //!
-//! Proxies that are one Service's own end as pods do: they go on taking connections until every node knows, and finish
-//! what they have begun. Shared ones do the same port by port. When that began stands in the Service of the endpoints:
+//! Proxies that are one Service's own end as pods do: they continue taking connections until every node knows, and
+//! finish what they have begun. Shared ones do the same port by port. When that began stands in the Service of the
+//! endpoints:
 //!
 //! ```text
 //! no endpoint is a proxy ─► [`LEFT`] ─► farewell ─► the ports are closed ─► what is open is finished ─► gone
@@ -16,8 +17,8 @@ use super::shared::Group;
 use crate::index::facts::service::PROXY_PORTS;
 use crate::proxy_pod::{DRAIN_SECONDS, FAREWELL_SECONDS, grace_seconds};
 
-/// The annotation of the Service of endpoints that says since when none of its Service's clients is sent to shared proxies
-/// (RFC 3339).
+/// The annotation of the Service of endpoints that says since when none of its Service's clients is sent to shared
+/// proxies (RFC 3339).
 pub(super) const LEFT: &str = maglor_inject::keys::LEFT;
 
 /// What is to be done.

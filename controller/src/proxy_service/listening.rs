@@ -73,7 +73,7 @@ pub(super) fn listening(service: &Value) -> Vec<Listening> {
     found.into_values().collect()
 }
 
-/// What is spoken on a port of a Service.
+/// The protocol of a port of a Service.
 pub(super) fn declared(port: &Value) -> Protocol {
     Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str())
 }
@@ -96,7 +96,7 @@ pub(super) fn written(listening: &[Listening]) -> String {
 mod tests {
     use super::*;
 
-    /// A server that tells HTTP/1.1 from gRPC by itself is called by either, whichever port comes first.
+    /// A server that detects HTTP/1.1 and gRPC itself is called by either, regardless of the order of ports.
     #[test]
     fn a_target_port_takes_all_that_is_declared_for_it() {
         let grpc = "{port: 90, name: grpc, targetPort: 8080}";

@@ -64,7 +64,7 @@ impl Owned {
 
 /// The name of the account of the proxies; `None` = that of the namespace, in plain text.
 ///
-/// Who has this account is believed who its clients are, so no other pod should.
+/// Pods with this account are trusted to name their clients, so no other pod should have it.
 pub(super) fn account_name(
     front: &Front,
     claim: &ProxyServiceSpec,
@@ -86,8 +86,8 @@ pub(super) fn account(
     Some(marked(owned.resource("v1", "ServiceAccount")))
 }
 
-/// The Service whose endpoints are the Service's own, which is given with its own selector and ports. It says by which
-/// account the proxies are known, and, where they are shared, which of their ports are for this Service.
+/// The Service whose endpoints are the Service's own, which is given with its own selector and ports. It says by
+/// which account the proxies are known, and, where they are shared, which of their ports are for this Service.
 pub(super) fn target(
     service: &Value,
     front: &Front,
@@ -239,7 +239,8 @@ pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
         let there = there["spec"].pointer(field).unwrap_or(&Value::Null);
         wanted.is_none_or(|wanted| has(there, wanted))
     };
-    // Fields that decide who gets requests, and how, are looked at themselves: somebody may have changed them.
+    // Fields that determine the target of requests are compared directly, because another writer may have changed
+    // them.
     applied(there) == applied(wanted) && selects && DECIDING.into_iter().all(same)
 }
 
@@ -408,10 +409,10 @@ mod tests {
         let mut hidden = one.clone();
         let labels = &mut hidden["spec"]["template"]["metadata"]["labels"];
         labels.as_object_mut().unwrap().remove("app");
-        assert!(!is_current(&hidden, &one), "nobody would select them");
+        assert!(!is_current(&hidden, &one), "they would not be selected");
     }
 
-    /// What somebody has changed of ours is seen; what an API server adds, or others have of theirs, is not ours.
+    /// Changes of our fields are detected; defaults of the API server and fields of others are ignored.
     #[test]
     fn a_change_by_others_is_seen() {
         let service = service("[{port: 80, name: http, targetPort: 8080}]");

@@ -2,21 +2,21 @@
 //! without losing a request. docs/proxy-service.md says what it is for.
 //!
 //! Everything that decides is pure: what has been [`Observed`] of a Service leads to the one next
-//! [`Step`] ([`next`]); whoever carries it out observes again. Nothing is remembered between two steps,
+//! [`Step`] ([`next`]); the operator observes again after it. Nothing is remembered between two steps,
 //! so a crash after any of them changes nothing. What a Service's own selector was stands in the
 //! Service itself, next to the selector in whose place it is, and in the Service of its endpoints.
 //!
 //! ```text
 //! inserted:   NAME-target Service, policy, account ─► proxies ready ─► selector of NAME: the proxies
-//! taken away: selector of NAME: its own ─► nobody is sent to proxies ─► proxies ─► account, policy, NAME-target
+//! taken away: selector of NAME: its own ─► no requests to proxies ─► proxies ─► account, policy, NAME-target
 //! ```
 //!
-//! One without a `targetRef` holds for many Services, each of which is inserted and taken away as if it had one of its own;
-//! what is told of all of them follows from a few lists (`scope.rs`, `survey.rs`).
+//! One without a `targetRef` holds for many Services, each of which is inserted and taken away as if it had one of
+//! its own; the status of all of them follows from a few lists (`scope.rs`, `survey.rs`).
 //!
 //! A group of Services shares proxies, each Service on ports of its own: what differs is which proxies are meant
-//! (`front.rs`), that a Service's target ports change with its selector (`ports.rs`), and that one leaves while others
-//! stay (`leaving.rs`).
+//! (`front.rs`), that a Service's target ports change with its selector (`ports.rs`), and that one leaves while
+//! others stay (`leaving.rs`).
 //!
 //! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
 //! one in the foreground would remove the proxies first, while requests still go to them.

@@ -1,9 +1,9 @@
-//! What is seen of a Service and of what was made for it, as the API server has it.
+//! The observed state of a Service and of its created objects in the API server.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use serde_json::Value;
 
 use super::auto::{Advice, Wide};
@@ -34,7 +34,7 @@ pub struct Claim {
     pub spec: Result<ProxyServiceSpec, String>,
 }
 
-/// What is seen of a Service. Resources are as the API server gives them.
+/// Observations of a Service. Objects are as returned by the API server.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Its namespace.
@@ -52,7 +52,7 @@ pub struct Observed {
     pub policy: Option<Value>,
     /// The policy of callers' sidecars that takes the place of proxies.
     pub sidecar_policy: Option<Value>,
-    /// All of the Service's own pods have sidecars that tell their true queues, and nobody else says by which policy it
+    /// All of the Service's own pods have sidecars that report their queues, and no other policy sets how it
     /// is called.
     pub collaborative: bool,
     /// The account of the proxies.
@@ -69,7 +69,7 @@ pub struct Observed {
     pub proxies: BTreeSet<String>,
     /// Why one of those pods is not ready, where that will not pass by itself.
     pub waiting: Option<String>,
-    /// What is advised, where that is asked for; `None` = it is not, or nobody has looked yet.
+    /// The recommendation, with `mode: Auto`; `None` if there is none yet.
     pub advice: Option<Advice>,
     /// Whose proxies they are that this says: those that are there, else those that are wanted.
     pub front: Front,
@@ -82,7 +82,7 @@ pub struct Observed {
 }
 
 impl Claim {
-    /// The resource for many Services, as what is asked of the decision rule goes by it.
+    /// The ProxyService for many Services, which configures the decision rule.
     pub(super) fn wide(&self) -> Option<Wide> {
         let spec = self.spec.as_ref().ok().filter(|_| self.is_wide)?;
         Some(Wide {
@@ -144,8 +144,8 @@ impl Observed {
         Some(selected(self.service.as_ref()?, target))
     }
 
-    /// Whether clients of the Service may still be sent to proxies. What has become a name of something outside has no
-    /// endpoints, but Kubernetes leaves those lists as they were.
+    /// Whether clients of the Service may still be sent to proxies. What has become a name of something outside has
+    /// no endpoints, but Kubernetes leaves those lists as they were.
     pub(super) fn sends_to_proxies(&self) -> bool {
         let service = self.service.as_ref();
         let there = service.is_some_and(|service| service["spec"]["type"] != "ExternalName");
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_that_cannot_be_are_told_of() {
+    fn pods_that_cannot_start_are_reported() {
         let seen = |status: &str| Observed {
             front: Front::Service("web".into()),
             deployment: Some(json!({

@@ -1,8 +1,8 @@
 //! The target ports of a Service: its own, or those of shared proxies in their place.
 //!
-//! Proxies of a Service alone listen on its own target ports. Shared ones have a port for each port of each Service, so
-//! that a connection says by its port whom it is for, whatever is spoken. What was there before stands in the Service,
-//! as with the selector.
+//! Proxies of a Service alone listen on its own target ports. Shared ones have a port for each port of each Service,
+//! so that a connection says by its port whom it is for, whatever is used. What was there before stands in the
+//! Service, as with the selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ impl Ports {
         !self.own.is_empty() && self.own.len() == self.shared.len()
     }
 
-    /// Gives a Service its own ones back.
+    /// Restores a Service's own ports.
     pub(super) fn restore(&self, service: &mut Value) {
         let ports = service["spec"]["ports"].as_array_mut();
         for port in ports.into_iter().flatten() {
@@ -123,10 +123,10 @@ pub(super) fn written(shared: &Shared) -> String {
     shared.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Ports of the proxies for each port of a Service, which is given with its own target ports. `before` are those that it
-/// has, which stay where they can; `taken` are those of others.
+/// Ports of the proxies for each port of a Service, which is given with its own target ports. `before` are those that
+/// it has, which stay where they can; `taken` are those of others.
 ///
-/// Where the search begins follows from the name, so that a port that somebody had a moment ago is seldom another's: a
+/// The search starts at a hash of the name, so that a recently freed port is rarely reused by another Service: a
 /// node that has not heard of it yet still sends there.
 pub(super) fn allot(service: &Value, before: &Shared, taken: &BTreeSet<u16>) -> Shared {
     let meta = &service["metadata"];
@@ -191,7 +191,7 @@ mod tests {
             read.restore(&mut restored);
             assert_eq!(restored["spec"], own["spec"]);
         }
-        // Somebody has given one of them another target.
+        // Another writer has changed the target of one of them.
         recorded["spec"]["ports"][1]["targetPort"] = json!(9000);
         let read = Ports::read(&recorded, Some(&target));
         assert!(!read.all_shared() && read.shared.len() == 1);
@@ -202,9 +202,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every port has one, nobody else's and none of its own, and keeps it.
+        /// Every port has a unique one, different from its own, and keeps it.
         #[test]
-        fn ports_are_told_apart(
+        fn ports_are_distinguished(
             numbers in proptest::collection::btree_set(1..60_000u16, 1..20),
             own in 1..65_535u16,
             taken in proptest::collection::btree_set(FIRST..FIRST + COUNT, 0..200),
@@ -220,7 +220,7 @@ mod tests {
             prop_assert!(different.is_disjoint(&taken) && !different.contains(&own));
             prop_assert!(different.iter().all(|port| (FIRST..FIRST + COUNT).contains(port)));
             prop_assert_eq!(&allot(&service, &shared, &taken), &shared);
-            // What has become another's is given up.
+            // What has become another's is abandoned.
             let first = *shared.values().next().unwrap();
             let again = allot(&service, &shared, &BTreeSet::from([first]));
             prop_assert!(!again.values().any(|port| *port == first));

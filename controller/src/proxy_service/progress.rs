@@ -1,8 +1,8 @@
-//! How far things are, and how a `ProxyService` says so.
+//! The progress of a `ProxyService`, and its status.
 
 use std::time::Duration;
 
-use maglor_mcg::rule::{Choice, View};
+use maglor_service_graph::rule::{Choice, View};
 
 use super::observed::{Claim, Observed, Rollout};
 use super::refusal::Refusal;
@@ -24,7 +24,7 @@ pub enum Progress {
     NotAdvised,
     /// It cannot be done; what was inserted is taken away.
     Refused(Refusal),
-    /// The API server does not take the next step, which is tried again and again.
+    /// The API server rejects the next step, which is retried.
     Rejected {
         /// How far things are.
         rollout: Rollout,
@@ -67,13 +67,18 @@ pub fn conditions(
         && !claim.deleting
     {
         let message = format!(
-            "the older ProxyService {} is for the same Service",
+            "the older ProxyService {} has the same target",
             other.key.name
         );
         return not_ready("Conflicted", message);
     }
     let ready = |holds, reason: &str, message: String| {
-        let accepted = condition("Accepted", true, "Accepted", "it can be done".to_owned());
+        let accepted = condition(
+            "Accepted",
+            true,
+            "Accepted",
+            "preconditions are met".to_owned(),
+        );
         vec![accepted, condition("Ready", holds, reason, message)]
     };
     let directly = |why: &str| format!("{why}; requests go to the endpoints directly");
@@ -94,15 +99,15 @@ pub fn conditions(
         Progress::NotAdvised => {
             let dry = claim.spec.as_ref().is_ok_and(ProxyServiceSpec::dry_run);
             let (reason, why) = match dry {
-                true => ("DryRun", "it is only said what would be done (dryRun)"),
-                false => ("NotAdvised", "proxies would not pay"),
+                true => ("DryRun", "dryRun: no changes are made"),
+                false => ("NotAdvised", "proxies would not reduce latency"),
             };
             let message = directly(why);
             ready(false, reason, message)
         }
         Progress::Refused(refusal) => not_ready(refusal.reason(), refusal.to_string()),
         Progress::Rejected { why, .. } => {
-            let message = format!("the API server refuses {why}; it is tried again");
+            let message = format!("the API server rejected {why}; retrying");
             ready(false, "Rejected", message)
         }
         Progress::Starting(rollout) => {
@@ -111,12 +116,13 @@ pub fn conditions(
         }
         Progress::SwitchedOff => {
             let message = directly(
-                "ProxyServices are switched off here: see proxyServices of the chart, --proxy-services and --proxy-services-in of the controller",
+                "ProxyServices are disabled in this namespace: see proxyServices of the chart, --proxy-services and --proxy-services-in of the controller",
             );
             ready(false, "SwitchedOff", message)
         }
         Progress::Withdrawing | Progress::Withdrawn => {
-            let message = "requests go to the endpoints directly; the proxies end".to_owned();
+            let message =
+                "requests go to the endpoints directly; the proxies are shutting down".to_owned();
             ready(false, "Withdrawing", message)
         }
     }
@@ -143,12 +149,12 @@ pub fn proxies(progress: &Progress) -> Option<String> {
 /// `status.auto` of a Service's own resource.
 pub(super) fn auto_status(claim: &Claim, seen: &Observed) -> Option<AutoStatus> {
     claim.spec.as_ref().ok().filter(|spec| spec.is_auto())?;
-    Some(told(&seen.advice?.view?))
+    Some(auto_status_of(&seen.advice?.view?))
 }
 
 /// What is advised, and what that follows from. Two digits say what there is to say, and write less often than more
 /// would.
-pub(super) fn told(view: &View) -> AutoStatus {
+pub(super) fn auto_status_of(view: &View) -> AutoStatus {
     let digits = |value: f64| format!("{value:.1e}").parse().unwrap_or(value);
     let milliseconds = |time: Duration| digits(time.as_secs_f64() * 1000.0);
     AutoStatus {

@@ -1,4 +1,4 @@
-//! Why a Service cannot have proxies in front of it.
+//! Reasons why a Service cannot have proxies.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,7 @@ use crate::index::spoken;
 pub enum Refusal {
     /// What is shared can be in one way only.
     #[error(
-        "spec.{field}: it is the same for all of a group, and the older ProxyService {older} says otherwise; say the \
-         same there, or nothing here"
+        "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same value, or remove it here"
     )]
     Contradiction {
         /// The field of its `spec`.
@@ -28,8 +27,8 @@ pub enum Refusal {
         /// The `ProxyService` that decides.
         older: String,
     },
-    /// Somebody else would take the selector back.
-    #[error("Service {service} belongs to {owner}, which decides its selector")]
+    /// Another controller would revert the selector.
+    #[error("Service {service} belongs to {owner}, which manages its selector")]
     Controlled {
         /// The Service.
         service: String,
@@ -37,13 +36,13 @@ pub enum Refusal {
         owner: String,
     },
     /// `type: ExternalName`.
-    #[error("Service {0} is a name of something outside of the cluster; it has no endpoints")]
+    #[error("Service {0} is of type ExternalName and has no endpoints")]
     ExternalName(String),
     /// `clusterIP: None`.
-    #[error("Service {0} is headless: clients choose among its pods themselves")]
+    #[error("Service {0} is headless: clients connect to its pods directly")]
     Headless(String),
     /// Traffic that must not leave a node.
-    #[error("Service {service} has `{field}: Local`: nodes without a proxy would get no answer")]
+    #[error("Service {service} has `{field}: Local`: requests at nodes without a proxy would fail")]
     Local {
         /// The Service.
         service: String,
@@ -51,13 +50,15 @@ pub enum Refusal {
         field: &'static str,
     },
     /// The name of the target, or another label, would be too long.
-    #[error("the name of Service {0} is too long: `-target` behind it must fit into 63 characters")]
+    #[error(
+        "the name of Service {0} is too long: with the suffix `-target` it must have at most 63 characters"
+    )]
     LongName(String),
     /// A resource that is not ours has the name of one that would be made.
-    #[error("there is a {0} already, which was not made for this")]
+    #[error("{0} exists and is not owned by this ProxyService")]
     NameTaken(String),
     /// Nothing to select.
-    #[error("Service {0} has no selector: nobody knows its endpoints but who writes them")]
+    #[error("Service {0} has no selector; its endpoints are managed by hand")]
     NoSelector(String),
     /// No port that a proxy can serve.
     #[error("Service {service}, port {port}: {why}")]
@@ -70,16 +71,16 @@ pub enum Refusal {
         why: &'static str,
     },
     /// A proxy's own Service.
-    #[error("Service {0} was made for a ProxyService itself")]
+    #[error("Service {0} was itself created for a ProxyService")]
     Proxied(String),
     /// Endpoints that are not ready would be sent to.
     #[error(
-        "Service {0} has `publishNotReadyAddresses`: proxies that are not ready would be called"
+        "Service {0} has `publishNotReadyAddresses`: proxies would get requests before they are ready"
     )]
     PublishesNotReady(String),
     /// A label that no proxy can have.
     #[error(
-        "the selector of Service {service} has `{label}`, which Kubernetes decides of each pod: it would select no proxy"
+        "the selector of Service {service} has `{label}`, which Kubernetes sets on each pod, so it would select no proxy"
     )]
     ReservedLabel {
         /// The Service.
@@ -89,8 +90,7 @@ pub enum Refusal {
     },
     /// Clients stay with an endpoint.
     #[error(
-        "Service {0} has `sessionAffinity`: clients would stay with a proxy, not with an endpoint; \
-         use `policy: maglev` for the target instead"
+        "Service {0} has `sessionAffinity`: it would bind clients to a proxy, not to an endpoint; use `policy: maglev` for the target instead"
     )]
     SessionAffinity(String),
     /// There is no such Service.
@@ -140,8 +140,8 @@ const RESERVED: [&str; 4] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The first reason against proxies for the Service that a `ProxyService` names, of those that follow from the two alone.
-/// `None` also for a resource that cannot be used itself, which says why.
+/// The first reason against proxies for the Service that a `ProxyService` names, of those that follow from the two
+/// alone. `None` also for a resource that cannot be used itself, which says why.
 #[must_use]
 pub fn refusal_of(resource: &Value, service: Option<&Value>) -> Option<Refusal> {
     let claim = Claim::read(resource);
@@ -208,7 +208,8 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     })
 }
 
-/// What proxies of its own cannot do: those of a group go by common labels, and have a port for each of the Service's.
+/// What proxies of its own cannot do: those of a group go by common labels, and have a port for each of the
+/// Service's.
 fn alone(seen: &Observed, spec: &Value, own: &Selector) -> Option<Refusal> {
     let claim = seen.claims.iter().find(|claim| !claim.deleting);
     let wanted = claim.and_then(|claim| claim.spec.as_ref().ok());
@@ -228,8 +229,7 @@ fn alone(seen: &Observed, spec: &Value, own: &Selector) -> Option<Refusal> {
         (first != passed).then(|| Refusal::Port {
             service: seen.name.clone(),
             port: port["port"].as_u64().unwrap_or(0),
-            why: "another port has the same target port and passes requests where this one passes bytes, or the other \
-                  way round; declare the same for both",
+            why: "another port with the same target port has another protocol; declare the same protocol for both",
         })
     })
 }
@@ -255,17 +255,16 @@ fn port(seen: &Observed, spec: &Value) -> Option<Refusal> {
         let number = port["port"].as_u64().unwrap_or(0);
         let protocol = port["protocol"].as_str().unwrap_or("TCP");
         if protocol != "TCP" {
-            return Some(refuse(number, "proxies pass TCP only"));
+            return Some(refuse(number, "only TCP is supported"));
         }
         if declared(port) == Protocol::Auto {
-            let why = "it is not declared what is spoken there, and requests are balanced in another \
-                       way than connections; say `appProtocol: http`, `kubernetes.io/h2c`, `tcp` …";
+            let why = "its protocol is not declared; set `appProtocol` to `http`, `kubernetes.io/h2c`, `tcp` …";
             return Some(refuse(number, why));
         }
         (target_port(port) == TargetPort::Number(ADMIN_PORT)).then(|| {
             refuse(
                 number,
-                "its target port is that of the proxies' admin server",
+                "its target port is the proxies' admin port",
             )
         })
     })

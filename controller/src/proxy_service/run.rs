@@ -1,5 +1,5 @@
 //! The operator: watches what may concern a Service with proxies, and takes steps until none is left.
-//! Only whoever holds the Lease writes.
+//! Only only the leader writes.
 
 mod round;
 
@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use maglor_mcg::rule::Limits;
+use maglor_service_graph::rule::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -35,16 +35,16 @@ use crate::scope::Scope;
 use crate::serve::Table;
 use round::{Rounds, Version};
 
-/// What waits for pods or endpoints is looked at again after this, later each time.
+/// What waits for pods or endpoints is checked again after this, later each time.
 const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(5);
-/// Everything is looked at again after this, whatever was watched.
+/// Everything is checked again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(60);
-/// More steps than any way has: whoever takes so many at once disagrees with somebody.
+/// Step limit, more than any path has: above it another writer is probably reverting our changes.
 const STEPS: usize = 32;
-/// What an API server says is told up to here.
+/// Maximum length of a reported error of the API server.
 const LONGEST: usize = 500;
-/// A failed watch rests for so long.
+/// A failed watch rests for this long.
 const REST: Duration = Duration::from_secs(2);
 
 /// Which Service something may concern.
@@ -100,9 +100,9 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace whose
-/// `ProxyService`s may be for the mesh. Nobody is asked on which ports shared proxies listen, so no Service comes into a
-/// group by it.
+/// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace
+/// whose `ProxyService`s may be for the mesh. The ports of shared proxies are not queried, so no Service
+/// comes into a group by it.
 ///
 /// # Errors
 /// When the API server does not answer, or does not let us.
@@ -128,15 +128,15 @@ struct Operator {
     term: watch::Receiver<Term>,
     advisor: Advisor,
     sharing: Sharing,
-    /// What is left to the decision rule is looked at again after this.
+    /// What is left to the decision rule is checked again after this.
     pause: Duration,
     /// Services that have, or had, something to do with proxies.
     known: BTreeSet<Key>,
-    /// When they are looked at next, and after which pause.
+    /// When they are checked next, and after which pause.
     due: BTreeMap<Key, (Instant, Duration)>,
     /// Resources that name no Service, as they were heard of last.
     wide: BTreeMap<Key, Version>,
-    /// Steps that the API server did not take when they were last tried, by Service.
+    /// Steps that the API server rejected at the last attempt, by Service.
     rejected: BTreeMap<Key, String>,
     rounds: Rounds,
 }
@@ -172,7 +172,7 @@ impl Operator {
             if !term.holds(Instant::now()) {
                 led = None;
                 self.advisor.clear();
-                // Whoever does not write has nothing to look at: a term begins with all that is known.
+                // A replica that is not the leader observes nothing: leadership starts with all known objects.
                 self.due.clear();
                 self.rounds.due = Instant::now() + ROUND;
                 continue;
@@ -273,7 +273,7 @@ impl Operator {
             }
             Ok(None) => true,
             Err(error) => {
-                tracing::warn!(service = %key, %error, "proxies: tried again");
+                tracing::warn!(service = %key, %error, "reconciliation of ProxyServices failed; retrying");
                 true
             }
         };
@@ -297,8 +297,8 @@ impl Operator {
             if !self.writes() {
                 return Ok(None);
             }
-            let told = self.told(key, &seen, &next);
-            self.server.tell(&seen, &told).await?;
+            let reported = self.reported(key, &seen, &next);
+            self.server.report(&seen, &reported).await?;
             let Some(step) = next
                 .step
                 .as_ref()
@@ -317,22 +317,22 @@ impl Operator {
                 && let Some(why) = rejection(step, error)
             {
                 self.rejected.insert(key.clone(), why);
-                let told = self.told(key, &seen, &next);
-                self.server.tell(&seen, &told).await?;
+                let reported = self.reported(key, &seen, &next);
+                self.server.report(&seen, &reported).await?;
             }
             if taken? == Written::Done {
                 self.rejected.remove(key);
                 self.server.announce(&seen, step, &next.progress).await;
             }
         }
-        tracing::warn!(service = %key, "proxies: somebody else changes what is changed here");
+        tracing::warn!(service = %key, "another writer keeps reverting changes of this controller");
         Ok(None)
     }
 }
 
 impl Operator {
     /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
-    fn told(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
+    fn reported(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
         if next.step.is_some() && !self.inserts.covers(&key.namespace) {
             return Progress::SwitchedOff;
         }
@@ -347,8 +347,8 @@ impl Operator {
     }
 }
 
-/// What an API server says that does not take a step as it is, whoever asks when: a quota, a policy of the cluster, a right
-/// that is missing.
+/// Permanent rejections of a step by an API server: a quota, a policy of the cluster, a
+/// right that is missing.
 fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else {
         return None;
@@ -398,7 +398,7 @@ async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hin
 
 fn note(kind: Kind, error: &watcher::Error) {
     let kind = kind.resource().kind;
-    tracing::debug!(kind, %error, "watch failed, it is tried again");
+    tracing::debug!(kind, %error, "watch failed; retrying");
 }
 
 /// Which Services a resource may concern.

@@ -1,12 +1,12 @@
-//! `ProxyService`s without a `targetRef`: for all Services of their namespace, or, in the controller's own one, of the
-//! mesh. Which of them holds for a Service, and what all of them together are to do with it.
+//! `ProxyService`s without a `targetRef`: for all Services of their namespace, or, in the controller's own one, of
+//! the mesh. Which of them holds for a Service, and what all of them together are to do with it.
 //!
-//! A Service's own resource goes before any of them, the namespace's before the mesh's, and of two with the same reach
-//! the older one.
+//! A Service's own resource goes before any of them, the namespace's before the mesh's, and of two with the same
+//! reach the older one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use serde_json::Value;
 
 use super::manifests::text;
@@ -18,7 +18,7 @@ use super::{LABEL, target_name};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::Key;
 
-/// The annotation of a Service that is left alone by them, or of a namespace that is by those of the mesh:
+/// The annotation of a Service that is not changed by them, or of a namespace that is by those of the mesh:
 /// `disabled`. Proxies that are there go.
 pub const OPT_OUT: &str = maglor_inject::keys::AUTO_PROXIES;
 
@@ -104,7 +104,7 @@ pub(super) struct Candidate<'a> {
     pub(super) made: bool,
     /// What balances its requests.
     pub(super) current: Choice,
-    /// Somebody else says how it is balanced.
+    /// Another policy sets its balancing.
     pub(super) spoken_for: bool,
 }
 
@@ -203,7 +203,7 @@ impl Land {
         holding(true).or_else(|| holding(false))
     }
 
-    /// Services for which something was made that nobody wants any more.
+    /// Services with created objects that are no longer wanted.
     #[must_use]
     pub fn left(&self) -> BTreeSet<Key> {
         let owned = self.owned();
@@ -339,7 +339,7 @@ mod tests {
         // What is there goes.
         land.services.push(target("shop", "web"));
         assert_eq!(land.left(), [Key::new("shop", "web")].into());
-        // But for a Service's own resource nobody opts out.
+        // A Service with its own ProxyService cannot opt out.
         land.claims.push(own("shop", "web"));
         assert_eq!(land.left(), BTreeSet::new());
     }
@@ -397,7 +397,7 @@ mod tests {
         let holding = |claims| holding(claims, &land.services[0], "maglor", false);
         let held = holding(vec![bad.clone()]);
         assert_eq!(held.first(), Some(&bad));
-        // It does not keep what a Service's own resource gives up.
+        // It does not keep what a Service's own ProxyService releases.
         let mut gone = own("shop", "web");
         gone.deleting = true;
         assert_eq!(holding(vec![gone.clone(), bad]), [gone]);

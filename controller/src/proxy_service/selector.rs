@@ -1,8 +1,8 @@
-//! What a Service selects: its own pods, or the proxies in their place; and, where the proxies are shared, at which ports.
+//! The selector of a Service: its own pods, or the proxies; and the ports of shared proxies.
 //!
-//! The proxies are selected by the same labels as the Service's own pods, with another value. So
-//! whoever applies the Service's manifest again, by whatever way, gives it exactly its own selector
-//! back: no label of ours is left beside it that nothing would match.
+//! The proxies are selected by the same labels as the Service's own pods, with another value. So a replica that
+//! applies the Service's manifest again, by any tool, restores exactly its own selector: no label of ours is
+//! left beside it that nothing would match.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Selected {
     pub proxied: bool,
     /// Something of ours stands in the Service: a record of what was there, or a part of the proxies'.
     pub touched: bool,
-    /// The proxies' selector stands beside its own ports, or the other way round: nobody may answer.
+    /// The proxies' selector is combined with its own ports, or the reverse: no pod may respond.
     pub mixed: bool,
     /// Its ports.
     pub(super) ports: Ports,
@@ -43,8 +43,8 @@ impl Selected {
     }
 }
 
-/// Reads what a Service selects. `target` is the Service of its endpoints, where it is ours; it knows the Service's own
-/// selector, too.
+/// Reads what a Service selects. `target` is the Service of its endpoints, where it is ours; it knows the Service's
+/// own selector, too.
 #[must_use]
 pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     let name = service["metadata"]["name"].as_str().unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     if in_place {
         return selected;
     }
-    // Somebody has changed it, perhaps a part of it.
+    // Another writer has changed it, perhaps a part of it.
     let mut own = Selector::new();
     for (key, value) in now {
         if value != marker {
@@ -86,7 +86,7 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     selected
 }
 
-/// `spec.selector`; empty where there is none.
+/// `spec.selector`; empty if there is none.
 pub(super) fn of(service: &Value) -> Selector {
     read(&service["spec"]["selector"])
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_changed_is_adopted() {
+    fn changes_by_others_are_adopted() {
         let record = Some(r#"{"app":"web","version":"v1"}"#);
         let after = |value: Value| selected(&service(&value, record), None);
         // Applied again as a whole; another selector; a part of it.

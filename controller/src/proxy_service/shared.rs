@@ -1,8 +1,8 @@
-//! What Services of a group share: their proxies.
+//! The shared proxies of a group of Services.
 //!
-//! There is one Deployment for all of them, made by the first and removed with the last. Whoever joins or leaves changes
-//! nothing of it but its owners, so no proxy is started anew: which ports there are they are told by discovery, as it
-//! follows from the Services of the members' endpoints.
+//! There is one Deployment for all of them, made by the first and removed with the last. A Service that joins or
+//! leaves changes only its owners, so no proxy is restarted: ports are configured by discovery, as it follows from
+//! the Services of the members' endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,8 @@ use crate::proxy_pod;
 /// What is seen of a group, as one of its members sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// The resources that are in it, the oldest first: usable ones that hold for their Services and are not to be deleted.
+    /// The resources that are in it, the oldest first: usable ones that hold for their Services and are not to be
+    /// deleted.
     pub claims: Vec<Claim>,
     /// The Services of the endpoints of the other members: of those that join, are in it, or leave.
     pub targets: Vec<Value>,
@@ -30,8 +31,8 @@ pub struct Group {
     pub listening: BTreeMap<String, BTreeSet<u16>>,
 }
 
-/// What two members of a group say in different ways, though it has to be the same for all: the field of `spec`. The older
-/// one decides; a younger one may say nothing.
+/// What two members of a group say in different ways, though it has to be the same for all: the field of `spec`. The
+/// older one decides; a younger one may say nothing.
 #[must_use]
 pub fn contradicts(older: &ProxyServiceSpec, younger: &ProxyServiceSpec) -> Option<&'static str> {
     let count = younger.replicas.filter(|count| {
@@ -59,8 +60,8 @@ pub fn contradicts(older: &ProxyServiceSpec, younger: &ProxyServiceSpec) -> Opti
 }
 
 impl Group {
-    /// As one of its Services sees it. `claims` are all of the namespace, the oldest first, and `targets` all Services of
-    /// endpoints of the group; of `listening` nothing is known.
+    /// As one of its Services sees it. `claims` are all of the namespace, the oldest first, and `targets` all
+    /// Services of endpoints of the group; of `listening` nothing is known.
     #[must_use]
     pub fn of(
         service: &str,
@@ -90,7 +91,7 @@ impl Group {
         }
     }
 
-    /// Whether nobody else has anything to do with the proxies.
+    /// Whether there is no other owner of the proxies.
     pub(super) fn is_alone(&self) -> bool {
         self.targets.is_empty()
     }
@@ -201,7 +202,8 @@ impl Observed {
         }
     }
 
-    /// The shared proxies' ports for a Service, which is given with its own ones; none where it has proxies of its own.
+    /// The shared proxies' ports for a Service, which is given with its own ones; none where it has proxies of its
+    /// own.
     pub(super) fn allotted(&self, service: &Value) -> Shared {
         let Some(group) = &self.group else {
             return Shared::new();
@@ -232,7 +234,7 @@ pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Set
         pod["serviceAccountName"] = json!(account);
     }
     let [identity, cache] = maglor_inject::volumes();
-    // Which ports it has it is told as a member is told of its own; without an identity it takes what clients speak.
+    // Its ports are configured like those of a workload; without an identity it accepts the clients' protocol.
     let (injected, volumes) = match settings.trust_domain.is_some() {
         true => ("true", vec![identity, cache]),
         false => ("outbound", vec![cache]),
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_otherwise_is_told_in_which_field() {
+    fn a_conflicting_field_is_named() {
         for (older, younger, field) in [
             ("", "", None),
             (", replicas: 2", "", None),
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_the_same_whoever_is_in_it() {
+    fn proxies_do_not_depend_on_the_members() {
         let settings = Settings {
             trust_domain: Some("mesh.example".into()),
             ..Settings::default()
@@ -381,7 +383,7 @@ mod tests {
             ..Group::default()
         };
         let before = Shared::from([(80, 20_001), (81, 20_002)]);
-        // What cart has is cart's; what zoo has taken since is given up by zoo.
+        // What cart has is cart's; what zoo has taken since is abandoned by zoo.
         assert_eq!(
             group.taken("web", &before),
             BTreeSet::from([20_001, 20_003])

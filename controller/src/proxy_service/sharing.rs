@@ -1,5 +1,5 @@
-//! On which ports shared proxies listen: each tells the replica of the controller that it is connected to, when it has put
-//! in force what it was told.
+//! The ports on which shared proxies listen: each acknowledges its configuration to the controller replica that it is
+//! connected to.
 
 use std::collections::{BTreeMap, BTreeSet};
 

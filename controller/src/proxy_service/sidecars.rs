@@ -1,8 +1,8 @@
 //! A true-queue policy in the sidecars of callers, in place of proxies (`mode: Auto` with `sidecarPolicies`): a
-//! `TrafficPolicy` of ours. Nothing has to be in any order, since any policy of a Service is as good as another for the
-//! requests that are under way.
+//! `TrafficPolicy` of ours. Nothing has to be in any order, since any policy of a Service is as good as another for
+//! the requests that are under way.
 
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use serde_json::{Value, json};
 
 use super::manifests::{is_current, marked, of_service};

@@ -1,4 +1,4 @@
-//! What is to be done next for a Service: a function of what is seen of it.
+//! The next step for a Service: a pure function of its observed state.
 //!
 //! A step is taken only when what it relies on is seen to be there: the selector goes over to the
 //! proxies when all of them are available and the target has endpoints; proxies are taken away when no
@@ -6,7 +6,7 @@
 //! ports, the Service goes back to its own endpoints until they are ready. Proxies that a group shares
 //! go with the last Service of it; to these it goes over when all of them have said that they listen for it.
 
-use maglor_mcg::rule::Choice;
+use maglor_service_graph::rule::Choice;
 use serde_json::{Value, json};
 
 use super::autoscaler::{self, autoscaler};
@@ -141,7 +141,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
         return withdraw(seen, directly);
     }
     if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
-        // Proxies are no servers whose queues anybody tells.
+        // Proxies do not report queues.
         return Next::step(Step::Delete(Box::new(policy.clone())), progress);
     }
     let spec = &seen.in_force(own);
@@ -160,7 +160,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     }
     let there = seen.deployment.as_ref();
     let replicas = autoscaler::replicas(spec, there);
-    // Where there are none nobody would start any.
+    // Without proxies none would be started.
     let asleep = |there: &Value| replicas.is_some() && there["spec"]["replicas"] == 0;
     if !there.is_some_and(|there| is_current(there, &wanted.deployment) && !asleep(there)) {
         if let Some(replicas) = replicas {
@@ -218,8 +218,8 @@ impl Wanted {
     }
 }
 
-/// Whether requests go where nobody is, or may be nobody soon: to shared proxies at ports that are not, or not any more,
-/// for this Service.
+/// Whether requests are sent to ports that have, or may soon have, no listener: to shared proxies at ports that are
+/// not, or no longer, for this Service.
 fn leads_astray(seen: &Observed, selected: &Selected, shared: &Shared) -> bool {
     let ended = seen.group.is_some() && seen.ours(seen.target.as_ref()).is_none();
     let moved = ended || selected.ports.shared != *shared;
@@ -264,7 +264,7 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
     }
 }
 
-/// Proxies go when nobody is sent to them any more.
+/// Proxies are removed when they get no more requests.
 fn end_proxies(seen: &Observed, progress: &Progress) -> Option<Next> {
     let wait = || Some(Next::wait(progress.clone()));
     let delete = |one: &Value| Next::step(Step::Delete(Box::new(one.clone())), progress.clone());
@@ -337,7 +337,7 @@ fn owns_fields(resource: &Value) -> bool {
 }
 
 /// The Service as it was: its own selector and ports, and nothing that we have written. The write itself makes
-/// these ours; the same once more, without a difference, leaves them to whoever wants them.
+/// these ours; the same once more, without a difference, releases them.
 fn restore(service: &Value, selected: &Selected) -> Step {
     let mut service = selected.own_service(service);
     if let Some(meta) = service["metadata"].as_object_mut() {

@@ -1,12 +1,12 @@
-//! What a `ProxyService` for many Services says of them.
+//! The status of a `ProxyService` for many Services.
 
 use std::cmp::Ordering;
 
-use maglor_mcg::rule::{Choice, View};
+use maglor_service_graph::rule::{Choice, View};
 use serde_json::{Value, json};
 
 use super::observed::Claim;
-use super::progress::told;
+use super::progress::auto_status_of;
 use crate::crd::{Condition, ProxyServiceSpec, ServiceBalance};
 use crate::index::facts::Key;
 
@@ -52,7 +52,7 @@ pub(super) fn status(claim: &Claim, mut entries: Vec<Entry>) -> Value {
         name: entry.service.to_string(),
         balancing: entry.current.name().to_owned(),
         reason: entry.reason.map(str::to_owned),
-        auto: entry.view.as_ref().map(told),
+        auto: entry.view.as_ref().map(auto_status_of),
     };
     let services: Vec<ServiceBalance> = entries.iter().take(LISTED).map(listed).collect();
     let mut status = json!({"conditions": conditions(claim)});
@@ -76,16 +76,12 @@ fn conditions(claim: &Claim) -> Vec<Condition> {
         }
     };
     let (ready, reason, message) = match (claim.deleting, spec.dry_run()) {
-        (true, _) => (false, "Withdrawing", "what was done is undone"),
-        (false, true) => (
-            false,
-            "DryRun",
-            "it is only said what would be done (dryRun)",
-        ),
-        (false, false) => (true, "Governing", "what pays is done"),
+        (true, _) => (false, "Withdrawing", "changes are reverted"),
+        (false, true) => (false, "DryRun", "dryRun: no changes are made"),
+        (false, false) => (true, "Governing", "recommended changes are applied"),
     };
     vec![
-        condition("Accepted", true, "Accepted", "it can be done"),
+        condition("Accepted", true, "Accepted", "preconditions are met"),
         condition("Ready", ready, reason, message),
     ]
 }
@@ -105,8 +101,8 @@ pub(super) fn urgent(status: &Value) -> Value {
     json!([changed, held])
 }
 
-/// Whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and nobody else says
-/// how it is balanced.
+/// Whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and no other
+/// policy says how it is balanced.
 pub(super) fn may_collaborate(spec: &ProxyServiceSpec, meshed: bool, spoken_for: bool) -> bool {
     spec.sidecar_policies() && meshed && !spoken_for
 }

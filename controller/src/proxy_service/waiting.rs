@@ -1,12 +1,12 @@
-//! Why a pod of proxies is not ready, where that will not pass by itself.
+//! Reasons why a proxy pod is not ready, if they will not resolve by themselves.
 
 use serde_json::Value;
 
 /// Messages of container runtimes may be pages long.
 const LONGEST: usize = 300;
 
-/// What is said of the first pod that something is to be done for: that no node has room for it, that its image cannot be
-/// had, that its container ends again and again.
+/// What is said of the first pod that something is to be done for: that no node has room for it, that its image is
+/// unavailable , that its container ends again and again.
 pub(super) fn why(pods: &[Value]) -> Option<String> {
     let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
     let why = pods.iter().filter(stays).find_map(of)?;

@@ -1,4 +1,4 @@
-//! Whose reports are believed.
+//! Tests of which reports are accepted.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn report(access: &Access, account: &str, node: &str) -> Result<(), Status> {
 }
 
 #[test]
-fn a_report_is_believed_about_the_own_pod_only() {
+fn a_report_is_accepted_only_for_the_own_pod() {
     let (access, graphs) = access();
     assert!(
         report(&access, "web", "shop/cart-0").is_err(),

@@ -1,5 +1,4 @@
-//! What some clients get instead of what everybody gets: under the same name, from another place in the
-//! cache.
+//! Per-client variants of resources: the same name, another entry in the cache.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,11 +101,7 @@ mod tests {
         assert!(variants.note(&variant("web", &zone), &zone, true));
         assert!(!variants.note(&variant("web", &zone), &zone, true));
         assert_eq!(variants.of_pod("web", "shop", "a"), "web#zone/z");
-        assert_eq!(
-            variants.of_pod("web", "shop", "b"),
-            "web",
-            "nobody knows it"
-        );
+        assert_eq!(variants.of_pod("web", "shop", "b"), "web", "unknown name");
         let node = Consumer::Node("n1".to_owned());
         variants.note(&variant("web", &node), &node, true);
         assert_eq!(variants.of_pod("web", "shop", "a"), "web#node/n1");

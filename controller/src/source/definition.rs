@@ -1,5 +1,5 @@
-//! Whether the cluster's definition of `AuthorizationPolicy` has every field that this program reads: the API server
-//! takes away what it does not know, and a rule without one of its conditions takes more.
+//! Checks that the cluster's definition of `AuthorizationPolicy` has every field of this program: the API server drops
+//! unknown fields, and a rule without one of its conditions matches more.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) async fn follow(
             // Policies go with it.
             Ok(Watched::Delete(_)) => None,
             Err(error) => {
-                tracing::warn!(definition = NAME, %error, "watch failed, it is tried again");
+                tracing::warn!(definition = NAME, %error, "watch failed; retrying");
                 tokio::time::sleep(REST).await;
                 if !is_forbidden(&error) || said.is_some() {
                     continue;
@@ -66,8 +66,7 @@ pub(super) async fn follow(
             tracing::error!(
                 definition = NAME,
                 field,
-                "the definition in the cluster is older than this program and has no such field: policies that are written are not put \
-                 in force until the definitions of this version are installed"
+                "the CustomResourceDefinition in the cluster is older than this controller and lacks the field; policies are not put in force until the current definitions are installed"
             );
         }
         said = Some(field.clone());

@@ -1,8 +1,8 @@
 //! A folder of YAML or JSON files: the mesh without Kubernetes.
 //!
 //! The files hold the resources that an API server would: one or several documents each, or a `List`.
-//! The folder is watched, without what is below it. Of a file that cannot be read, or only in part, the rest is in force, and
-//! what was read of it before where it is not read anew.
+//! The folder is watched, without what is below it. Of a file that cannot be read, or only in part, the rest is in
+//! force, and what was read of it before where it is not read anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,7 +19,7 @@ use super::Event;
 use crate::crd::{GROUP, check};
 use crate::index::facts::{Key, Kind, Object, ReadError};
 
-/// Whoever writes files touches them several times; wait for the end.
+/// Files are written in several operations; wait for the end.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Where a folder never comes to rest (a log is written there, say), look this often.
 const AT_LATEST: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub enum FolderError {
         source: io::Error,
     },
     /// The system has no watch left.
-    #[error("{}: cannot be watched: {source}", folder.display())]
+    #[error("{}: cannot watch: {source}", folder.display())]
     Watch {
         /// Which folder.
         folder: PathBuf,
@@ -50,9 +50,9 @@ pub enum FolderError {
 pub struct Folder {
     path: PathBuf,
     files: BTreeMap<PathBuf, Vec<Object>>,
-    /// What was refused when it was last read, and why. It is told once: the log may be written into this folder, so that
-    /// telling it would be a reason to look again.
-    told: BTreeSet<(String, String)>,
+    /// Errors of the last read. They are logged once: the log may be written to this directory, so
+    /// that telling it would be a reason to look again.
+    reported: BTreeSet<(String, String)>,
 }
 
 impl Folder {
@@ -62,11 +62,11 @@ impl Folder {
         Self {
             path: path.to_owned(),
             files: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
-    /// Reads all files. What is refused as it was the last time is not told again.
+    /// Reads all files. Unchanged errors are not logged again.
     ///
     /// # Errors
     /// When the folder itself cannot be listed.
@@ -115,13 +115,13 @@ impl Folder {
         events.retain(|event| match event {
             Event::Refused { what, why } => {
                 let one = (what.clone(), why.clone());
-                let known = self.told.contains(&one);
+                let known = self.reported.contains(&one);
                 refused.insert(one);
                 !known
             }
             _ => true,
         });
-        self.told = refused;
+        self.reported = refused;
         Ok(events)
     }
 
@@ -194,7 +194,7 @@ pub fn contents(text: &str) -> Contents {
                 match Object::read(&item) {
                     Ok(object) => found.objects.push(object),
                     Err(error) if is_others(&item) => {
-                        let what = format!("{}; it is passed over", report(error));
+                        let what = format!("{}; skipped", report(error));
                         found.others.push(what);
                     }
                     Err(error) => found.refused.push(report(error)),
@@ -217,7 +217,8 @@ const OTHERS: [&str; 8] = [
     "ServiceAccount",
 ];
 
-/// Whether a resource is somebody else's, such as a Deployment beside its Service, and not one of ours that is misspelt.
+/// Whether an object is of a foreign kind, such as a Deployment beside its Service, and not one of ours that is
+/// misspelt.
 fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     match text("apiVersion").split_once('/') {
@@ -235,7 +236,7 @@ fn is_others(item: &Value) -> bool {
     }
 }
 
-/// Reads a folder and tells of its changes, as long as anybody listens.
+/// Reads a directory and reports changes until the receiver is dropped.
 ///
 /// # Errors
 /// When it cannot be read at first, or not be watched.
@@ -315,14 +316,14 @@ mod tests {
         assert!(contents("").objects.is_empty());
         for (text, expected) in [
             ("a: [", "line 2: "),
-            ("a: 1\nb: 2\na: 3\n", "line 3: `a` is there twice"),
+            ("a: 1\nb: 2\na: 3\n", "line 3: `a` is defined twice"),
             (
                 "{apiVersion: v1, kind: Servis, metadata: {name: s}}",
                 "document at line 1, s: apiVersion `v1`, kind `Servis`",
             ),
             (
                 "{apiVersion: maglor.dev/v1alpha1, kind: TraficPolicy, metadata: {name: s}}",
-                "kind `TraficPolicy` is nothing that is read here",
+                "kind `TraficPolicy` is not supported",
             ),
             (
                 "{apiVersion: v1, kind: Node}",
@@ -421,7 +422,7 @@ mod tests {
         let events = read.read().unwrap();
         assert_eq!(count(&events, Kind::Service), 1);
         assert!(refused(&events)[0].contains("kind `Deployment`"));
-        assert_eq!(refused(&read.read().unwrap()).len(), 0, "told once");
+        assert_eq!(refused(&read.read().unwrap()).len(), 0, "logged once");
     }
 
     #[test]
@@ -442,7 +443,7 @@ mod tests {
             (count(&events, Kind::Service), refused(&events).len()),
             (1, 1)
         );
-        // Told once, until it is something else.
+        // Logged once, until it changes.
         assert_eq!(refused(&read.read().unwrap()).len(), 0);
         std::fs::write(&file, "kind: [").unwrap();
         assert_eq!(refused(&read.read().unwrap()).len(), 0, "the same fault");

@@ -1,6 +1,6 @@
 //! An API server: a watch for each kind.
 //!
-//! Watches never end: what fails is tried again, later each time. What is known stays until a whole list says
+//! Watches never end: failures are retried with backoff. Known objects stay until a complete list says
 //! otherwise. A kind that the server does not know (its definition is not installed) has no resources, and is
 //! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
 //! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.
@@ -32,10 +32,10 @@ const REST: Duration = Duration::from_millis(500);
 const MOST_REST: Duration = Duration::from_secs(4);
 /// The longest rest where the kind is not known.
 const REST_UNKNOWN: Duration = Duration::from_secs(10);
-/// A watch that was well for so long has had its first failure.
+/// A watch that was well for this long has had its first failure.
 const WELL: Duration = Duration::from_secs(30);
-/// A kind of which resources were known is given up when it was unknown for so long.
-const GIVEN_UP: Duration = Duration::from_secs(60);
+/// A kind of which resources were known is abandoned when it was unknown for this long.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// How a kind is called in the API.
 #[must_use]
@@ -54,8 +54,8 @@ const OF_GATEWAYS: [Kind; 4] = [
     Kind::Secret,
 ];
 
-/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if `gateways` are served, and
-/// Secrets only in these namespaces.
+/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if `gateways` are
+/// served, and Secrets only in these namespaces.
 pub async fn watch(
     client: Client,
     events: mpsc::Sender<Event>,
@@ -250,7 +250,7 @@ impl Watch {
             true => self.doubt(now),
             false => {
                 let (_, kind, _) = self.kind.names();
-                tracing::warn!(kind, %error, "watch failed, it is tried again");
+                tracing::warn!(kind, %error, "watch failed; retrying");
                 if let Known::Doubted(_) = self.known {
                     self.known = Known::Resources;
                 }
@@ -270,17 +270,14 @@ impl Watch {
         match self.known {
             Known::Absent => return None,
             Known::Resources => {
-                tracing::warn!(
-                    kind,
-                    "the API server knows this kind no more; what it knew of it holds"
-                );
+                tracing::warn!(kind, "CRD removed; keeping cached objects");
                 self.known = Known::Doubted(now);
                 return None;
             }
-            Known::Doubted(since) if now.duration_since(since) < GIVEN_UP => return None,
+            Known::Doubted(since) if now.duration_since(since) < ABANDONED => return None,
             Known::Doubted(_) | Known::Nothing => {}
         }
-        tracing::info!(kind, "the API server does not know this kind");
+        tracing::info!(kind, "CRD not installed");
         self.known = Known::Absent;
         self.objects.clear();
         self.unread.clear();
@@ -364,7 +361,7 @@ mod tests {
         assert!(listed(&step).is_none());
         for name in names {
             let step = watch.take(Ok(Watched::InitApply(policy(name))), now);
-            assert!(listed(&step).is_none(), "the list is not whole");
+            assert!(listed(&step).is_none(), "incomplete list");
         }
         watch.take(Ok(Watched::InitDone), now)
     }

@@ -1,4 +1,4 @@
-//! Where resources come from: a folder of files, or an API server. Both tell the same [`Event`]s.
+//! Sources of objects: a directory of files, or an API server. Both produce the same [`Event`]s.
 
 mod definition;
 pub mod folder;
@@ -13,7 +13,8 @@ pub enum Event {
     Apply(Box<Object>),
     /// A resource is gone.
     Delete(Kind, Key),
-    /// A field of `AuthorizationPolicy`s that the API server does not store, or that there is none. Before any policy.
+    /// A field of `AuthorizationPolicy`s that the API server does not store, or that there is none. Before any
+    /// policy.
     Pruned(Option<String>),
     /// Something cannot be read; what was read of it before holds.
     Refused {

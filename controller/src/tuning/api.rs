@@ -101,7 +101,7 @@ impl Server {
         written(merged.await)
     }
 
-    /// Writes a generated policy, unless somebody else has changed what it says.
+    /// Writes a generated policy, unless another writer has changed it.
     pub(super) async fn apply(
         &self,
         namespace: &str,
@@ -126,14 +126,14 @@ impl Server {
     }
 
     /// Writes a policy's status, where it is different; its generation is the one that was seen.
-    pub(super) async fn tell(
+    pub(super) async fn report(
         &self,
         policy: &TuningPolicy,
         status: &TuningPolicyStatus,
     ) -> Result<(), kube::Error> {
         let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<TuningPolicy> = Api::namespaced(self.client.clone(), namespace);
-        operate::tell(&api, policy, policy.status.as_ref(), status).await
+        operate::report(&api, policy, policy.status.as_ref(), status).await
     }
 }
 
@@ -145,7 +145,7 @@ fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {
     match result {
         Ok(_) => Ok(Written::Done),
         Err(error) if [404, 409, 422].iter().any(|code| is(&error, *code)) => {
-            tracing::info!(%error, "tuning: looked at again");
+            tracing::info!(%error, "tuning: re-evaluating");
             Ok(Written::Stale)
         }
         Err(error) => Err(error),

@@ -1,11 +1,11 @@
-//! What each container of a pod requests.
+//! Requests of each container of a pod.
 //!
-//! Where it is known what each uses, it requests that and what is added for safety, and the pod as a whole is to request the
-//! sum. Else it is known what the pod is to request, which its containers share as they do now. What injected containers
-//! request is theirs in either way.
+//! Where it is known what each uses, it requests that and what is added for safety, and the pod as a whole is to
+//! request the sum. Else it is known what the pod is to request, which its containers share as they do now. What
+//! injected containers request is theirs in either way.
 
-use maglor_mcg::advise::{Advice, Advised, ContainerAdvice};
-use maglor_mcg::tune::Held;
+use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice};
+use maglor_service_graph::tune::Held;
 
 use super::workload::Container;
 
@@ -27,8 +27,8 @@ pub struct Share {
     pub memory_limit_mib: Option<u64>,
 }
 
-/// What the containers of a template are to request each, in their order, where that is known of all of them and nobody
-/// else decides it.
+/// What the containers of a template are to request each, in their order, if known of all of them and
+/// nothing else manages it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
     /// In thousandths of a core; none more than its limit.
@@ -71,7 +71,7 @@ impl Own {
                 if sum != into.value {
                     let why = &into.reason;
                     into.reason = format!(
-                        "{why}; by container it is {sum}{unit} with {injected}{unit} of what is injected"
+                        "{why}; the sum over containers is {sum}{unit}, of which {injected}{unit} are injected"
                     );
                     into.value = sum;
                 }
@@ -82,11 +82,12 @@ impl Own {
     }
 }
 
-/// What each container is to request where the pod requests so much CPU, in thousandths of a core, and memory, in MiB.
+/// What each container is to request where the pod requests so much CPU, in thousandths of a core, and memory, in
+/// MiB.
 ///
-/// What injected containers request is theirs. The others request their own, where it is known; else as much of the rest
-/// as they request of it now, and where none requests anything the first gets it. None gets more than its limit of CPU; its
-/// limit of memory is raised.
+/// What injected containers request is theirs. The others request their own, if known; else as much of the
+/// rest as they request of it now, and where none requests anything the first gets it. None gets more than its limit
+/// of CPU; its limit of memory is raised.
 #[must_use]
 pub fn share(
     containers: &[Container],
@@ -129,15 +130,15 @@ pub fn share(
         .collect()
 }
 
-/// Which containers request something else than their own, in words; `None` where none does by more than `margin`, 0–1, of
-/// what it requests.
+/// Which containers request something else than their own, in words; `None` where none does by more than `margin`,
+/// 0–1, of what it requests.
 #[must_use]
 pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String> {
     let far = |own: &Option<Vec<u64>>, at: usize, present: u64, least: u64, unit: &str| {
         let value = *own.as_ref()?.get(at)?;
         let by = value.abs_diff(present);
         let far = by >= least && by as f64 > margin * present as f64;
-        far.then(|| format!("{value}{unit} in place of {present}{unit}"))
+        far.then(|| format!("{value}{unit} instead of {present}{unit}"))
     };
     let words = containers.iter().enumerate().filter_map(|(at, one)| {
         let cpu = far(&own.cpu, at, one.cpu_millis, LEAST_CPU, "m");
@@ -146,7 +147,7 @@ pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String
         (!words.is_empty()).then(|| format!("`{}` {}", one.name, words.join(" and ")))
     });
     let words: Vec<String> = words.collect();
-    (!words.is_empty()).then(|| format!("by what its containers use: {}", words.join("; ")))
+    (!words.is_empty()).then(|| format!("by usage of its containers: {}", words.join("; ")))
 }
 
 /// In proportion to what is there; 0 for who has nothing.

@@ -1,6 +1,6 @@
-//! Who else decides about a Deployment: autoscalers, whoever made it, and people who want it left alone.
+//! Other managers of a Deployment: autoscalers, its owner, and users who opt out.
 
-use maglor_mcg::tune::{Held, Part};
+use maglor_service_graph::tune::{Held, Part};
 use serde_json::Value;
 
 use super::text;
@@ -11,7 +11,7 @@ use super::workload::Workload;
 pub struct Hold {
     /// What.
     pub held: Held,
-    /// Why, one sentence each.
+    /// The reasons, one message each.
     pub why: Vec<String>,
     /// A HorizontalPodAutoscaler decides how many replicas there are.
     pub autoscaled: bool,
@@ -45,15 +45,15 @@ pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Ho
         hold.held.traffic = true;
     }
     if let Some((kind, name)) = &workload.owner {
-        hold.workload(format!("{kind} {name} keeps its Deployment as it is"));
+        hold.workload(format!("{kind} {name} manages its Deployment"));
     }
     if workload.paused {
         hold.workload("its Deployment is paused".to_owned());
     }
     for part in workload.overridden() {
         let what = match part {
-            Part::Replicas => "how many replicas there are",
-            Part::Requests => "what they request",
+            Part::Replicas => "the number of replicas",
+            Part::Requests => "CPU and memory requests",
             Part::Traffic => continue,
         };
         hold.held.replicas |= part == Part::Replicas;
@@ -61,7 +61,7 @@ pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Ho
         hold.held.memory |= part == Part::Requests;
         let annotation = super::TUNED;
         hold.why.push(format!(
-            "somebody else has changed {what} since; without the annotation {annotation} it is tuned again"
+            "another writer changed {what}; remove the annotation {annotation} to resume tuning"
         ));
     }
     for one in horizontal
@@ -90,11 +90,11 @@ fn horizontally(autoscaler: &Value, hold: &mut Hold) {
     hold.held.memory |= by_memory;
     let name = text(&autoscaler["metadata"]["name"]);
     let what = match by_memory {
-        true => "replicas, and goes by requests of CPU and memory",
-        false => "replicas, and goes by requests of CPU",
+        true => "replicas, based on CPU and memory requests",
+        false => "replicas, based on CPU requests",
     };
     hold.why
-        .push(format!("HorizontalPodAutoscaler {name} decides on {what}"));
+        .push(format!("HorizontalPodAutoscaler {name} manages {what}"));
 }
 
 /// It decides on requests, unless it only recommends.
@@ -122,7 +122,7 @@ fn vertically(autoscaler: &Value, hold: &mut Hold) {
     };
     let name = text(&autoscaler["metadata"]["name"]);
     hold.why.push(format!(
-        "VerticalPodAutoscaler {name} decides on requests of {what}"
+        "VerticalPodAutoscaler {name} manages requests of {what}"
     ));
 }
 
@@ -195,10 +195,7 @@ mod tests {
         let mut owned = web();
         owned.owner = Some(("Rollout".to_owned(), "web".to_owned()));
         let hold_of = |workload: &Workload| hold(workload, &[], &[]);
-        assert_eq!(
-            hold_of(&owned).why,
-            ["Rollout web keeps its Deployment as it is"]
-        );
+        assert_eq!(hold_of(&owned).why, ["Rollout web manages its Deployment"]);
         assert!(!hold_of(&owned).held.traffic);
         let disabled = Workload {
             disabled: true,

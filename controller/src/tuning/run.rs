@@ -1,5 +1,5 @@
-//! The operator: looks now and then at what is observed and set, and changes what is worth it. Only whoever holds the
-//! Lease writes. What is begun is written down first, so that whoever comes after a crash judges it.
+//! The operator: looks periodically at what is observed and set, and changes what is worth it. Only the leader
+//! writes. A change is recorded before it is made, so that a new leader evaluates it after a crash.
 
 mod write;
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use maglor_balance::Time;
-use maglor_mcg::advise::{Advice, Advisor};
-use maglor_mcg::tune::{Rollout, Round, Seen, Tuning, View};
+use maglor_service_graph::advise::{Advice, Advisor};
+use maglor_service_graph::tune::{Rollout, Round, Seen, Tuning, View};
 use tokio::sync::watch;
 
 use super::api::{Kind, Server};
-use super::scene::{Given, Scene, advice_params, params, scene};
-use super::status::{self, Done, Told};
+use super::inputs::{Inputs, Sources, advice_params, inputs, params};
+use super::status::{self, Done, StatusInput};
 use super::traffic::{Policies, advised};
 use crate::crd::{TuningMode, TuningPolicy};
 use crate::epoch;
@@ -29,19 +29,19 @@ use crate::operate::{self, Operator as _};
 use crate::placement::api::Server as Pods;
 use crate::scope::Scope;
 
-/// How often it is looked at what is observed where nobody says otherwise.
+/// Default interval of the evaluation.
 const ROUND_SECONDS: u32 = 30;
 
 /// What the operator has, and may do.
 pub(crate) struct Options {
-    /// It tries no request again: who writes looks again first.
+    /// Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: TuningMetrics,
-    /// Deployments may be changed: whoever installed the controller has said so.
+    /// Deployments may be changed, as permitted at installation.
     pub(crate) tunes: Scope,
 }
 
@@ -64,7 +64,7 @@ struct Governed {
 /// What a round is about.
 struct Stage<'a> {
     policy: &'a TuningPolicy,
-    scene: Scene,
+    inputs: Inputs,
     policies: Policies,
     advice: BTreeMap<String, Advice>,
 }
@@ -120,7 +120,7 @@ impl Operator {
         for policy in &policies {
             if let Err(error) = self.attend(now, policy, &mut taken).await {
                 let (namespace, name, ..) = id(policy);
-                tracing::warn!(namespace, policy = name, %error, "tuning: tried again");
+                tracing::warn!(namespace, policy = name, %error, "tuning: reconciliation failed; retrying");
             }
         }
         Ok(!policies.is_empty())
@@ -139,8 +139,7 @@ impl Operator {
             Err(error) => Some(("Invalid", error.to_string())),
             Ok(()) if id.3 && !self.options.tunes.covers(&id.0) => Some((
                 "NotEnabled",
-                "the controller may not change Deployments here: install it with `tuning.enabled=true`, and with \
-                 `tuning.namespaces` that list this one, or none"
+                "the controller lacks permission to change Deployments here: install it with `tuning.enabled=true`, and with `tuning.namespaces` empty or listing this one"
                     .to_owned(),
             )),
             Ok(()) => None,
@@ -149,7 +148,7 @@ impl Operator {
             if self.writes() {
                 let generation = policy.metadata.generation;
                 let status = status::refused(&before, reason, &message, generation);
-                self.server.tell(policy, &status).await?;
+                self.server.report(policy, &status).await?;
             }
             return Ok(());
         }
@@ -157,7 +156,7 @@ impl Operator {
         let governed = self.governed.entry(id.clone()).or_insert_with(|| {
             let params = params(&policy.spec, settle);
             let (records, done) = status::records(&before, &params);
-            // What is not carried out is not judged, nor taken back.
+            // What is not carried out is not judged, nor rolled back.
             let records = if id.3 { records } else { BTreeMap::new() };
             Governed {
                 advisor: Advisor::new(advice_params(&policy.spec)),
@@ -190,7 +189,7 @@ impl Operator {
         policy: &TuningPolicy,
         taken: &BTreeMap<String, String>,
     ) -> Result<(), kube::Error> {
-        let Some((scene, policies)) = self.scene(policy, taken).await? else {
+        let Some((inputs, policies)) = self.inputs(policy, taken).await? else {
             return Ok(());
         };
         let Some(governed) = self.governed.get_mut(&id(policy)) else {
@@ -198,27 +197,27 @@ impl Operator {
         };
         let before = policy.status.clone().unwrap_or_default();
         let generation = policy.metadata.generation;
-        let Some(advice) = governed.advise(now, policy, &scene).await else {
+        let Some(advice) = governed.advise(now, policy, &inputs).await else {
             return Ok(());
         };
         let settle = self.options.graphs.window();
         governed.tuning.set_params(params(&policy.spec, settle));
-        let round = governed.look(now, policy, (&scene, &policies, &advice));
+        let round = governed.look(now, policy, (&inputs, &policies, &advice));
         let stage = Stage {
             policy,
-            scene,
+            inputs,
             policies,
             advice,
         };
-        // What is no good goes back before anybody hears of it: who comes after a crash looks at it once more. What is
-        // changed is told first: who comes then judges it.
+        // What is no good goes back before anybody hears of it: who comes after a crash looks at it once more. What
+        // is recorded before it is changed, so that a new leader evaluates it.
         self.take_back(&stage, &round).await;
         let Some(governed) = self.governed.get(&id(policy)) else {
             return Ok(());
         };
-        let told = Told {
+        let input = StatusInput {
             now,
-            scene: &stage.scene,
+            inputs: &stage.inputs,
             advice: &stage.advice,
             policies: &stage.policies,
             round: &round,
@@ -226,27 +225,27 @@ impl Operator {
             mode: policy.spec.mode(),
             done: governed.done,
         };
-        let status = match stage.scene.subjects.is_empty() {
+        let status = match stage.inputs.subjects.is_empty() {
             true => {
-                let why = "no pod with a sidecar runs there that is selected";
+                let why = "no selected pod with a sidecar is running";
                 status::refused(&before, "NoServices", why, generation)
             }
-            false => status::status(&told, generation),
+            false => status::status(&input, generation),
         };
         if !self.writes() {
             return Ok(());
         }
-        self.server.tell(policy, &status).await?;
+        self.server.report(policy, &status).await?;
         self.recommend(policy, &round);
         self.carry_out(&stage, &round).await
     }
 
     /// What is to be looked at; none while a replica does not say what it has heard.
-    async fn scene(
+    async fn inputs(
         &self,
         policy: &TuningPolicy,
         taken: &BTreeMap<String, String>,
-    ) -> Result<Option<(Scene, Policies)>, kube::Error> {
+    ) -> Result<Option<(Inputs, Policies)>, kube::Error> {
         let known = self.options.replicas.whole(&self.options.graphs).await?;
         let Some(snapshot) = known else {
             return Ok(None);
@@ -256,7 +255,7 @@ impl Operator {
         let found = list(Kind::TrafficPolicy).await?;
         let policies = Policies::read(&found, policy);
         let others = taken.iter().filter(|(_, owner)| **owner != own);
-        let scene = scene(&Given {
+        let inputs = inputs(&Sources {
             namespace: &namespace,
             snapshot: &snapshot,
             topology: &self.options.graphs.topology(),
@@ -271,7 +270,7 @@ impl Operator {
                 .map(|(name, owner)| (name.clone(), owner.clone()))
                 .collect(),
         });
-        Ok(Some((scene, policies)))
+        Ok(Some((inputs, policies)))
     }
 
     /// Says once that something is to be changed.
@@ -283,10 +282,10 @@ impl Operator {
         let was = std::mem::replace(&mut governed.recommended, some);
         if some && !was && policy.spec.mode() == TuningMode::Recommend {
             let count = round.waiting.len();
-            let note = format!("{count} service(s) are to be configured otherwise; see the status");
+            let note = format!("{count} service(s) have recommendations; see the status");
             self.options
                 .events
-                .tell(reference(policy), "TuningRecommended", "Advise", &note);
+                .report(reference(policy), "TuningRecommended", "Advise", &note);
         }
     }
 }
@@ -297,11 +296,11 @@ impl Governed {
         &mut self,
         now: Time,
         policy: &TuningPolicy,
-        scene: &Scene,
+        inputs: &Inputs,
     ) -> Option<BTreeMap<String, Advice>> {
         let mut advisor = std::mem::take(&mut self.advisor);
         advisor.set_params(advice_params(&policy.spec));
-        let observed = scene.observed.clone();
+        let observed = inputs.observed.clone();
         // Thousands of services take a while.
         let advised = tokio::task::spawn_blocking(move || {
             advisor.observe(now, &observed);
@@ -310,11 +309,11 @@ impl Governed {
         });
         let (advisor, advice) = advised.await.ok()?;
         self.advisor = advisor;
-        self.subjects = scene.subjects.keys().cloned().collect();
+        self.subjects = inputs.subjects.keys().cloned().collect();
         let own = advice.into_iter();
-        let own = own.filter(|one| scene.subjects.contains_key(&one.service));
+        let own = own.filter(|one| inputs.subjects.contains_key(&one.service));
         let complete = |mut one: Advice| {
-            if let Some(subject) = scene.subjects.get(&one.service) {
+            if let Some(subject) = inputs.subjects.get(&one.service) {
                 subject.complete(&mut one);
             }
             (one.service.clone(), one)
@@ -326,9 +325,9 @@ impl Governed {
         &mut self,
         now: Time,
         policy: &TuningPolicy,
-        (scene, policies, advice): (&Scene, &Policies, &BTreeMap<String, Advice>),
+        (inputs, policies, advice): (&Inputs, &Policies, &BTreeMap<String, Advice>),
     ) -> Round {
-        let seen = scene.subjects.iter().map(|(name, subject)| {
+        let seen = inputs.subjects.iter().map(|(name, subject)| {
             let advice = advice.get(name);
             let traffic = advice.and_then(|one| one.traffic.as_ref());
             let service = subject.service.as_ref();
@@ -355,7 +354,7 @@ impl Governed {
         let seen: Vec<Seen<'_>> = seen.collect();
         let view = View {
             services: &seen,
-            calls: &scene.calls,
+            calls: &inputs.calls,
             apply: policy.spec.mode() == TuningMode::Apply,
         };
         let round = self.tuning.round(now, &view);

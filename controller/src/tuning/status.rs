@@ -1,13 +1,13 @@
-//! What a `TuningPolicy` says of what was seen, advised and done; and what the next one that writes remembers by it.
+//! The status of a `TuningPolicy`: observations, recommendations and changes, from which a new leader continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::advise::{Advice, Advised, Health, TrafficAdvice, Trial};
-use maglor_mcg::tune::{Of, Params, Part, Record, Round, Stage};
+use maglor_service_graph::advise::{Advice, Advised, Health, TrafficAdvice, Trial};
+use maglor_service_graph::tune::{Of, Params, Part, Record, Round, Stage};
 
-use super::scene::{Scene, Subject};
+use super::inputs::{Inputs, Subject};
 use super::traffic::{Policies, advised as traffic_advised};
 use crate::crd::{
     Condition, ServiceTuning, TunedValue, TuningChange, TuningMeasure, TuningMode,
@@ -25,17 +25,17 @@ const LONGEST: usize = 256;
 pub struct Done {
     /// Changes that were made.
     pub changes: u32,
-    /// Those of them that were taken back.
+    /// Those of them that were rolled back.
     pub taken_back: u32,
 }
 
 /// What a status is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct StatusInput<'a> {
     /// The time.
     pub now: Time,
     /// What was seen.
-    pub scene: &'a Scene,
+    pub inputs: &'a Inputs,
     /// What is advised, by name.
     pub advice: &'a BTreeMap<String, Advice>,
     /// What there is of `TrafficPolicy`s.
@@ -136,30 +136,30 @@ pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Re
     (records, done)
 }
 
-/// What is to be said.
+/// The status.
 #[must_use]
-pub fn status(told: &Told<'_>, generation: Option<i64>) -> TuningPolicyStatus {
-    let mut services: Vec<ServiceTuning> = told
-        .scene
+pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> TuningPolicyStatus {
+    let mut services: Vec<ServiceTuning> = input
+        .inputs
         .subjects
         .iter()
-        .map(|(name, subject)| service(told, name, subject))
+        .map(|(name, subject)| service(input, name, subject))
         .collect();
     // What changes is what people look for, and what must not be forgotten.
     services.sort_by_key(|one| (rank(&one.state), one.changes.is_empty(), one.name.clone()));
     let left_out = services.len().saturating_sub(MOST_SERVICES);
     services.truncate(MOST_SERVICES);
-    let (requested, advised) = totals(told);
-    let (settled, reason, message) = settled(told);
+    let (requested, advised) = totals(input);
+    let (settled, reason, message) = settled(input);
     TuningPolicyStatus {
         conditions: vec![
-            Condition::new("Accepted", true, "Accepted", "it is in force", generation),
+            Condition::new("Accepted", true, "Accepted", "accepted", generation),
             Condition::new("Settled", settled, reason, message, generation),
         ],
         requested,
         advised,
-        changes_done: told.done.changes,
-        taken_back: told.done.taken_back,
+        changes_done: input.done.changes,
+        taken_back: input.done.taken_back,
         services,
         services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
     }
@@ -175,46 +175,51 @@ fn rank(state: &str) -> u8 {
     }
 }
 
-fn settled(told: &Told<'_>) -> (bool, &'static str, String) {
+fn settled(input: &StatusInput<'_>) -> (bool, &'static str, String) {
     let count = |stage: Stage| {
-        told.records
+        input
+            .records
             .values()
             .filter(|one| one.stage == stage)
             .count()
     };
     let (changing, judged) = (count(Stage::Changing), count(Stage::Judged));
-    let wanted = told.round.waiting.len();
+    let wanted = input.round.waiting.len();
     let says =
         |one: &Advice| one.cpu_millis.is_some() || one.replicas.is_some() || one.traffic.is_some();
-    if !told.advice.values().any(says) {
-        let message = "nothing is known yet of what its services use and how they are called";
+    if !input.advice.values().any(says) {
+        let message = "there are no observations yet";
         return (true, "Observing", message.to_owned());
     }
     match (changing, judged, wanted) {
         (1.., ..) => (
             false,
             "Changing",
-            format!("{changing} change(s) are on the way"),
+            format!("{changing} change(s) in progress"),
         ),
         (_, 1.., _) => (
             false,
             "Judging",
-            format!("{judged} change(s) are compared with before"),
+            format!("{judged} change(s) under evaluation"),
         ),
-        (_, _, 1..) if told.mode == TuningMode::Apply => (
+        (_, _, 1..) if input.mode == TuningMode::Apply => (
             false,
             "Waiting",
-            format!("{wanted} service(s) are to be changed, not yet"),
+            format!("{wanted} service(s) waiting to be changed"),
         ),
         (_, _, 1..) => {
             let message = format!("{wanted} service(s) would be changed with `mode: Apply`");
             (false, "Recommended", message)
         }
-        _ => (true, "Settled", "what is set is what is advised".to_owned()),
+        _ => (
+            true,
+            "Settled",
+            "all settings are as recommended".to_owned(),
+        ),
     }
 }
 
-/// What a service is to have: as advised, or as it has where that is somebody else's to say.
+/// The target of a service: the recommendation, or the current value where it is managed by others.
 fn wanted(subject: &Subject, advice: Option<&Advice>) -> (u64, u64, u64) {
     let (present, held) = (subject.present, subject.hold.held);
     let replicas = advice.and_then(|one| one.replicas.as_ref());
@@ -231,33 +236,33 @@ fn wanted(subject: &Subject, advice: Option<&Advice>) -> (u64, u64, u64) {
     )
 }
 
-fn totals(told: &Told<'_>) -> (String, String) {
+fn totals(input: &StatusInput<'_>) -> (String, String) {
     let (mut now, mut then) = ((0, 0), (0, 0));
     let add = |sum: &mut (u64, u64), replicas: u64, cpu: u64, memory: u64| {
         sum.0 += replicas * cpu;
         sum.1 += replicas * memory;
     };
-    for (name, subject) in &told.scene.subjects {
+    for (name, subject) in &input.inputs.subjects {
         let present = subject.present;
         let replicas = u64::from(present.replicas);
         add(&mut now, replicas, present.cpu_millis, present.memory_mib);
-        let (replicas, cpu, memory) = wanted(subject, told.advice.get(name));
+        let (replicas, cpu, memory) = wanted(subject, input.advice.get(name));
         add(&mut then, replicas, cpu, memory);
     }
     let text = |(cpu, memory): (u64, u64)| format!("{cpu}m, {memory}Mi");
     (text(now), text(then))
 }
 
-fn service(told: &Told<'_>, name: &str, subject: &Subject) -> ServiceTuning {
-    let advice = told.advice.get(name);
+fn service(input: &StatusInput<'_>, name: &str, subject: &Subject) -> ServiceTuning {
+    let advice = input.advice.get(name);
     let own = Part::ALL.into_iter().filter_map(|part| {
-        let record = told.records.get(&(name.to_owned(), part))?;
+        let record = input.records.get(&(name.to_owned(), part))?;
         Some((part, record))
     });
     let own: Vec<(Part, &Record)> = own.collect();
-    let now = told.now;
+    let now = input.now;
     let is = |stage: Stage| own.iter().any(|(_, one)| one.stage == stage);
-    let waiting = told.round.waiting.get(name);
+    let waiting = input.round.waiting.get(name);
     let rests = own.iter().any(|(_, one)| now < one.trial.until());
     let (state, reason) = match waiting {
         _ if is(Stage::Changing) => ("Changing", String::new()),
@@ -270,7 +275,7 @@ fn service(told: &Told<'_>, name: &str, subject: &Subject) -> ServiceTuning {
     let traffic = advice.and_then(|one| one.traffic.as_ref());
     if let (Some(service), Some(traffic)) = (&subject.service, traffic) {
         let advised = traffic_advised(&service.namespace, &service.name, traffic);
-        held.extend(told.policies.said(&service.name, &advised));
+        held.extend(input.policies.said(&service.name, &advised));
     }
     let deployment = subject.workload.as_ref();
     ServiceTuning {
@@ -279,7 +284,7 @@ fn service(told: &Told<'_>, name: &str, subject: &Subject) -> ServiceTuning {
         state: state.to_owned(),
         reason,
         held: held.iter().map(|why| shortened(why)).collect(),
-        values: match told.mode {
+        values: match input.mode {
             TuningMode::Observe => Vec::new(),
             _ => advice.map_or_else(Vec::new, |advice| values(subject, advice)),
         },
@@ -306,7 +311,8 @@ fn change(part: Part, record: &Record, now: Time) -> TuningChange {
     }
 }
 
-/// The name, the present and the advised value and the reason of what containers are to request, where a pod has several.
+/// The name, the present and the advised value and the reason of what containers are to request, where a pod has
+/// several.
 fn container_values(subject: &Subject, advice: &Advice) -> Vec<(String, String, String, String)> {
     let containers = subject.workload.as_ref().map(|one| &*one.containers);
     let containers = containers.filter(|all| all.len() > 1).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maglor_config::raw::{self, TimeSpan};
-use maglor_mcg::advise::TrafficAdvice;
+use maglor_service_graph::advise::TrafficAdvice;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub struct Policies {
     pub own: BTreeMap<String, Generated>,
     /// Names that others have taken.
     pub taken: Vec<String>,
-    /// Ours that somebody else has changed, by Service, and who.
+    /// Our policies changed by another writer, by Service, with the writer.
     pub edited: BTreeMap<String, String>,
     /// What people say: the policy's name, and what it says.
     pub others: Vec<(String, TrafficPolicySpec)>,
@@ -66,7 +66,7 @@ fn spec(value: &Value) -> TrafficPolicySpec {
 }
 
 impl Policies {
-    /// Tells ours from those of others.
+    /// Distinguishes our policies from those of others.
     #[must_use]
     pub fn read(found: &[Value], policy: &TuningPolicy) -> Self {
         let mut policies = Self::default();
@@ -128,13 +128,15 @@ impl Policies {
             let mut both = fields(spec);
             both.retain(|field| own.contains(field));
             let both = (!both.is_empty()).then(|| both.join(", "))?;
-            Some(format!("TrafficPolicy {name} says {both}, which holds"))
+            Some(format!(
+                "TrafficPolicy {name} sets {both} and takes precedence"
+            ))
         });
         said.collect()
     }
 }
 
-/// What is to be said of a Service.
+/// The policy to write for a Service.
 #[must_use]
 pub fn advised(namespace: &str, service: &str, advice: &TrafficAdvice) -> TrafficPolicySpec {
     generated::traffic_policy(namespace, service, advice).spec

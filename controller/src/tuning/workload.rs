@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maglor_inject::quantity;
-use maglor_mcg::tune::{Part, Rollout};
+use maglor_service_graph::tune::{Part, Rollout};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -218,7 +218,7 @@ impl Workload {
             .collect()
     }
 
-    /// Parts that we have written, and somebody else has changed since.
+    /// Parts that we have written, and another writer has changed since.
     #[must_use]
     pub fn overridden(&self) -> Vec<Part> {
         let Some(ticket) = &self.ticket else {
@@ -278,7 +278,7 @@ impl Workload {
         self.patch(&ticket, &self.template(&wanted))
     }
 
-    /// What puts a part back as it was before the last change; `None` where nothing was changed, or somebody else has
+    /// The patch that restores a part before the last change; `None` if nothing was changed, or another writer has
     /// changed it since.
     #[must_use]
     pub fn put_back(&self, part: Part) -> Option<Value> {
@@ -303,7 +303,7 @@ impl Workload {
     }
 
     fn ticket_of(&self, policy: &str) -> Ticket {
-        // What somebody else has changed since is what was there before.
+        // A value changed by another writer counts as the previous value.
         let overridden = self.overridden();
         let mut ticket = self.ticket.clone().unwrap_or_default();
         if overridden.contains(&Part::Replicas) {

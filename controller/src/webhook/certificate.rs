@@ -2,7 +2,7 @@
 //!
 //! Each one has a root of its own, whose key is forgotten once the certificate is signed: there is no secret that
 //! could sign another. The bundle that the API server is given holds the last two roots, so that replicas may take
-//! up a new certificate one after the other.
+//! up a new certificate one after another.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,11 +43,11 @@ impl std::fmt::Debug for Certificate {
 /// Why a certificate cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
-    #[error("it cannot be made: {0}")]
+    #[error("cannot create: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("it cannot be read: {0}")]
+    #[error("cannot parse: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    #[error("it cannot be served with: {0}")]
+    #[error("cannot use for TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -74,7 +74,7 @@ impl Certificate {
             Ok::<_, rcgen::Error>(params)
         };
         let root_key = KeyPair::generate()?;
-        // Roots are looked for by name: two of one name would both be tried, and OpenSSL takes the first.
+        // Roots are looked for by name: two with the same name would both be attempted, and OpenSSL takes the first.
         let mark: String = root_key
             .public_key_raw()
             .iter()

@@ -39,8 +39,8 @@ fn denied(reason: String) -> Decision {
     }
 }
 
-/// What whoever wants a pod is told as an event, and for which reason: why it has no sidecar, or is not there. The pod
-/// itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
+/// The event for the owner of a pod, with its reason: why it has no sidecar, or was rejected. The
+/// pod itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
 pub(super) fn event<'a>(
     review: &Review,
     decision: &'a Decision,
@@ -71,7 +71,7 @@ fn owner(review: &Review) -> Option<ObjectReference> {
     })
 }
 
-/// Gives a pod its sidecar, and asks one that has a sidecar to run where its service is wanted.
+/// Injects a sidecar into a pod, and adds the placement preference to one that has a sidecar.
 #[must_use]
 pub fn inject(
     review: &Review,
@@ -93,7 +93,7 @@ pub fn inject(
         word,
     };
     match maglor_inject::inject(&review.object, namespace, settings) {
-        Err(refusal) => denied(format!("no sidecar can be injected: {refusal}")),
+        Err(refusal) => denied(format!("cannot inject a sidecar: {refusal}")),
         Ok(Outcome::Injected(injected)) => with(injected, "injected"),
         Ok(Outcome::Repaired(injected)) => with(injected, "repaired"),
         Ok(Outcome::Skipped(why)) => Decision {
@@ -103,9 +103,9 @@ pub fn inject(
                     _ => Vec::new(),
                 },
                 warnings: match why {
-                    // Somebody may rely on the sidecar that there is not.
+                    // A user may rely on the missing sidecar.
                     maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
-                        vec![format!("no sidecar is injected: {why}")]
+                        vec![format!("no sidecar injected: {why}")]
                     }
                     _ => Vec::new(),
                 },
@@ -115,9 +115,10 @@ pub fn inject(
     }
 }
 
-/// Looks at the mesh's labels and annotations of a resource: what nobody reads is a warning, what cannot be used is refused.
+/// Validates the mesh's labels and annotations of an object: unknown ones cause a warning, invalid ones
+/// refused.
 ///
-/// A mistake that was there before is a warning, too: else nobody could change anything else.
+/// An existing error is only a warning, so that other changes remain possible.
 #[must_use]
 pub(super) fn keys(review: &Review) -> Decision {
     let before = keys::look(&review.old_object);
@@ -140,7 +141,7 @@ pub(super) fn keys(review: &Review) -> Decision {
 
 /// Checks one of the mesh's own resources by the proxy's rules.
 ///
-/// A resource whose `spec` is what it was may be stored whatever it says: else nobody could take a finalizer or
+/// An object with an unchanged `spec` is always accepted; otherwise removing a finalizer or
 /// a label off it.
 #[must_use]
 pub fn validate(review: &Review) -> Decision {
@@ -171,7 +172,7 @@ pub fn validate(review: &Review) -> Decision {
     }
 }
 
-/// What is wrong with one of the mesh's own resources.
+/// The error in one of the mesh's own resources.
 fn problem(facts: &Facts) -> Option<&str> {
     let problem = match facts {
         Facts::AuthorizationPolicy(policy) => &policy.spec.problem,
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_controller_is_told() {
+    fn a_pods_controller_gets_the_event() {
         let mut owners = json!([{"kind": "X", "name": "x"}, {"apiVersion": "apps/v1",
             "kind": "ReplicaSet", "name": "web-1", "uid": "u1", "controller": true}]);
         let pod = |owners: &Value| json!({"metadata": {"ownerReferences": owners}});
-        let told = owner(&review(pod(&owners), Value::Null)).unwrap();
-        assert_eq!(told.kind.as_deref(), Some("ReplicaSet"));
-        assert_eq!(told.namespace.as_deref(), Some("shop"));
-        assert_eq!(told.uid.as_deref(), Some("u1"));
+        let reported = owner(&review(pod(&owners), Value::Null)).unwrap();
+        assert_eq!(reported.kind.as_deref(), Some("ReplicaSet"));
+        assert_eq!(reported.namespace.as_deref(), Some("shop"));
+        assert_eq!(reported.uid.as_deref(), Some("u1"));
         let refused = denied("why".to_owned());
         let mut asked = review(pod(&owners), Value::Null);
         let (_, reason, why) = event(&asked, &refused).unwrap();
@@ -245,7 +246,7 @@ mod tests {
             "{text}"
         );
         let text = reason(validate(&review(json!([1]), Value::Null)));
-        assert!(text.contains("nothing that is read here"), "{text}");
+        assert!(text.contains("is not supported"), "{text}");
         // What was there before the webhook can still be touched, and taken away.
         assert_eq!(validate(&review(bad.clone(), bad.clone())).word, "accepted");
         assert_eq!(validate(&review(Value::Null, bad)).word, "accepted");
@@ -345,7 +346,7 @@ mod tests {
         };
         assert!(warnings[0].ends_with("did you mean `maglor.dev/mtls`?"));
         let text = reason(keys(&review(wrong.clone(), fine)));
-        assert!(text.starts_with("metadata.annotations.maglor.dev/mtls: `stict`"));
+        assert!(text.starts_with("metadata.annotations.maglor.dev/mtls: unknown value `stict`"));
         assert_eq!(keys(&review(wrong.clone(), wrong)).word, "warned");
         for word in ["accepted", "refused", "warned"] {
             assert!(asked().any(|known| known == ("keys", word)));
@@ -415,7 +416,7 @@ mod tests {
         let text = reason(asked(json!({"containers": 1})));
         assert_eq!(
             text,
-            "no sidecar can be injected: spec.containers: must be a list"
+            "cannot inject a sidecar: spec.containers: must be a list"
         );
         for word in [injected.word, host.word, "refused"] {
             assert!(super::asked().any(|known| known == ("inject", word)));

@@ -1,8 +1,8 @@
 //! Keeps the webhook's certificate: in a Secret that all replicas read, and its root where the API server looks.
 //!
-//! Only the holder of the Lease writes. A new root is told to the API server first, the certificate stored after it:
+//! Only the leader writes. A new root is registered with the API server first, then the certificate is stored:
 //! at no moment does a replica serve with a certificate that the API server does not know. Who dies in between has
-//! told of a root that nothing uses; the next one starts from what is stored.
+//! left with an unused root; the next leader starts from the stored state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,21 +36,21 @@ use crate::metrics::on_call::Expiries;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
-/// How often everything is looked at, whether or not anything has changed.
+/// How often everything is checked, whether or not anything has changed.
 const PERIOD: Duration = Duration::from_secs(60);
 /// After a failure, and between two looks.
 const REST: Duration = Duration::from_secs(1);
 /// No look takes longer.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Why the certificate could not be kept this time; it is tried again.
+/// Why the certificate could not be stored; it is retried.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
     Certificate(#[from] super::certificate::CertificateError),
     #[error(transparent)]
     Kubernetes(#[from] kube::Error),
-    #[error("no answer in time")]
+    #[error("timeout")]
     Slow,
 }
 
@@ -90,10 +90,10 @@ impl Keeper {
     pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool, expiries: &Expiries) {
         let changed = Notify::new();
         tokio::join!(
-            poke(self.secrets.clone(), SECRET, &changed),
-            poke(self.mutating.clone(), INJECT, &changed),
-            poke(self.validating.clone(), VALIDATE, &changed),
-            poke(self.registered.clone(), API_SERVICE, &changed),
+            watch_changes(self.secrets.clone(), SECRET, &changed),
+            watch_changes(self.mutating.clone(), INJECT, &changed),
+            watch_changes(self.validating.clone(), VALIDATE, &changed),
+            watch_changes(self.registered.clone(), API_SERVICE, &changed),
             async {
                 let mut served = None;
                 let mut term = self.term.clone();
@@ -106,7 +106,7 @@ impl Keeper {
                             PERIOD
                         }
                         Err(error) => {
-                            tracing::warn!(%error, "the webhook's certificate cannot be kept, it is tried again");
+                            tracing::warn!(%error, "cannot store the webhook's certificate; retrying");
                             REST
                         }
                     };
@@ -136,9 +136,9 @@ impl Keeper {
         if due && self.writes() {
             let previous = stored.as_ref().map(|one| one.bundle.as_str());
             let new = Certificate::make(&self.names, previous, now)?;
-            self.tell(&new.bundle).await?;
+            self.report(&new.bundle).await?;
             if self.writes() && self.store(secret, &new).await? {
-                tracing::info!("the webhook has a new certificate");
+                tracing::info!("webhook certificate renewed");
                 stored = Some(new);
             }
         }
@@ -152,14 +152,14 @@ impl Keeper {
             }
             *served = Some(stored.clone());
         }
-        self.tell(&stored.bundle).await
+        self.report(&stored.bundle).await
     }
 
     fn writes(&self) -> bool {
         self.term.borrow().holds(Instant::now())
     }
 
-    /// Stores a certificate; false if somebody else was faster.
+    /// Stores a certificate; false on a conflict.
     async fn store(&self, old: Option<Secret>, new: &Certificate) -> Result<bool, KeepError> {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let data = [
@@ -196,23 +196,23 @@ impl Keeper {
     }
 
     /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
-    /// not any more, is nobody's to write.
-    async fn tell(&self, bundle: &str) -> Result<bool, KeepError> {
-        let mutating = self.tell_one(&self.mutating, INJECT, bundle, |one| {
+    /// no longer, is not written.
+    async fn report(&self, bundle: &str) -> Result<bool, KeepError> {
+        let mutating = self.report_to(&self.mutating, INJECT, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
             webhooks
                 .map(|webhook| &mut webhook.client_config.ca_bundle)
                 .collect()
         });
         let mutating = mutating.await?;
-        let validating = self.tell_one(&self.validating, VALIDATE, bundle, |one| {
+        let validating = self.report_to(&self.validating, VALIDATE, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
             webhooks
                 .map(|webhook| &mut webhook.client_config.ca_bundle)
                 .collect()
         });
-        let registered = self.tell_one(&self.registered, API_SERVICE, bundle, |one| {
-            // Somebody else may serve external metrics in this cluster.
+        let registered = self.report_to(&self.registered, API_SERVICE, bundle, |one| {
+            // Another server may serve external metrics in this cluster.
             let ours = one.spec.as_mut().filter(|spec| {
                 let by = spec.service.as_ref();
                 by.is_some_and(|by| {
@@ -226,7 +226,7 @@ impl Keeper {
     }
 
     /// The same for one configuration; `places` are where it has its bundles.
-    async fn tell_one<K>(
+    async fn report_to<K>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -292,8 +292,8 @@ fn read(secret: &Secret) -> Option<Certificate> {
     })
 }
 
-/// Tells of each change of one object, for ever.
-async fn poke<K>(api: Api<K>, name: &str, changed: &Notify)
+/// Notifies of each change of an object, forever.
+async fn watch_changes<K>(api: Api<K>, name: &str, changed: &Notify)
 where
     K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + DeserializeOwned + 'static,
 {
@@ -303,7 +303,7 @@ where
         match event {
             Ok(_) => changed.notify_one(),
             Err(error) => {
-                tracing::debug!(name, %error, "watch failed, it is tried again");
+                tracing::debug!(name, %error, "watch failed; retrying");
                 sleep(REST).await;
             }
         }

@@ -1,8 +1,7 @@
-//! What the API server asks before it stores something: pods get their sidecars here, and the mesh's own resources
-//! are refused where the proxy would refuse what they say.
+//! Admission webhooks: inject sidecars into pods, and validate the mesh's own resources by the proxy's rules.
 //!
 //! Every replica answers, over HTTPS with one certificate that all share (`certificate`). Who holds the Lease makes
-//! it, renews it, and tells the API server by which root to know it (`keep`). Nothing has to be installed for that.
+//! it, renews it, and registers its root with the API server (`keep`). Nothing has to be installed for that.
 //!
 //! Who asks is not checked: an answer only repeats what the question held. What cannot be decided (the namespace
 //! cannot be read, say) is answered with 500, so that the `failurePolicy` decides.
@@ -43,7 +42,7 @@ pub const SECRET: &str = "maglor-webhook";
 /// The Service by which the API server finds the webhook.
 pub const SERVICE: &str = "maglor-controller";
 
-/// The minor version of Kubernetes 1 that knows native sidecars without being told to.
+/// The minor version of Kubernetes 1 that supports native sidecars by default.
 const NATIVE: u32 = 29;
 
 /// After a failure.
@@ -116,7 +115,7 @@ async fn form(client: &Client) -> Form {
         Some(minor) if minor < NATIVE => Form::Container,
         _ => Form::Native,
     };
-    tracing::info!(minor, ?form, "how sidecars stand in pods");
+    tracing::info!(minor, ?form, "sidecar form");
     form
 }
 

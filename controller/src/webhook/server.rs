@@ -103,7 +103,7 @@ impl Service {
             }
             Err(error) => {
                 self.metrics.admitted(webhook, "failed");
-                tracing::warn!(webhook, namespace = review.namespace, %error, "nothing can be decided");
+                tracing::warn!(webhook, namespace = review.namespace, %error, "cannot decide admission");
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
             }
         }
@@ -117,8 +117,7 @@ impl Service {
         }
         let api: Api<core::Namespace> = Api::all(self.client.clone());
         let found = timeout(LONGEST / 2, metadata(&api, &review.namespace)).await;
-        let found =
-            found.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())))?;
+        let found = found.unwrap_or_else(|_| Err(kube::Error::Service("timeout".into())))?;
         let metadata = serde_json::json!({"metadata": found.metadata});
         let namespace = Namespace::read(&metadata).map(|mut namespace| {
             // What the API server's selector saw may be newer, or older, than what was read now.

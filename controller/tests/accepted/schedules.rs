@@ -147,7 +147,7 @@ fn play(is_folder: bool) {
     let templates = templates::all();
     for _ in 0..rounds {
         let mut cluster = Cluster::new(is_folder);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         cluster.agree("at the start");
         for _ in 0..STEPS {
             let at = draw.below(cluster.stored.len());
@@ -155,18 +155,18 @@ fn play(is_folder: bool) {
                 0 => {
                     let replica = draw.below(2);
                     cluster.replicas[replica] = start(&cluster.stored);
-                    told.push(format!("restart {replica}"));
+                    reported.push(format!("restart {replica}"));
                 }
                 1 if !is_folder => {
                     let leader = draw.below(2);
                     cluster.write(leader);
-                    told.push(format!("statuses by {leader}"));
-                    cluster.agree(&told.join(", "));
+                    reported.push(format!("statuses by {leader}"));
+                    cluster.agree(&reported.join(", "));
                 }
                 _ => {
                     let (what, spec) = version(&mut draw, &templates[at]);
                     let value = &cluster.stored[at];
-                    told.push(format!(
+                    reported.push(format!(
                         "{} {}: {what}",
                         value["kind"], value["metadata"]["name"]
                     ));
@@ -175,13 +175,13 @@ fn play(is_folder: bool) {
             }
             // A folder has no statuses that could be waited for.
             if is_folder {
-                cluster.agree(&told.join(", "));
+                cluster.agree(&reported.join(", "));
             }
         }
         if !is_folder {
             cluster.write(0);
         }
-        cluster.agree(&told.join(", "));
+        cluster.agree(&reported.join(", "));
     }
 }
 
@@ -195,7 +195,8 @@ fn replicas_of_a_folder_agree_whatever_was_written_and_restarted() {
     play(true);
 }
 
-/// Each resource by itself: its last good version, or what holds in its place, is the same before and after a restart.
+/// Each resource by itself: its last good version, or what holds in its place, is the same before and after a
+/// restart.
 #[test]
 fn an_unusable_version_of_each_kind_means_the_same_after_a_restart() {
     let kept = ["AuthorizationPolicy", "MeshConfig", "TrafficPolicy"];

@@ -171,7 +171,7 @@ spec:
   rules:
   - from: [{source: {principals: [cluster.local/ns/n/sa/a], namespaces: [n], notIpBlocks: [10.0.0.0/8]}}]
     to: [{operation: {methods: [GET], paths: [/admin*], hosts: ['*.example'], notPorts: ['8080']}}]
-    when: [{key: source.namespace, values: [n], notValues: [m]}, {key: destination.port, values: ['80']}, {key: 'request.headers[x-role]', values: [admin], notValues: [guest]}]
+    when: [{key: source.namespace, values: [n], notValues: [m]}, {key: destination.port, values: ['80']}, {key: 'request.headers[x-role]', values: [admin], notValues: [visitor]}]
 ---
 apiVersion: maglor.dev/v1alpha1
 kind: AuthorizationPolicy

@@ -1,13 +1,13 @@
-//! What one namespace writes changes nothing for the pods, Services and clients of another: the table of docs/controller.md
-//! ("Who may change what for whom").
+//! What one namespace writes changes nothing for the pods, Services and clients of another: the table of
+//! docs/controller.md ("Who may change what for whom").
 
 use maglor_controller::index::Index;
 use serde_json::Value;
 
-use super::support::{given, objects};
+use super::support::{objects, published};
 
 /// A Service of `victim` with a pod that has a sidecar, and a client in each namespace.
-const WORLD: &str = "
+const FIXTURE: &str = "
 apiVersion: v1
 kind: Namespace
 metadata: {name: victim}
@@ -176,9 +176,9 @@ fn apply(index: &mut Index, text: &str) {
 
 /// The resources of all clients but the attacker, and the statuses of other namespaces' resources.
 fn of_others(index: &Index) -> Vec<(String, Value)> {
-    let mut given = given(index);
-    given.retain(|(name, _)| !name.contains("attacker"));
-    given
+    let mut published = published(index);
+    published.retain(|(name, _)| !name.contains("attacker"));
+    published
 }
 
 /// All of it is as it was; what has come besides is by an address of the attacker's own.
@@ -194,7 +194,7 @@ fn is_unchanged(before: &[(String, Value)], index: &Index, what: &str) {
 fn what_one_namespace_writes_changes_nothing_for_another() {
     for (kind, text) in HOSTILE {
         let mut index = Index::default();
-        apply(&mut index, WORLD);
+        apply(&mut index, FIXTURE);
         let before = of_others(&index);
         assert!(
             before
@@ -207,7 +207,7 @@ fn what_one_namespace_writes_changes_nothing_for_another() {
         // Whichever was there first.
         let mut index = Index::default();
         apply(&mut index, text);
-        apply(&mut index, WORLD);
+        apply(&mut index, FIXTURE);
         is_unchanged(&before, &index, &format!("{kind}, which was there before"));
     }
 }

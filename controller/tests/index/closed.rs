@@ -39,7 +39,7 @@ impl Replica {
         self.0.changes();
     }
 
-    /// One that knows no more than what is stored.
+    /// An index with only the stored objects.
     fn of(policy: &Value) -> Self {
         let mut replica = Self::start();
         replica.apply(policy);
@@ -55,7 +55,7 @@ impl Replica {
         found.unwrap()
     }
 
-    /// What a pod's proxy is told: that everything is denied, the namespaces that are let in, or nothing.
+    /// The configuration of a pod's proxy: everything denied, the allowed namespaces, or none.
     fn rules(&self, pod: &str) -> Option<String> {
         let authorization = self.inbound(pod).authorization.as_ref()?;
         let words = authorization.rules.iter().map(|rule| {
@@ -140,7 +140,7 @@ fn a_policy_that_cannot_be_used_closes_what_it_selects() {
         ),
         ("nothing that can be read", json!("nonsense"), true, true),
         (
-            "one that is only tried",
+            "one in audit mode",
             json!({"audit": true, "rules": [{"from": [{"networks": ["nowhere"]}]}]}),
             false,
             false,
@@ -212,7 +212,8 @@ fn the_last_good_rules_survive_restarts_and_all_replicas_agree() {
         );
         assert_eq!(written["status"]["inForce"], good["status"]["inForce"]);
     }
-    // Once that is written, one that starts, one that has seen everything, and one that has missed the last good one agree.
+    // Once that is written, one that starts, one that has seen everything, and one that has missed the last good one
+    // agree.
     let bad = old.written(&bad);
     old.apply(&bad);
     let mut missed = Replica::of(&policy(0, &allowing("other")));
@@ -239,7 +240,7 @@ fn an_older_definition_makes_no_rule_wider() {
         replica.0.set_pruned(field.clone());
         replica
     };
-    // What was accepted before the controller was replaced goes on.
+    // What was accepted before the controller was replaced continues.
     let before = Replica::of(&policy(1, &allowing("shop")));
     let good = before.written(&policy(1, &allowing("shop")));
     let mut replica = outdated();
@@ -261,7 +262,7 @@ fn an_older_definition_makes_no_rule_wider() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    // So with one that is new, which has no rules to go on with.
+    // So with one that is new, which has no rules to continue with.
     let mut new = outdated();
     new.apply(&policy(1, &allowing("shop")));
     assert_eq!(new.rules("shop/cart-0").as_deref(), Some("closed"));
@@ -378,7 +379,7 @@ fn a_peer_authentication_that_cannot_be_used_lets_in_no_plain_text() {
             let status = status.unwrap().2.to_json();
             let message = status["conditions"][0]["message"].as_str().unwrap();
             assert!(
-                message.ends_with("until it can be used, its pods take mutual TLS only"),
+                message.ends_with("until it is valid, its pods accept only mutual TLS"),
                 "{message}"
             );
         }

@@ -7,10 +7,10 @@ use maglor_controller::index::{Index, Resource};
 
 use super::{POD, TWO, slice, support};
 
-/// Who may write slices in one namespace decides nothing about the Services and pods of others: a Service keeps its own
-/// address, and a pod has none but its own.
+/// Who may write slices in one namespace decides nothing about the Services and pods of others: a Service keeps its
+/// own address, and a pod has none but its own.
 #[test]
-fn a_slice_takes_nobodys_address() {
+fn a_slice_does_not_take_a_foreign_address() {
     let strange = |port: u16, endpoint: &str| {
         format!(
             "
@@ -46,7 +46,7 @@ endpoints: [{{{endpoint}}}]
             "addresses: [10.1.0.1], targetRef: {kind: Pod, name: q}",
         ),
     ];
-    let given = |texts: &[&str]| {
+    let published = |texts: &[&str]| {
         let mut index = Index::default();
         for text in texts {
             for object in support::objects(text) {
@@ -54,26 +54,26 @@ endpoints: [{{{endpoint}}}]
             }
             index.changes();
         }
-        let mut given = support::given(&index);
+        let mut published = support::published(&index);
         let claimed = ["10.0.0.1:80", "10.1.0.1:8080"];
-        given.retain(|(name, _)| {
+        published.retain(|(name, _)| {
             let listened = name.strip_prefix("Listener ");
             let of_pod = name.ends_with(" 10.1.0.1:8080");
             of_pod || listened.is_some_and(|name| claimed.contains(&name))
         });
-        given
+        published
     };
-    let alone = given(&[&own]);
+    let alone = published(&[&own]);
     assert_eq!(alone.len(), 5, "{alone:?}");
-    let stranger = pod("q", "z", "10.1.0.9");
+    let outsider = pod("q", "z", "10.1.0.9");
     for other in &others {
-        assert_eq!(given(&[&own, other, &stranger]), alone, "{other}");
-        assert_eq!(given(&[other, &stranger, &own]), alone, "{other}");
+        assert_eq!(published(&[&own, other, &outsider]), alone, "{other}");
+        assert_eq!(published(&[other, &outsider, &own]), alone, "{other}");
     }
 }
 
-/// A pod whose node has started anew has another address than before, and the old one may be anybody's: whichever of the
-/// pod and its slice is heard of first.
+/// A pod whose node has started anew has another address than before, and the old one may be anybody's: whichever of
+/// the pod and its slice is heard of first.
 #[test]
 fn an_address_that_a_pod_has_lost_is_no_endpoint() {
     let mut index = Index::default();
@@ -82,7 +82,7 @@ fn an_address_that_a_pod_has_lost_is_no_endpoint() {
             index.apply(object);
         }
         index.changes();
-        let list = support::given(&index).into_iter();
+        let list = support::published(&index).into_iter();
         let mut list = list.filter(|(name, _)| name == "Endpoints a.n.svc.cluster.local:80");
         let (_, list) = list.next().unwrap();
         let at = |one: &serde_json::Value| one["at"]["address"].as_str().unwrap().to_owned();
@@ -116,9 +116,9 @@ fn a_pod_without_a_sidecar_takes_no_service_away() {
             index.apply(object);
         }
         index.changes();
-        let given: BTreeMap<String, serde_json::Value> =
-            support::given(&index).into_iter().collect();
-        let of = |kind: &str| &given[&format!("{kind} a.n.svc.cluster.local:80")];
+        let published: BTreeMap<String, serde_json::Value> =
+            support::published(&index).into_iter().collect();
+        let of = |kind: &str| &published[&format!("{kind} a.n.svc.cluster.local:80")];
         let list = of("Endpoints").as_array().unwrap().iter();
         let at = |one: &serde_json::Value| {
             let address = one["at"]["address"].as_str().unwrap();
@@ -176,7 +176,7 @@ fn a_pod_without_a_sidecar_takes_no_service_away() {
 
 /// What an endpoint says of its place keeps no proxy from reading where it is.
 #[test]
-fn any_place_can_be_told() {
+fn any_locality_can_be_published() {
     let long = "n".repeat(250);
     for place in [
         "zone: a/b",
@@ -190,10 +190,12 @@ fn any_place_can_be_told() {
             index.apply(object);
         }
         index.changes();
-        let lists = index.resources().filter_map(|(_, given)| match given {
-            Resource::Endpoints(list) if !list.is_empty() => Some(list),
-            _ => None,
-        });
+        let lists = index
+            .resources()
+            .filter_map(|(_, published)| match published {
+                Resource::Endpoints(list) if !list.is_empty() => Some(list),
+                _ => None,
+            });
         let lists: Vec<_> = lists.collect();
         assert_eq!(lists.len(), 1);
         let described = lists[0].iter().map(|one| Short(one.described.clone()));

@@ -4,7 +4,7 @@
 use maglor_controller::index::Index;
 use maglor_controller::index::facts::{Key, Kind};
 
-use super::support::{given, objects};
+use super::support::{objects, published};
 
 /// An attacker's namespace `shop`: a route of the mesh and one of a Gateway, to `out`, which stands for this name.
 fn attack(name: &str) -> String {
@@ -81,20 +81,22 @@ fn apply(index: &mut Index, text: &str) {
 
 /// Whether routes lead to the name, and both statuses say the same.
 fn leads(index: &Index) -> bool {
-    let given = given(index);
+    let published = published(index);
     let text = |name: &str| {
-        let found = given.iter().find(|(one, _)| one == name);
+        let found = published.iter().find(|(one, _)| one == name);
         found
             .map(|(_, value)| value.to_string())
             .unwrap_or_default()
     };
-    let tables = given.iter().filter(|(name, _)| name.starts_with("Routes "));
+    let tables = published
+        .iter()
+        .filter(|(name, _)| name.starts_with("Routes "));
     let tables: Vec<bool> = tables
         .map(|(_, table)| table.to_string().contains("\"cluster\":\"out.shop."))
         .collect();
     assert!(
         tables.len() >= 2,
-        "of the mesh, and of the Gateway: {given:?}"
+        "of the mesh, and of the Gateway: {published:?}"
     );
     // That of `out` itself, which is no route, leads to it always.
     let routed = tables.iter().filter(|leads| **leads).count() > 1;

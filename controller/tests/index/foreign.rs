@@ -1,10 +1,10 @@
-//! EndpointSlices that name what is not their writer's (CVE-2021-25740): pods and Services of other namespaces, and the API
-//! server.
+//! EndpointSlices that name what is not their writer's (CVE-2021-25740): pods and Services of other namespaces, and
+//! the API server.
 
 use maglor_controller::index::Index;
 use maglor_controller::index::facts::{Key, Kind};
 
-use super::support::{given, objects};
+use super::support::{objects, published};
 
 /// An attacker's Service `web` in `shop`, sent to an address by a slice that it writes itself.
 fn attack(endpoint: &str, written_by: &str) -> String {
@@ -70,9 +70,9 @@ fn index(texts: &[&str]) -> Index {
 
 /// Whether requests to the attacker's Service go to the address.
 fn is_sent(index: &Index) -> bool {
-    let given = given(index);
+    let published = published(index);
     let of_web = |(name, _): &&(String, _)| name.starts_with("Endpoints web.shop");
-    let found = given.iter().find(of_web);
+    let found = published.iter().find(of_web);
     found.is_some_and(|(_, value)| value.to_string().contains("10.1.0.1"))
 }
 
@@ -121,13 +121,13 @@ fn what_is_its_writers_or_outside_of_the_cluster_counts() {
     assert!(is_sent(&index(&[&plain, &on_node])));
     // A node has one address for the API server and all else.
     let elsewhere = plain.replace("6443", "9100");
-    let given = given(&index(&[&elsewhere, API_SERVER]));
-    let of_web = given
+    let published = published(&index(&[&elsewhere, API_SERVER]));
+    let of_web = published
         .iter()
         .find(|(name, _)| name.starts_with("Endpoints web.shop"));
     assert!(of_web.unwrap().1.to_string().contains("10.1.0.1:9100"));
     // The API server's own Service leads there.
-    let own = given
+    let own = published
         .iter()
         .find(|(name, _)| name.starts_with("Endpoints kubernetes.default"));
     assert!(own.unwrap().1.to_string().contains("10.1.0.1:6443"));

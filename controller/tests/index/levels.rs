@@ -60,8 +60,8 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
                     let status = status.to_json().to_string();
                     assert!(!status.contains("\"False\""), "{key}: {status}");
                 }
-                for (id, given) in index.resources() {
-                    let checked = match given {
+                for (id, published) in index.resources() {
+                    let checked = match published {
                         Resource::Routes(table) => {
                             let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
                             hedged += routes.filter(|route| route.hedge.is_some()).count();
@@ -78,9 +78,9 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
     assert!(hedged > 10, "what makes sense stays: {hedged}");
 }
 
-/// Nobody has said how long a request may take: so it may, and each try of it.
+/// Without a timeout, neither a request nor its attempts are limited.
 #[test]
-fn a_try_may_take_as_long_as_nobody_limits_it() {
+fn an_attempt_has_no_limit_by_default() {
     let objects = "
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -107,10 +107,12 @@ spec: {targetRefs: [{name: a}], route: {retry: {retry_on: [5xx], per_try_timeout
             let status = status.to_json().to_string();
             assert!(!status.contains("\"False\""), "{key}: {status}");
         }
-        let tables = index.resources().filter_map(|(_, given)| match given {
-            Resource::Routes(table) => Some(table),
-            _ => None,
-        });
+        let tables = index
+            .resources()
+            .filter_map(|(_, published)| match published {
+                Resource::Routes(table) => Some(table),
+                _ => None,
+            });
         let routes = tables.flat_map(|table| &table.virtual_hosts[0].routes);
         let per_try: Vec<_> = routes
             .map(|route| {
@@ -164,10 +166,12 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
             index.apply(object);
         }
         index.changes();
-        let mut tables = index.resources().filter_map(|(_, given)| match given {
-            Resource::Routes(table) => Some(table),
-            _ => None,
-        });
+        let mut tables = index
+            .resources()
+            .filter_map(|(_, published)| match published {
+                Resource::Routes(table) => Some(table),
+                _ => None,
+            });
         let table = tables.next().unwrap();
         let checked = resource::routes(table);
         assert!(checked.is_ok(), "{refs}: {checked:?}");
@@ -177,7 +181,7 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
     }
 }
 
-/// Names are told in logs and metrics; what is called oddly, or at length, is served all the same.
+/// Names appear in logs and metrics; odd and long names are served all the same.
 #[test]
 fn whatever_is_called_can_be_served() {
     let (long, rule) = ("r".repeat(250), "s".repeat(200));
@@ -224,8 +228,8 @@ spec: {{rules: [{{name: {rule}}}, {{name: {rule}t}}]}}
         assert!(!status.contains("\"False\""), "{key}: {status}");
     }
     let (mut routes, mut rules) = (0, Vec::new());
-    for (id, given) in index.resources() {
-        match given {
+    for (id, published) in index.resources() {
+        match published {
             Resource::Routes(table) => {
                 let checked = resource::routes(table);
                 assert!(checked.is_ok(), "{id:?}: {checked:?}");
@@ -236,8 +240,8 @@ spec: {{rules: [{{name: {rule}}}, {{name: {rule}t}}]}}
                 assert!(checked.is_ok(), "{id:?}: {checked:?}");
             }
             Resource::Inbound(inbound) => {
-                let given = inbound.authorization.iter().flat_map(|one| &one.rules);
-                rules.extend(given.map(|rule| rule.name.clone().unwrap()));
+                let published = inbound.authorization.iter().flat_map(|one| &one.rules);
+                rules.extend(published.map(|rule| rule.name.clone().unwrap()));
             }
             _ => {}
         }

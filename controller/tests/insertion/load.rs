@@ -1,8 +1,8 @@
 //! Requests to a Service from a node, at a steady rate, each of which is counted: HTTP/1.1 over
 //! connections that are kept and over new ones, and streams of HTTP/2 as gRPC sends them.
 //!
-//! It is this test's own program, run again in the network of a node. What it is told, and what it
-//! tells, are lines on its standard input and output.
+//! It is this test's own program, run again in the network of a node. Commands and reports are lines on its standard
+//! input and output.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -61,11 +61,11 @@ impl Load {
         // The Service is new: what counts is what fails once the node knows it.
         let deadline = std::time::Instant::now() + 3 * PATIENCE;
         loop {
-            let told = load.tell();
-            if told.contains("failed {}") && !told.contains(" 0 answered") {
+            let reported = load.report();
+            if reported.contains("failed {}") && !reported.contains(" 0 answered") {
                 return load;
             }
-            assert!(std::time::Instant::now() < deadline, "{told}");
+            assert!(std::time::Instant::now() < deadline, "{reported}");
             std::thread::sleep(Duration::from_millis(500));
         }
     }
@@ -73,14 +73,14 @@ impl Load {
     /// What has come of it since the last time, and of two more seconds; fails if a request has.
     pub(crate) fn phase(&self, name: &str) {
         std::thread::sleep(Duration::from_secs(2));
-        let line = self.tell();
+        let line = self.report();
         println!("{name}: {}", line.trim());
         assert!(line.contains("failed {}"), "{name}: {line}");
         assert!(!line.contains(" 0 answered"), "{name}: {line}");
     }
 
-    fn tell(&self) -> String {
-        writeln!(self.input.lock().unwrap(), "tell").unwrap();
+    fn report(&self) -> String {
+        writeln!(self.input.lock().unwrap(), "report").unwrap();
         let mut output = self.output.lock().unwrap();
         let mut line = String::new();
         while !line.contains("answered") {
@@ -135,12 +135,12 @@ pub(crate) fn run() {
         if line.is_err() {
             return;
         }
-        let told = std::mem::take(&mut *tally.lock().unwrap());
-        let rate = told.answered as f64 / since.elapsed().as_secs_f64();
+        let reported = std::mem::take(&mut *tally.lock().unwrap());
+        let rate = reported.answered as f64 / since.elapsed().as_secs_f64();
         since = std::time::Instant::now();
         println!(
             "load: {} answered, {rate:.0} a second, the slowest after {:?}, failed {:?}",
-            told.answered, told.longest, told.failed
+            reported.answered, reported.longest, reported.failed
         );
     }
 }

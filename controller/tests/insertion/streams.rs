@@ -1,7 +1,7 @@
-//! Calls and streams of gRPC to a Service from a node, by grpc-go: unary calls and short streams one after the other,
+//! Calls and streams of gRPC to a Service from a node, by grpc-go: unary calls and short streams one after another,
 //! over channels that are kept and over new ones; and long streams, of which some begin and some end at any time.
 //!
-//! What they are told, and what they tell, are lines on their standard input and output.
+//! Commands and reports are lines on their standard input and output.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,28 +44,35 @@ impl Streams {
             child,
             pipes: Mutex::new(pipes),
         };
-        let told = streams.until("calls are answered", "tell", |told| {
-            told["answered"].as_u64() > Some(0)
+        let reported = streams.until("calls are answered", "report", |reported| {
+            reported["answered"].as_u64() > Some(0)
         });
-        assert_eq!(told["failed"], serde_json::json!({}), "{told}");
+        assert_eq!(reported["failed"], serde_json::json!({}), "{reported}");
         streams
     }
 
     /// What has come of them since the last time; fails if one of them has.
     pub(crate) fn phase(&self, name: &str) {
-        let told = self.tell("tell");
-        println!("{name}: gRPC {told}");
-        assert_eq!(told["failed"], serde_json::json!({}), "{name}: {told}");
-        assert!(told["answered"].as_u64() > Some(0), "{name}: {told}");
+        let reported = self.report("report");
+        println!("{name}: gRPC {reported}");
+        assert_eq!(
+            reported["failed"],
+            serde_json::json!({}),
+            "{name}: {reported}"
+        );
+        assert!(
+            reported["answered"].as_u64() > Some(0),
+            "{name}: {reported}"
+        );
     }
 
     /// No long stream begins any more; waits for the end of those that have begun.
     pub(crate) fn finish(&self) {
         let mut ended = 0;
-        self.until("the long streams have ended", "finish", |told| {
-            assert_eq!(told["failed"], serde_json::json!({}), "{told}");
-            ended += told["ended"].as_u64().unwrap();
-            told["open"] == 0
+        self.until("the long streams have ended", "finish", |reported| {
+            assert_eq!(reported["failed"], serde_json::json!({}), "{reported}");
+            ended += reported["ended"].as_u64().unwrap();
+            reported["open"] == 0
         });
         assert!(ended > 0);
     }
@@ -73,17 +80,17 @@ impl Streams {
     fn until(&self, what: &str, word: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let told = self.tell(word);
-            if holds(&told) {
-                println!("{what}: {told}");
-                return told;
+            let reported = self.report(word);
+            if holds(&reported) {
+                println!("{what}: {reported}");
+                return reported;
             }
-            assert!(Instant::now() < deadline, "{what}: {told}");
+            assert!(Instant::now() < deadline, "{what}: {reported}");
             std::thread::sleep(Duration::from_millis(500));
         }
     }
 
-    fn tell(&self, word: &str) -> Value {
+    fn report(&self, word: &str) -> Value {
         let mut pipes = self.pipes.lock().unwrap();
         let (input, output) = &mut *pipes;
         writeln!(input, "{word}").unwrap();

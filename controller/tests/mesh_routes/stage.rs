@@ -208,7 +208,7 @@ fn expect(mesh: &Mesh, response: &RawResponse, expected: &str) -> Result<(), Str
     Ok(())
 }
 
-/// Waits for the first case, which tells these routes from others; then all hold at once.
+/// Waits for the first case, which distinguishes these routes from others; then all apply at once.
 #[track_caller]
 pub(crate) fn holds(mesh: &Mesh, client: &Proxy, host: &str, routes: &str, cases: &[&str]) {
     mesh.routes(routes);

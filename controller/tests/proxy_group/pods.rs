@@ -1,11 +1,11 @@
-//! Pods of the world: who is selected, who listens where, and who answers for whom.
+//! Pods of the fixture: which are selected, their ports, and which Services they serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_controller::index::facts::service::proxy_ports;
 use serde_json::{Value, json};
 
-use super::{GROUP, Move, SERVICE, World};
+use super::{Fixture, GROUP, Move, SERVICE};
 
 /// An endpoint of a Service's port.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -27,7 +27,7 @@ pub(super) struct Pod {
     /// Numbers of ports that have names.
     named: BTreeMap<String, u16>,
     /// Where it listens, and for which port of which Service: of a proxy.
-    pub(super) told: BTreeMap<u16, (String, u64)>,
+    pub(super) reported: BTreeMap<u16, (String, u64)>,
 }
 
 impl Pod {
@@ -39,7 +39,7 @@ impl Pod {
             ready: true,
             of: None,
             named: BTreeMap::from([("http".to_owned(), 8080)]),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         };
         vec![own(0), own(1)]
     }
@@ -59,7 +59,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     map.iter().all(|(key, value)| labels[key] == *value)
 }
 
-impl World {
+impl Fixture {
     /// The endpoints that a Service has now.
     fn of(&self, service: Option<&Value>) -> BTreeSet<Endpoint> {
         let spec = service
@@ -110,11 +110,11 @@ impl World {
         found
     }
 
-    pub(super) fn tell(&mut self) {
+    pub(super) fn report(&mut self) {
         for at in 0..self.pods.len() {
             let group = self.pods[at].labels[GROUP].clone();
             if group.is_string() {
-                self.pods[at].told = self.forwards(&group);
+                self.pods[at].reported = self.forwards(&group);
             }
         }
     }
@@ -126,7 +126,7 @@ impl World {
         for service in &mut self.services {
             service.excused = true;
         }
-        // Proxies that fail between a look and the write that follows are seen by nobody.
+        // Proxies that fail between an observation and the following write are not noticed.
         self.wanted = None;
         self.count_available();
         self.know_endpoints();
@@ -163,10 +163,10 @@ impl World {
         };
         let count = self.pods.iter().filter(|pod| of(pod) && new(pod)).count();
         if let Some(at) = self.pods.iter().position(|pod| of(pod) && !pod.ready) {
-            // It is ready when it knows what it is told.
+            // It is ready when it has its configuration.
             let group = self.pods[at].labels[GROUP].clone();
             if group.is_string() {
-                self.pods[at].told = self.forwards(&group);
+                self.pods[at].reported = self.forwards(&group);
             }
             self.pods[at].ready = true;
         } else if count < wanted {
@@ -213,7 +213,7 @@ impl World {
                 Some(wrong) => {
                     assert!(service.excused, "{}: {wrong} after {after:?}", service.name);
                 }
-                // What is excused is so until all is well again, and known.
+                // What is excused is so until everything is healthy again, and known.
                 None => service.excused &= !fresh,
             }
         }
@@ -235,8 +235,8 @@ impl World {
                 let answers = match &pod.of {
                     None => endpoint.target < 20_000 && pod.address.starts_with(service.name),
                     Some(_) => {
-                        let told = pod.told.get(&endpoint.target);
-                        let own = told
+                        let reported = pod.reported.get(&endpoint.target);
+                        let own = reported
                             .is_some_and(|(of, port)| of == service.name && *port == endpoint.port);
                         own && !service.behind.is_empty()
                     }
@@ -246,7 +246,7 @@ impl World {
                 }
             }
             if !some {
-                return Some(format!("nobody is at port {}", port["port"]));
+                return Some(format!("no listener at port {}", port["port"]));
             }
         }
         None
@@ -256,7 +256,7 @@ impl World {
 /// One that starts.
 fn proxy(deployment: &str, template: &Value, number: u64) -> Pod {
     let container = &template["spec"]["containers"][0];
-    let (mut named, mut told) = (BTreeMap::new(), BTreeMap::new());
+    let (mut named, mut reported) = (BTreeMap::new(), BTreeMap::new());
     for port in container["ports"].as_array().into_iter().flatten() {
         if let Some(name) = port["name"].as_str() {
             let number = port["containerPort"].as_u64().unwrap();
@@ -276,7 +276,7 @@ fn proxy(deployment: &str, template: &Value, number: u64) -> Pod {
             .next()
             .unwrap();
         let port = host.rsplit(':').next().unwrap().parse().unwrap();
-        told.insert(listen.parse().unwrap(), (of.to_owned(), port));
+        reported.insert(listen.parse().unwrap(), (of.to_owned(), port));
     }
     Pod {
         labels: template["metadata"]["labels"].clone(),
@@ -284,6 +284,6 @@ fn proxy(deployment: &str, template: &Value, number: u64) -> Pod {
         ready: false,
         of: Some((deployment.to_owned(), template.clone())),
         named,
-        told,
+        reported,
     }
 }

@@ -1,11 +1,11 @@
-//! What a step of the operator does to the world.
+//! The effect of a step of the operator on the fixture.
 
 use maglor_controller::proxy_service::{FIELD_MANAGER, FINALIZER, Step};
 use serde_json::{Value, json};
 
-use super::{NAMES, World, bare};
+use super::{Fixture, NAMES, bare};
 
-impl World {
+impl Fixture {
     pub(super) fn take(&mut self, step: &Step) {
         match step {
             Step::Apply(resource) => self.apply(resource),
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-pub(super) fn told(step: &Step) -> String {
+pub(super) fn reported(step: &Step) -> String {
     let named = |what: &str, resource: &Value| {
         let kind = resource["kind"].as_str().unwrap();
         format!(

@@ -1,14 +1,14 @@
-//! `ProxyService`s that are for many Services, of which the world has one.
+//! `ProxyService`s for many Services, of which the fixture has one.
 
 use maglor_controller::proxy_service::{Claim, Land, OPT_OUT, Step};
 use serde_json::{Value, json};
 
-use super::World;
+use super::Fixture;
 
 /// The controller's namespace.
 pub(super) const ROOT: &str = "maglor";
 
-impl World {
+impl Fixture {
     pub(super) fn claim_all(&mut self, which: u8) {
         let name = format!("wide-{which}");
         if self

@@ -82,7 +82,7 @@ impl Clock {
         self.file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 
-    /// The environment of a process that goes by it.
+    /// The environment of a process that uses it.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let path = |name: &str| path(self.folder.path(), name);
         vec![

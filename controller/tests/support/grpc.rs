@@ -14,11 +14,11 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use maglor_ads::{CertifyRequest, CertifyResponse, Node};
 use maglor_xds::client::{Client, Update};
 use maglor_xds::frame::{Deframer, frame};
 use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use maglor_xds::{Kind, Message as _};
+use maglor_xds_server::{CertifyRequest, CertifyResponse, Node};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -79,7 +79,7 @@ impl Connection {
         Ok(Self::over(TlsConnector::from(tls).connect(name, socket).await?).await)
     }
 
-    /// Begins to ask for a certificate, and does not end: the call goes on as long as the result lives.
+    /// Begins to ask for a certificate, and does not end: the call continues as long as the result lives.
     #[allow(dead_code, reason = "only one of the tests attacks")]
     pub(crate) fn certify_without_end(&mut self, part: Bytes) -> impl Sized + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel::<Bytes>();

@@ -1,4 +1,4 @@
-//! Proxies that become members of the mesh by the real controller over a folder, and calls between them.
+//! Proxies that become workloads of the mesh by the real controller over a folder, and calls between them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
+use super::fixture::{CART, DOMAIN, Fixture, WEB};
 use super::process::put;
-use super::world::{CART, DOMAIN, WEB, World};
 
 /// The proxy that was built together with this test.
 pub(crate) fn binary() -> Option<PathBuf> {
@@ -57,7 +57,7 @@ endpoints: [{{addresses: [{}], targetRef: {{kind: Pod, name: cart-0, namespace: 
     )
 }
 
-/// How a proxy beside these tests becomes a member of the mesh.
+/// How a proxy beside these tests becomes a workload of the mesh.
 pub(crate) struct Member<'a> {
     pub(crate) account: &'a str,
     pub(crate) token: &'a Path,
@@ -94,20 +94,20 @@ clusters:
     }
 }
 
-fn member(world: &World, account: &str, token: &Path) -> String {
+fn member(fixture: &Fixture, account: &str, token: &Path) -> String {
     Member {
         account,
         token,
-        roots: &world.path("trust.pem"),
-        cache: &world.path(&format!("cache-{account}")),
+        roots: &fixture.path("trust.pem"),
+        cache: &fixture.path(&format!("cache-{account}")),
         domain: DOMAIN,
-        controller: &world.control_plane(),
+        controller: &fixture.control_plane(),
     }
     .yaml()
 }
 
 /// A sidecar of `cart`, in front of an application.
-pub(crate) fn cart(world: &World, token: &Path, application: &Upstream) -> String {
+pub(crate) fn cart(fixture: &Fixture, token: &Path, application: &Upstream) -> String {
     format!(
         "{}- {{name: application, endpoints: ['{}']}}
 listeners:
@@ -116,26 +116,26 @@ listeners:
   tls: mesh
   http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: application}}]}}]}}
 ",
-        member(world, "cart", token),
+        member(fixture, "cart", token),
         application.address()
     )
 }
 
 /// A sidecar of `web`, which asks for hosts.
-pub(crate) fn web(world: &World, token: &Path) -> String {
+pub(crate) fn web(fixture: &Fixture, token: &Path) -> String {
     format!(
         "{}listeners:
 - name: outbound
   address: 127.0.0.1:0
   http: {{discovery: {{namespace: shop, timeout: 10s}}, virtual_hosts: []}}
 ",
-        member(world, "web", token)
+        member(fixture, "web", token)
     )
 }
 
 /// A controller over a folder, and two members: `web` calls `cart`.
 pub(crate) struct Mesh {
-    pub(crate) world: World,
+    pub(crate) fixture: Fixture,
     binary: PathBuf,
     pub(crate) application: Upstream,
     pub(crate) cart: Proxy,
@@ -166,19 +166,19 @@ impl Mesh {
         name: Option<&'static str>,
     ) -> Option<Self> {
         let binary = binary()?;
-        let mut world = World::start_with(MESH, ttl, controller).await;
-        world.name = name;
-        put(&world.path("trust.pem"), &world.bundle().to_pem());
-        put(&world.path("cart-token"), CART);
-        put(&world.path("web-token"), WEB);
+        let mut fixture = Fixture::start_with(MESH, ttl, controller).await;
+        fixture.name = name;
+        put(&fixture.path("trust.pem"), &fixture.bundle().to_pem());
+        put(&fixture.path("cart-token"), CART);
+        put(&fixture.path("web-token"), WEB);
         let application = Upstream::start("cart");
-        let config = cart(&world, &world.path("cart-token"), &application);
+        let config = cart(&fixture, &fixture.path("cart-token"), &application);
         let cart = proxy(&binary, config, &variables);
-        world.put(&cart_at(cart.listener("inbound")));
-        let config = web(&world, &world.path("web-token"));
+        fixture.put(&cart_at(cart.listener("inbound")));
+        let config = web(&fixture, &fixture.path("web-token"));
         let web = proxy(&binary, config, &variables);
         Some(Self {
-            world,
+            fixture,
             binary,
             application,
             cart,
@@ -189,7 +189,7 @@ impl Mesh {
 
     /// Ends `web` as a power cut would, and starts it again.
     pub(crate) fn restart_web(&mut self) {
-        let config = web(&self.world, &self.world.path("web-token"));
+        let config = web(&self.fixture, &self.fixture.path("web-token"));
         let again = proxy(&self.binary, config, &self.variables);
         std::mem::replace(&mut self.web, again).kill();
     }
@@ -197,12 +197,12 @@ impl Mesh {
     /// The same with `cart`, which is found at another address then.
     pub(crate) fn restart_cart(&mut self) {
         let config = cart(
-            &self.world,
-            &self.world.path("cart-token"),
+            &self.fixture,
+            &self.fixture.path("cart-token"),
             &self.application,
         );
         let again = proxy(&self.binary, config, &self.variables);
-        self.world.put(&cart_at(again.listener("inbound")));
+        self.fixture.put(&cart_at(again.listener("inbound")));
         std::mem::replace(&mut self.cart, again).kill();
     }
 
@@ -247,7 +247,7 @@ impl Load {
         Self::with_pauses(address, Duration::ZERO)
     }
 
-    /// Each client waits for so long between two calls.
+    /// Each client waits for this long between two calls.
     pub(crate) fn with_pauses(address: SocketAddr, pause: Duration) -> Self {
         let (stop, answered) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
         let thread = |keep: bool| {
@@ -266,7 +266,7 @@ impl Load {
         self.answered.load(SeqCst)
     }
 
-    /// Ends it: how many were answered, and what went wrong.
+    /// Ends it: how many were answered, and the error.
     pub(crate) fn end(self) -> (u64, Vec<String>) {
         self.stop.store(true, SeqCst);
         let failed = self

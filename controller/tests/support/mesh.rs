@@ -31,7 +31,7 @@ const ACCOUNTS: [&str; 10] = [
 pub(crate) struct Mesh {
     dir: TempDir,
     binary: PathBuf,
-    /// What the controller is told besides.
+    /// Additional arguments of the controller.
     arguments: Vec<String>,
     controller: Option<Child>,
     listen: SocketAddr,

@@ -1,13 +1,13 @@
-//! What the tests of the index share: reading objects, and writing down what it gives.
+//! What the tests of the index share: reading objects, and writing its output.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod clock;
+pub(crate) mod fixture;
 pub(crate) mod grpc;
 pub(crate) mod members;
 pub(crate) mod names;
 pub(crate) mod on_cluster;
 pub(crate) mod process;
-pub(crate) mod world;
 
 use std::fmt::Write as _;
 
@@ -26,8 +26,8 @@ pub(crate) fn objects(text: &str) -> Vec<Object> {
         .collect()
 }
 
-/// All that an index gives, in one order.
-pub(crate) fn given(index: &Index) -> Vec<(String, Value)> {
+/// The output of an index, in a fixed order.
+pub(crate) fn published(index: &Index) -> Vec<(String, Value)> {
     let resources = index.resources().map(|(id, resource)| {
         let consumer = id.consumer.as_ref().map(|one| match one {
             Consumer::Namespace(name) => format!(" for {name}"),
@@ -46,9 +46,9 @@ pub(crate) fn given(index: &Index) -> Vec<(String, Value)> {
     all
 }
 
-pub(crate) fn rendered(given: &[(String, Value)]) -> String {
+pub(crate) fn rendered(published: &[(String, Value)]) -> String {
     let mut text = String::new();
-    for (name, value) in given {
+    for (name, value) in published {
         let mut value = value.clone();
         prune(&mut value);
         writeln!(text, "--- {name}").unwrap();

@@ -58,7 +58,7 @@ impl NameServer {
         self.silent.store(silent, SeqCst);
     }
 
-    /// The environment of a process that goes by it and by the library of [`super::clock`].
+    /// The environment of a process that uses it and the library of [`super::clock`].
     pub(crate) fn environment(&self, folder: &Path) -> (String, String) {
         let file = folder.join("resolv.conf");
         let text = format!(

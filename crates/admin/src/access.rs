@@ -1,4 +1,4 @@
-//! Whether a request may be answered: a pure function of where it comes from and of its head.
+//! Access control of an admin port: a pure function of the peer's address and the request head.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -129,7 +129,7 @@ impl Page {
 pub struct Refusal {
     /// 400, 403, 404, 405 or 415.
     pub status: StatusCode,
-    /// What is wrong and what would be right; a line of text.
+    /// The error and what would be right; a line of text.
     pub why: &'static str,
     /// The field `Allow` with status 405.
     pub allow: Option<&'static str>,
@@ -157,22 +157,19 @@ impl Refusal {
 pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<Refusal> {
     let path = head.uri.path();
     let Some(page) = pages.iter().find(|page| page.has(path)) else {
-        return Some(Refusal::new(StatusCode::NOT_FOUND, "there is no such page"));
+        return Some(Refusal::new(StatusCode::NOT_FOUND, "no such page"));
     };
     let operators = page.audience == Audience::Operators;
     if operators && via == Via::Network && !opened {
         return Some(Refusal::new(
             StatusCode::FORBIDDEN,
-            "this page is for operators, over loopback: use `kubectl port-forward`, or a shell on this host",
+            "this page is available only over loopback: use `kubectl port-forward`, or a shell on this host",
         ));
     }
     if !page.methods.contain(&head.method) {
         return Some(Refusal {
             allow: Some(page.methods.allow()),
-            ..Refusal::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this page has other methods",
-            )
+            ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
         });
     }
     if !operators {
@@ -183,7 +180,7 @@ pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<R
         .or_else(|| form(head))
 }
 
-/// DNS rebinding: the browser believes that it talks to a website.
+/// DNS rebinding: the browser assumes that it talks to a website.
 fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
     let refused = Refusal::new(
         StatusCode::FORBIDDEN,
@@ -195,7 +192,7 @@ fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
         // RFC 9112, 3.2.
         return Some(Refusal::new(
             StatusCode::BAD_REQUEST,
-            "the request needs one Host",
+            "the request must have exactly one Host",
         ));
     }
     let of_field = host.map(|host| host.to_str().is_ok_and(|host| is_own(host, any_address)));
@@ -229,10 +226,7 @@ fn is_own(text: &str, any_address: bool) -> bool {
 
 /// A request that a page of another website has caused.
 fn other_site(head: &Parts) -> Option<Refusal> {
-    let refused = Refusal::new(
-        StatusCode::FORBIDDEN,
-        "the request was caused by another website",
-    );
+    let refused = Refusal::new(StatusCode::FORBIDDEN, "cross-site requests are not allowed");
     let mut sites = head.headers.get_all(&SEC_FETCH_SITE).iter();
     let same_site = sites.all(|site| matches!(site.as_bytes(), b"none" | b"same-origin"));
     let mut origins = head.headers.get_all(ORIGIN).iter();

@@ -1,4 +1,4 @@
-//! How many connections a port has, and which of them is closed for a new one.
+//! Connection limits of a port, and which connection is closed for a new one.
 //!
 //! Connections over loopback and from the network are counted apart. A new connection is always accepted; where
 //! there is no room for it, another one is closed: of the source with the most connections, one without a request so
@@ -178,7 +178,8 @@ fn largest(open: &[Open], own: &Arc<State>, limit: usize) -> Option<usize> {
     open.iter().position(found)
 }
 
-/// What counts as one source: an IPv4 address, or the 64 bits of an IPv6 address that name a network (RFC 4291, 2.5.4).
+/// What counts as one source: an IPv4 address, or the 64 bits of an IPv6 address that name a network (RFC 4291,
+/// 2.5.4).
 #[must_use]
 pub fn network_of(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
@@ -215,9 +216,9 @@ impl Place {
         }
     }
 
-    /// So many more bytes of a request are held, until `held` is dropped. Where all connections together hold more than
-    /// [`Limits::bytes`], one that waits for the rest of its request is closed, of the source that holds the most; where
-    /// one source holds more than half of that, one of its own. It may be this one.
+    /// So many more bytes of a request are held, until `held` is dropped. Where all connections together hold more
+    /// than [`Limits::bytes`], one that waits for the rest of its request is closed, of the source that holds the
+    /// most; where one source holds more than half of that, one of its own. It may be this one.
     pub fn hold(&self, held: &mut Held, bytes: usize) {
         // Relaxed: sums are compared under the lock.
         self.state.held.fetch_add(bytes, Ordering::Relaxed);
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_connection_that_gives_way_is_woken() {
+    async fn the_replaced_connection_is_woken() {
         let all = Arc::new(Connections::new(LIMITS));
         let first = enter(&all, 1);
         let _others = (enter(&all, 1), enter(&all, 1));

@@ -26,7 +26,7 @@ use crate::connections::{Busy, Connections, Limits, Place};
 
 /// Time for a request's head, also for the first byte of the next one.
 const HEAD: Duration = Duration::from_secs(10);
-/// A connection from the network takes no further request after so long, and is closed after twice as long, so
+/// A connection from the network takes no further request after this long, and is closed after twice as long, so
 /// that a peer that does not read its response does not keep it. An application's probe has 60 s.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Bytes of a request's head, and of a response that wait to be sent.
@@ -95,7 +95,7 @@ impl Server {
         let via = Via::of(peer, local);
         let (place, full) = self.connections.enter(via, peer.ip());
         if full {
-            // The task of the connection that gives way closes its descriptor before the next one is accepted.
+            // The task of the replaced connection closes its descriptor before the next one is accepted.
             tokio::task::yield_now().await;
         }
         Ok(Accepted {

@@ -9,15 +9,15 @@ use maglor_config::suggest::advice;
 const COMMANDS: &[(&[&str], &str)] = &[
     (
         &["status", "health", "ps", "proxy-status"],
-        "`maglor check` says what is wrong, `maglor stat` how requests fare",
+        "`maglor check` diagnoses the mesh, `maglor stat` shows request statistics",
     ),
     (
         &["validate", "verify", "test", "config"],
-        "write `maglor check FILE` for a proxy's configuration, `maglor analyze FILE` for resources",
+        "use `maglor check FILE` for a proxy's configuration, `maglor analyze FILE` for manifests",
     ),
     (
         &["lint", "precheck"],
-        "write `maglor analyze FILE` for resources, `maglor check --pre` for a cluster",
+        "use `maglor analyze FILE` for manifests, `maglor check --pre` for a cluster",
     ),
     (
         &["doctor", "diagnose", "diagnostics", "bug-report"],
@@ -25,39 +25,39 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["proxy", "run", "serve", "start", "server"],
-        "the proxy is the program `maglor-proxy`: write `maglor-proxy FILE`",
+        "the proxy is a separate program: use `maglor-proxy FILE`",
     ),
     (
         &["controller"],
-        "the controller is the program `maglor-controller`",
+        "the controller is a separate program: use `maglor-controller`",
     ),
     (
         &["get", "describe", "list", "proxy-config"],
-        "write `maglor routes`, `maglor endpoints` or `maglor receipts`",
+        "use `maglor routes`, `maglor endpoints` or `maglor receipts`",
     ),
     (
         &["dashboard", "viz", "ui"],
-        "write `maglor top`, or `maglor graph -o svg`",
+        "use `maglor top`, or `maglor graph -o svg`",
     ),
     (&["logs", "log", "watch", "requests"], "write `maglor tap`"),
     (&["edges", "topology"], "write `maglor graph`"),
     (
         &["upgrade", "update"],
-        "write `maglor install | kubectl apply --server-side -f -`",
+        "use `maglor install | kubectl apply --server-side -f -`",
     ),
     (
         &["delete", "remove", "purge"],
-        "write `maglor uninstall | kubectl delete -f -`",
+        "use `maglor uninstall | kubectl delete -f -`",
     ),
     (
         &["bench", "benchmark", "load"],
-        "write `maglor demo balancing`, or `maglor sim` without servers",
+        "use `maglor demo balancing`, or `maglor sim` for a simulation",
     ),
     (
         &["ca", "cert", "certificate", "pki", "issue"],
-        "write `maglor identity ca` or `maglor identity issue`",
+        "use `maglor identity ca` or `maglor identity issue`",
     ),
-    (&["completion"], "write `maglor completions SHELL`"),
+    (&["completion"], "use `maglor completions SHELL`"),
     (&["version"], "write `maglor --version`"),
 ];
 
@@ -65,10 +65,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
 const FLAGS: &[(&[&str], &str)] = &[
     (
         &["--format", "--emit", "--out-format", "--json", "--yaml"],
-        "write `-o FORMAT`, as in `-o json`",
+        "use `-o FORMAT`, as in `-o json`",
     ),
     (&["--ns"], "write `-n NAMESPACE`"),
-    (&["--all"], "write `-A` for all namespaces"),
+    (&["--all"], "use `-A` for all namespaces"),
     (
         &[
             "--address",
@@ -78,16 +78,19 @@ const FLAGS: &[(&[&str], &str)] = &[
             "--host",
             "--endpoint",
         ],
-        "write `--controller HOST:PORT` or `--proxy HOST:PORT`",
+        "use `--controller HOST:PORT` or `--proxy HOST:PORT`",
     ),
     (
         &["--watch", "-w", "--follow", "-f"],
-        "`maglor top` shows it again and again, `maglor tap` requests as they end",
+        "`maglor top` refreshes continuously, `maglor tap` streams finished requests",
     ),
-    (&["--file"], "name the file without a flag, or by `-f FILE`"),
+    (
+        &["--file"],
+        "pass the file as an argument, or with `-f FILE`",
+    ),
     (
         &["--config", "-c"],
-        "name the file without a flag, as in `maglor check maglor.yaml`",
+        "pass the file as an argument, as in `maglor check maglor.yaml`",
     ),
     (
         &["--duration", "--time", "--seconds"],
@@ -102,10 +105,10 @@ const VALUES: &[(&str, &str)] = &[
         "cannot parse integer from empty string",
         "write a whole number",
     ),
-    ("invalid float literal", "write a number, such as 0.75"),
+    ("invalid float literal", "expected a number, such as 0.75"),
     (
         "cannot parse float from empty string",
-        "write a number, such as 0.75",
+        "expected a number, such as 0.75",
     ),
     (
         "number too large to fit in target type",
@@ -117,8 +120,8 @@ const VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Ends with what is wrong with the command line. A value that cannot be read is told in one line; help, and what else clap
-/// has to say, is its own.
+/// Reports an error of the command line. An invalid value is one line; help, and what
+/// else clap has to say, is its own.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::ValueValidation {
         let text = error.to_string();
@@ -148,7 +151,7 @@ fn of(error: &clap::Error) -> Option<String> {
             let word = context(ContextKind::InvalidSubcommand)?;
             let known = context(ContextKind::SuggestedSubcommand);
             let advised = advice(COMMANDS, word).filter(|_| known.is_none() || word == "status")?;
-            Some(format!("there is no command `{word}`: {advised}"))
+            Some(format!("unknown command `{word}`: {advised}"))
         }
         ErrorKind::UnknownArgument => {
             let word = context(ContextKind::InvalidArg)?;
@@ -159,17 +162,14 @@ fn of(error: &clap::Error) -> Option<String> {
                     .any(|end| name.ends_with(end))
             {
                 return Some(format!(
-                    "`{name}`: a file is given by a flag here: write `-f {name}`"
+                    "unexpected argument `{name}`: pass files with `-f {name}`"
                 ));
             }
             // What is nearly right is better said by the library.
             if error.get(ContextKind::SuggestedArg).is_some() {
                 return None;
             }
-            Some(format!(
-                "there is no flag `{name}` here: {}",
-                advice(FLAGS, name)?
-            ))
+            Some(format!("unknown option `{name}`: {}", advice(FLAGS, name)?))
         }
         _ => None,
     }

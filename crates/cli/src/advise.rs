@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use maglor_mcg::advise::{Advice, Advisor, Params, Snapshot};
-use maglor_mcg::file;
+use maglor_service_graph::advise::{Advice, Advisor, Params, Snapshot};
+use maglor_service_graph::file;
 use maglor_terminal::output;
 use thiserror::Error;
 
@@ -16,7 +16,7 @@ use crate::input::{self, InputError};
 use crate::live::table::{self, Format};
 
 const EXAMPLES: &str = "\
-The file says what was observed, one snapshot or several in the order of time:
+The file has one or several snapshots of observations, in order of time:
     snapshots:
     - at: 2026-11-21T12:00:00Z                     # or seconds; absent: 60 s after the one before
       services:
@@ -26,69 +26,68 @@ The file says what was observed, one snapshot or several in the order of time:
          cpu_used_millis: 640, memory_used_mib: 70}
       edges:
       - {from: shop/web, to: shop/cart, rps: 120, latency_ms: 3.5, failures: 2.4}
-      splits:                                      # whose requests a route divides among versions
+      splits:                                      # traffic splits of routes
       - {service: shop/cart, port: 80, versions: [
          {name: cart-v1, weight: 90, replicas: 2, rps: 108, latency_ms: 3.6, failures: 0.1},
          {name: cart-v2, weight: 10, replicas: 1, rps: 12, latency_ms: 3.1, failures: 0}]}
-      room: {cpu_millis: 4000, memory_mib: 4096}   # left on the nodes; absent: no limit
-  also for a service: containers: [{name: app, cpu_used_millis: 90, memory_used_mib: 60}, …] (what each
-  uses, for requests of its own), memory_limit_mib, pending, rps (all requests that it takes), autoscaled: true
-  (a HorizontalPodAutoscaler owns its replicas: these and its CPU are left alone); for an edge: p99_ms,
-  deadline_ms (how long the caller waits). A file of services and edges alone is one snapshot.
+      room: {cpu_millis: 4000, memory_mib: 4096}   # free capacity of the nodes; absent: no limit
+  optional for a service: containers: [{name: app, cpu_used_millis: 90, memory_used_mib: 60}, …] (usage of each
+  container), memory_limit_mib, pending, rps (all its requests), autoscaled: true (a HorizontalPodAutoscaler manages
+  its replicas: they and CPU are not tuned); for an edge: p99_ms, deadline_ms (the caller's deadline). A file with
+  only services and edges is one snapshot.
 
 Examples:
-  What to set for the mesh of a cluster, what there is now, and why:
+  Recommend settings for the mesh of a cluster, with reasons:
     maglor graph --since 2026-11-21T12:00:00Z -o json > day.json
     maglor advise --observed day.json
-  Only what would change, against the policies that are in force:
+  Print only differences from the policies in force:
     kubectl get trafficpolicies -A -o yaml > now.yaml
     maglor advise --observed day.json --current now.yaml
-  As resources; reasons are comments:
+  Print resources, with reasons as comments:
     maglor advise --observed day.json --emit maglor > advice.yaml
     maglor advise --observed day.json --emit istio > advice.yaml
-  The paper's rule by itself, more than 50 requests in 30 s, and another threshold for failures:
+  Use the paper's rule (more than 50 requests in 30 s) and another failure threshold:
     maglor advise --observed day.json --utilization none --error-rate 0.05
 
-Nothing is applied. The exit code is 2 if a file cannot be used; the line is named. How values
-follow from what was observed: docs/generated.md.";
+Nothing is applied. The exit code is 2 if a file is invalid; the error names the line. Algorithm:
+docs/generated.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// What was observed (YAML or JSON); `-` is standard input.
+    /// Observations (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     observed: PathBuf,
 
-    /// What to print: a table, resources of Maglor, or of Istio.
+    /// Output: a table, Maglor resources, or Istio resources.
     #[arg(long, value_name = "WHAT", default_value = "table")]
     emit: Emit,
 
-    /// TrafficPolicies that are in force (YAML): only what differs from them is printed.
+    /// TrafficPolicies in force (YAML); only differences from them are printed.
     #[arg(long, value_name = "FILE")]
     current: Option<PathBuf>,
 
-    /// Namespace of services whose names have none.
+    /// Namespace of services that are named without one.
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: String,
 
-    /// A mean response time above this is slow, in milliseconds.
+    /// Mean response time above which a service counts as slow, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     latency_ms: u64,
 
-    /// Failed calls over calls, above which there are retries and breakers, 0-0.5.
+    /// Failure rate above which retries and circuit breakers are recommended, 0-0.5.
     #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = |text: &str| within(text, 0.0, 0.5))]
     error_rate: f64,
 
-    /// More requests than these within 30 s, a replica, may need another one.
+    /// Requests within 30 s above which a replica may need another one beside it.
     #[arg(long, value_name = "COUNT", default_value = "50", value_parser = |text: &str| within(text, 0.001, 1e9))]
     requests: f64,
 
-    /// But only where so much of what its CPU limit allows is used, 0.05-1; none: the load alone
-    /// decides, as in the paper.
+    /// Minimum CPU utilization for an additional replica, 0.05-1; `none`: decide by load alone, as in the paper.
     #[arg(long, value_name = "SHARE", default_value = "0.7", value_parser = utilization)]
     utilization: Utilization,
 
-    /// Replicas of a service at most.
+    /// Maximum replicas of a service.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_replicas: u32,
 }
@@ -117,16 +116,16 @@ enum Failure {
         file: String,
         error: settings::CurrentError,
     },
-    #[error("{0}: nothing was observed: there is no service in it")]
+    #[error("{0}: no observations: it contains no service")]
     Nothing(String),
-    #[error("what is advised for {service} is refused by the proxy's own checks: {error}")]
+    #[error("the recommendation for {service} is invalid: {error}")]
     Refused {
         service: String,
         error: maglor_controller::crd::SpecError,
     },
 }
 
-/// Prints what is advised; exit code 2 if the input is wrong.
+/// Prints the recommendations; exit code 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.print() {
         Ok(()) => ExitCode::SUCCESS,
@@ -194,7 +193,7 @@ impl Options {
     }
 }
 
-/// What is advised is checked as any other policy is.
+/// Recommendations are validated like any other policy.
 fn check(advice: &Advice) -> Result<(), Failure> {
     let Some(traffic) = &advice.traffic else {
         return Ok(());
@@ -210,7 +209,7 @@ fn check(advice: &Advice) -> Result<(), Failure> {
     })
 }
 
-/// A service's namespace and name: a graph of a cluster calls it `NAMESPACE/NAME`.
+/// A service's namespace and name; the graph of a cluster writes `NAMESPACE/NAME`.
 fn split<'a>(service: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
     service.split_once('/').unwrap_or((namespace, service))
 }
@@ -220,7 +219,7 @@ fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("it is a number from {least} to {most}"))
+    number.ok_or_else(|| format!("must be a number from {least} to {most}"))
 }
 
 fn utilization(text: &str) -> Result<Utilization, String> {

@@ -11,11 +11,11 @@ use crate::input::read_text;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Files of resources (YAML or JSON, several documents each); `-` is standard input.
+    /// Manifests (YAML or JSON, several documents each); `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -24,12 +24,12 @@ pub(crate) struct Options {
 enum Output {
     /// `{"resources": …, "problems": [{"file", "line", "resource", "severity", "reason", "message"}]}`.
     Json,
-    /// A line a problem, and how many there are.
+    /// One line for each problem, and their number.
     #[default]
     Text,
 }
 
-/// Prints what is wrong; 1 where a resource would not be in force, 2 where a file cannot be read.
+/// Prints the problems; exit code 1 if a resource would not be accepted, 2 if a file cannot be read.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut files = Vec::new();
     for path in &options.files {

@@ -1,4 +1,4 @@
-//! `maglor check`: whether configuration files are right, or what is wrong with a cluster's mesh.
+//! `maglor check`: validates configuration files, or diagnoses a cluster's mesh.
 //!
 //! [`files`] looks at files. The others look at a cluster, each at one thing, and say what they found
 //! to [`report`].
@@ -22,30 +22,30 @@ use crate::live::table::Format;
 
 const EXAMPLES: &str = "\
 Examples:
-  Whether a configuration is right, before a proxy gets it:
+  Validate a configuration:
     maglor check maglor.yaml
-  Whether the mesh can be installed in the cluster of the kubeconfig:
+  Check whether the mesh can be installed:
     maglor check --pre
-  What is wrong with the mesh of a cluster:
+  Diagnose the mesh of a cluster:
     maglor check
     maglor check --context edge-1 -o json
-  The same without Kubernetes, of a controller and a proxy at their admin addresses:
+  Check a controller and a proxy by their admin addresses, without Kubernetes:
     maglor check --controller 127.0.0.1:15011 --proxy web=127.0.0.1:15020
 
-The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the cluster is, 2 if a file is.";
+The exit code is 0 on success (also with warnings), 1 if a check of the cluster fails, 2 if a file is invalid.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Configuration files (YAML) of the proxy, in place of a cluster; `-` is standard input.
+    /// Proxy configuration files (YAML), instead of a cluster; `-` is standard input.
     #[arg(value_name = "FILE", conflicts_with_all = ["pre", "context", "kubeconfig", "controller", "proxies"])]
     files: Vec<PathBuf>,
 
-    /// Look at what has to be there before the mesh is installed.
+    /// Check the prerequisites of an installation.
     #[arg(long, conflicts_with_all = ["controller", "proxies"])]
     pre: bool,
 
-    /// How to print what is found in a cluster.
+    /// Output format of the findings in a cluster.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -73,13 +73,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// What can be asked without Kubernetes: the controller and the proxies that are given.
+/// What can be checked without Kubernetes: the controller and proxies whose addresses are set.
 async fn addresses(place: &Where, report: &mut Report) {
-    let controllers = place.given_controllers();
+    let controllers = place.addressed_controllers();
     if !controllers.is_empty() {
         controller::replicas(controllers, report).await;
     }
-    let proxies = place.given_proxies();
+    let proxies = place.addressed_proxies();
     if !proxies.is_empty() {
         members::proxies(&proxies, report).await;
     }

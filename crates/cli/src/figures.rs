@@ -13,38 +13,38 @@ use maglor_sim::figures::{Effort, Study, studies};
 
 use maglor_terminal::output;
 
-/// What is drawn; shown by `--help`.
+/// The figures; shown by `--help`.
 const EXPLANATION: &str = "\
 Figures of the paper, by their numbers there:
   3a 3b 3c      latency of lor over balancers, load and choices: models and simulation
   4             the same under bursts
   7-hub 7-chain applications of four services
-  9             what collaboration recovers
-and of what else the policies do:
+  9             recovery by collaborating policies
+Further figures of the policies:
   mean-* p99-* messages-*   policies over 1 to 1000 balancers, 40 and 200 servers, three loads
   messages-load heterogeneity loss delay service
 
-Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. The same seed gives
+Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. The same seed produces
 the same numbers on any number of threads.
 
 Examples:
-  A look, in less than a minute:
+  Draw all figures in less than a minute:
     maglor figures --out /tmp/figures --quick
-  One figure with narrow intervals:
+  Draw one figure with narrow intervals:
     maglor figures --out /tmp/figures --only 9";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXPLANATION)]
 pub(crate) struct Options {
-    /// Where the files go; the folder is made if it does not exist.
+    /// Output directory; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Simulate little: wider intervals, in less than a minute on two cores.
+    /// Simulate less: wider intervals, in less than a minute on two cores.
     #[arg(long)]
     quick: bool,
 
-    /// Only figures whose name begins with this; may be repeated.
+    /// Only figures whose name starts with this; may be repeated.
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
 }
@@ -52,17 +52,17 @@ pub(crate) struct Options {
 /// Why figures could not be made.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("no figure begins with {0}; maglor figures --help lists them")]
+    #[error("no figure starts with {0}; maglor figures --help lists them")]
     Nothing(String),
     #[error("figure {id}: {source}")]
     Png { id: String, source: PngError },
-    #[error("a figure's scenario is wrong, please report this: {0}")]
+    #[error("invalid scenario of a figure, please report this: {0}")]
     Scenario(#[from] ScenarioError),
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
 }
 
-/// Simulates, draws and writes; says in one line why not.
+/// Simulates, draws and writes; an error is one line.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.make() {
         Ok(summary) => {
@@ -111,7 +111,7 @@ impl Options {
         Ok(summary(&self.out, count, &seeds, began.elapsed()))
     }
 
-    /// Those with a wanted figure: the others need not be simulated.
+    /// The simulations that a selected figure needs.
     fn studies(&self) -> Result<Vec<Study>, Error> {
         let effort = if self.quick {
             Effort::Quick
@@ -157,12 +157,12 @@ fn write(path: &Path, action: impl FnOnce() -> io::Result<()>) -> Result<(), Err
     })
 }
 
-/// On standard error, and only if that is a terminal.
+/// On standard error, only if that is a terminal.
 fn bar() -> ProgressBar {
     let style = "{bar:40} {pos}/{len} runs, {eta} left";
     let style = ProgressStyle::with_template(style).expect("the template is well-formed");
     let bar = ProgressBar::new(0).with_style(style);
-    // Long runs end at long intervals; the time goes on between them.
+    // Long runs end at long intervals; the time continues between them.
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -21,50 +21,51 @@ use crate::live::{self, LiveError, table};
 
 const EXAMPLES: &str = "\
 Examples:
-  Who calls whom in the mesh of the current kubeconfig:
+  Show the graph of the mesh of the current kubeconfig:
     maglor graph
-  As a picture:
+  Draw it:
     maglor graph -o svg > graph.svg
     maglor graph -o dot | dot -Tpdf > graph.pdf
-  Where to run what, by the traffic of now:
+  Compute a placement for the current traffic:
     maglor graph -o graph > graph.json; maglor graph -o nodes > nodes.json
     maglor graph -o placement > now.json
     maglor partition --graph graph.json --nodes nodes.json --current now.json
-  How it was at noon, and every minute since then:
+  Show it at noon, and every minute since then:
     maglor graph --at 2026-11-21T12:00:00Z
     maglor graph --since 2026-11-21T12:00:00Z -o json > snapshots.json
-  Of a mesh that is there already, Istio for example, as its Prometheus has seen the last five minutes:
+  Show the graph of another mesh, such as Istio, from Prometheus metrics of the last five minutes:
     maglor graph --prometheus http://127.0.0.1:9090 --mesh istio --window 5m
   Without Kubernetes:
     maglor graph --controller 127.0.0.1:15011
 
-λ is calls a second, r the mean response time as the callers' proxies see it, p50 and p99 its quantiles, all over a
-moving window; kB/s go both ways. Delays between nodes are what connections have taken, one way: docs/graph.md.";
+λ is calls per second, r the mean response time at the callers' proxies, p50 and p99 its quantiles, all over a moving
+window; kB/s is the sum of both directions. Delays between nodes are one-way, from connection times: docs/graph.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Only services of this namespace, and their calls among each other; nodes have what others leave.
+    /// Only services of this namespace and calls among them; nodes are shown without the capacity that others
+    /// request.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// The last snapshot that was made until then (RFC 3339); the controller keeps a day.
+    /// Latest snapshot at or before this time (RFC 3339); the controller keeps one day.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
 
-    /// All snapshots since then (RFC 3339), as JSON.
+    /// All snapshots since this time (RFC 3339), as JSON.
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
     since: Option<String>,
 
-    /// A snapshot from a file, as `-o json` prints it, or the last of several; `-` is standard input.
+    /// Read a snapshot from a file, as printed by `-o json`, or the last of several; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "since", "prometheus"])]
     file: Option<PathBuf>,
 
-    /// A Prometheus that scrapes the mesh, as http://HOST:PORT, in place of the controller.
+    /// Read metrics from this Prometheus instead of the controller, as http://HOST:PORT.
     #[arg(long, value_name = "URL", conflicts_with = "since")]
     prometheus: Option<Url>,
 
-    /// Whose metrics Prometheus has.
+    /// Mesh whose metrics Prometheus has.
     #[arg(
         long,
         value_name = "MESH",
@@ -74,7 +75,7 @@ pub(crate) struct Options {
     )]
     mesh: Mesh,
 
-    /// T, the window of Prometheus's moving averages; the controller has its own.
+    /// Window of the moving averages over Prometheus metrics; the controller has its own.
     #[arg(
         long,
         value_name = "TIME",
@@ -83,7 +84,7 @@ pub(crate) struct Options {
     )]
     window: humantime::Duration,
 
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -91,7 +92,7 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 enum Format {
     /// Tables of services and calls.
@@ -99,19 +100,19 @@ enum Format {
     Table,
     /// For Graphviz.
     Dot,
-    /// Services and edges with no more than `maglor partition --graph` wants.
+    /// Services and edges, as the input of `maglor partition --graph`.
     Graph,
-    /// All that is known.
+    /// The whole snapshot.
     Json,
-    /// What nodes have for the services, for `maglor partition --nodes`.
+    /// Capacity of nodes, as the input of `maglor partition --nodes`.
     Nodes,
-    /// Where services run, for `maglor partition --current`.
+    /// Current placement, as the input of `maglor partition --current`.
     Placement,
-    /// A picture.
+    /// A drawing as SVG.
     Svg,
 }
 
-/// What `--since` prints, and the controller answers.
+/// The output of `--since`, and the response of the controller.
 #[derive(Debug, Deserialize, serde::Serialize)]
 struct History {
     snapshots: Vec<Snapshot>,
@@ -178,11 +179,11 @@ async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
     until.next().ok_or(LiveError::Value {
         what: "--at",
         value: at.to_string(),
-        expected: "no snapshot is that old: the controller keeps a day, from its start",
+        expected: "no snapshot is that old: the controller keeps one day, from its start",
     })
 }
 
-/// A snapshot from a file; of several, as `--since` prints them, the last.
+/// A snapshot from a file; the last one of a list.
 pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
     let text = read_text(path).map_err(|source| LiveError::File {
         path: path.to_owned(),
@@ -198,7 +199,7 @@ pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
     })
 }
 
-/// What all replicas of the controller know together.
+/// The merged graph of all controller replicas.
 pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
     let replicas = place.controllers().await?;
     let [first, ..] = &replicas[..] else {
@@ -217,8 +218,7 @@ pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
     Ok(snapshot.with_parts(&parts).with_delays(delays))
 }
 
-/// What the replicas have kept. Each has made its snapshots at times of its own, so those of one minute are
-/// put together.
+/// The stored snapshots of all replicas. Each replica takes them at its own times, so those of one minute are merged.
 async fn history(place: &Where) -> Result<History, LiveError> {
     let mut all: Vec<Vec<Snapshot>> = Vec::new();
     for replica in place.controllers().await? {
@@ -262,7 +262,7 @@ fn of_namespace(mut snapshot: Snapshot, options: &Options) -> Snapshot {
     snapshot
 }
 
-/// Nodes have room for the services that are shown: what others request there is not for them.
+/// Node capacity left for the services shown, without the requests of others.
 fn take_room(nodes: &mut [Node], others: &[Service]) {
     for node in nodes {
         for other in others {

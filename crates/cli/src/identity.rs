@@ -20,13 +20,13 @@ use self::folder::{Folder, Leaf};
 
 const EXAMPLES: &str = "\
 Examples:
-  An authority for a trust domain, in the folder ca:
+  Create an authority for a trust domain, in the directory ca:
     maglor identity ca --trust-domain mesh.example --out ca
-  A certificate for a proxy, renewed for as long as this runs:
+  Issue a certificate for a proxy, and keep it renewed:
     maglor identity issue --ca ca --namespace shop --service-account cart --out cart --keep-renewed
-  Who a certificate is for, and until when:
+  Show the identity and expiry of a certificate:
     maglor identity show cart/certificate.pem
-  Another root, while everything runs; then, when all certificates are of the new one:
+  Rotate the root without downtime; finish when all certificates are reissued:
     maglor identity rotate --ca ca
     maglor identity rotate --ca ca --finish
 
@@ -42,27 +42,27 @@ pub(crate) struct Options {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make an authority: a root certificate and its private key, in a folder.
+    /// Create a certificate authority: a root certificate and its private key, in a directory.
     Ca(CaOptions),
-    /// Issue a certificate for a workload, with a new key.
+    /// Issue a certificate with a new key to a workload.
     Issue(IssueOptions),
-    /// Replace the root without anybody losing trust; `--finish` drops the old one.
+    /// Replace the root without interrupting trust; `--finish` drops the old one.
     Rotate(RotateOptions),
-    /// Print what certificates say.
+    /// Print the contents of certificates.
     Show(show::Options),
 }
 
 #[derive(Debug, clap::Args)]
 struct CaOptions {
-    /// What the root vouches for: lower-case letters, digits, `.`, `-` and `_`.
+    /// Trust domain of the root: lower-case letters, digits, `.`, `-` and `_`.
     #[arg(long, value_name = "DOMAIN")]
     trust_domain: TrustDomain,
 
-    /// The folder; made if it is not there.
+    /// Directory of the authority; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Replace an authority that is there: nobody trusts what it has issued any more.
+    /// Replace an existing authority; certificates it has issued are no longer trusted.
     #[arg(long)]
     force: bool,
 }
@@ -70,16 +70,15 @@ struct CaOptions {
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("who").required(true))]
 struct IssueOptions {
-    /// The authority's folder.
+    /// Directory of the authority.
     #[arg(long, value_name = "DIR")]
     ca: PathBuf,
 
-    /// The workload: spiffe://TRUST-DOMAIN/PATH.
+    /// SPIFFE ID of the workload: spiffe://TRUST-DOMAIN/PATH.
     #[arg(long, value_name = "SPIFFE-ID", group = "who")]
     id: Option<SpiffeId>,
 
-    /// The workload's namespace, with its service account: short for
-    /// spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
+    /// Namespace of the workload; with --service-account it stands for spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -88,51 +87,50 @@ struct IssueOptions {
     )]
     namespace: Option<String>,
 
-    /// The workload's service account.
+    /// Service account of the workload.
     #[arg(long, value_name = "ACCOUNT", requires = "namespace")]
     service_account: Option<String>,
 
-    /// The folder for certificate.pem, private_key.pem and trust_bundle.pem; made if it is not
-    /// there.
+    /// Directory for certificate.pem, private_key.pem and trust_bundle.pem; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// How long the certificate is valid, at most 24h.
+    /// Lifetime of the certificate, at most 24h.
     #[arg(long, value_name = "TIME", default_value = "24h")]
     ttl: TimeSpan,
 
-    /// A DNS name of the workload besides, for clients outside the mesh; may be repeated.
+    /// Additional DNS name of the workload, for clients outside the mesh; may be repeated.
     #[arg(long = "dns", value_name = "NAME", value_parser = dns_name)]
     dns_names: Vec<String>,
 
-    /// An address of the workload besides; may be repeated.
+    /// Additional IP address of the workload; may be repeated.
     #[arg(long = "ip", value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
 
-    /// Keep running: renew at 70 % of the lifetime, and at once when the authority changes.
+    /// Keep running; renew at 70 % of the lifetime, and immediately when the authority changes.
     #[arg(long)]
     keep_renewed: bool,
 
-    /// Replace a private key that is there.
+    /// Overwrite an existing private key.
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct RotateOptions {
-    /// The authority's folder.
+    /// Directory of the authority.
     #[arg(long, value_name = "DIR")]
     ca: PathBuf,
 
-    /// Drop the old root: what it has issued is no longer trusted.
+    /// Drop the old root; certificates it has issued are no longer trusted.
     #[arg(long)]
     finish: bool,
 }
 
-/// Why a command did not do what it should.
+/// Errors of the identity commands.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("{}: a rotation is under way; end it with --finish", .0.display())]
+    #[error("{}: a rotation is in progress; end it with --finish", .0.display())]
     AlreadyRotating(PathBuf),
     #[error("{}: exists; --force replaces it", .0.display())]
     Exists(PathBuf),
@@ -150,11 +148,11 @@ enum Error {
     Issue(#[from] maglor_identity::Error),
     #[error("--namespace, --service-account: {0}")]
     Name(#[from] SpiffeError),
-    #[error("{}: no rotation is under way; begin one without --finish", .0.display())]
+    #[error("{}: no rotation is in progress; start one without --finish", .0.display())]
     NotRotating(PathBuf),
 }
 
-/// Runs a command; what went wrong is one line.
+/// Runs a command; an error is one line.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let done = match &options.command {
         Command::Ca(options) => create(options),
@@ -227,14 +225,14 @@ impl IssueOptions {
     }
 }
 
-/// A name as certificates have them (RFC 6125): the first label may be `*`.
+/// A DNS name of a certificate (RFC 6125); the first label may be `*`.
 fn dns_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(fits);
     let labels = text.strip_prefix("*.").unwrap_or(text);
     match text.len() <= 253 && labels.split('.').all(label) {
         true => Ok(text.to_owned()),
-        false => Err("it is a DNS name such as cart.shop.svc or *.example.com".to_owned()),
+        false => Err("expected a DNS name such as cart.shop.svc or *.example.com".to_owned()),
     }
 }
 
@@ -242,16 +240,16 @@ fn rotate(options: &RotateOptions) -> Result<(), Error> {
     let folder = Folder::new(&options.ca);
     if options.finish {
         folder.finish_rotation()?;
-        output::print("the old root is gone: what it has issued is no longer trusted\n");
+        output::print("old root removed: certificates it issued are no longer trusted\n");
     } else {
         folder.begin_rotation(SystemTime::now())?;
         output::print(
-            "new root: what it issues is trusted by those who know only the old one, too\n\
-             when everything has been issued anew, and all proxies have read the bundle: --finish\n",
+            "new root created; it is cross-signed, so clients that trust only the old root accept its certificates\n\
+             finish with --finish when all certificates are reissued and all proxies have loaded the bundle\n",
         );
     }
     Ok(())
 }
 
-/// How often files and the clock are looked at.
+/// Poll interval for files and the clock.
 const TICK: Duration = Duration::from_secs(1);

@@ -12,44 +12,44 @@ use crate::input::read_text;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  A Deployment with sidecars:
+  Inject sidecars into a Deployment:
     maglor inject -f deployment.yaml | kubectl apply -f -
-  What runs already, as a sidecar of the plain form:
+  Inject a plain-container sidecar into a running Deployment:
     kubectl get deployment web -o yaml | maglor inject -f - --sidecar container | kubectl apply -f -
-  With another image, as an installation would:
+  Use another image:
     maglor inject -f all.yaml --image registry.example/maglor-proxy:1.2
 
-Pods that have a sidecar, want none (maglor.dev/inject: disabled) or run in the node's network stay as they
-are; a line on standard error says so. Annotations and what comes out: docs/injection.md.";
+Pods with a sidecar, with injection disabled (maglor.dev/inject: disabled) or in the node's network are not
+changed; a line on standard error reports them. Annotations and output: docs/injection.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// YAML or JSON: one or several documents of any kind; `-` = standard input. May be repeated.
+    /// Manifests (YAML or JSON) of any kind; `-` is standard input. May be repeated.
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// What sidecars are like (YAML): image, controlPlane, cpuRequest, …, as `sidecar` of the chart's values.
+    /// Sidecar settings (YAML): image, controlPlane, cpuRequest, …, as in `sidecar` of the chart's values.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The image of maglor-proxy.
+    /// Image of maglor-proxy.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// `HOST:PORT` of the controller.
+    /// Address of the controller.
     #[arg(long, value_name = "ADDR")]
     control_plane: Option<String>,
-    /// How the sidecar stands in the pod.
+    /// Form of the sidecar container.
     #[arg(long, value_name = "FORM", value_enum)]
     sidecar: Option<Sidecar>,
-    /// Redirect nothing: no init container, no privilege; the application is told of an HTTP proxy.
+    /// Do not redirect traffic: no init container, no privileges; the application gets HTTP proxy variables.
     #[arg(long)]
     no_redirect: bool,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Sidecar {
-    /// An init container that is always restarted (Kubernetes 1.29).
+    /// A native sidecar: an init container with `restartPolicy: Always` (Kubernetes 1.29).
     Native,
-    /// One of the containers, for older servers.
+    /// A plain container, for older Kubernetes versions.
     Container,
 }
 

@@ -1,10 +1,10 @@
-//! Files that commands compute from: what is wrong with one is said with its name and line.
+//! Files that commands compute from: the error in one is reported with its name and line.
 
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use maglor_mcg::file::FileError;
+use maglor_service_graph::file::FileError;
 use thiserror::Error;
 
 /// Why a file cannot be used.

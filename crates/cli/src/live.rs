@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 pub(crate) use self::error::LiveError;
 
-/// Runs a command; what went wrong is one line on standard error, and the exit code is 1.
+/// Runs a command; the error is one line on standard error, and the exit code is 1.
 pub(crate) fn run(command: impl Future<Output = Result<(), LiveError>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -26,49 +26,49 @@ mod uninject;
 
 const EXAMPLES: &str = "\
 Examples:
-  A mesh on this machine, with faults: four services, a proxy beside each replica, mutual TLS:
+  Run a mesh on this machine, with mutual TLS and injected faults:
     maglor demo
-  See least outstanding requests beside random and round-robin, with real requests:
+  Compare least outstanding requests with random and round-robin:
     maglor demo balancing
-  The same for 60 seconds with eight servers and another policy:
+  The same for 60 seconds, with eight servers and another policy:
     maglor demo balancing --for 60 --servers 8 --policy 'peak-ewma'
-  What theory says about 1, 20 and 200 balancers:
+  Predicted latency with 1, 20 and 200 balancers:
     maglor model --balancers 1,20,200 --format table
-  The paper's figures and ours, in less than a minute:
+  Draw the figures in less than a minute:
     maglor figures --out figures --quick
-  Look whether a configuration is right, before the proxy gets it:
+  Validate a configuration:
     maglor check maglor.yaml
-  Look what is wrong with the mesh of a cluster; what it does; which requests go by:
+  Diagnose the mesh of a cluster, watch its traffic, and show failed requests:
     maglor check
     maglor top services
     maglor tap deploy/web --status 5xx
-  Who calls whom, how often and how fast:
+  Show which services call which, with rates and latencies:
     maglor graph
-  What of Istio's resources would not be done:
+  Find unsupported fields in Istio resources:
     maglor analyze istio/*.yaml
-  What 20 balancers that see only their own requests make of a policy:
+  Simulate a policy with 20 independent balancers:
     maglor sim --balancers 20 --policy 'bounce(tries=3)'
-  An authority for mutual TLS, and a certificate of it for a proxy:
+  Create a certificate authority, and issue a certificate for a proxy:
     maglor identity ca --trust-domain mesh.example --out ca
     maglor identity issue --ca ca --namespace shop --service-account cart --out cart
-  The pods of a file with sidecars:
+  Add sidecars to the pods of a manifest:
     maglor inject -f deployment.yaml | kubectl apply -f -
-  The mesh into the cluster of the current kubeconfig:
+  Install the mesh in the cluster of the current kubeconfig:
     maglor install | kubectl apply --server-side -f -
-  Where to run 2 replicas of web and 3 of cart, so that their calls stay on a node:
+  Place services on nodes so that few calls cross nodes:
     maglor partition --graph graph.yaml --nodes nodes.yaml
-  What CPU, memory, replicas, limits and timeouts to set, and why, from what was observed:
+  Recommend CPU, memory, replicas, limits and timeouts from observations:
     maglor advise --observed day.yaml
-  Would proxies in front of a service pay, and how many?
+  Decide whether a Proxy-Service pays off, and its size:
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
-  Completion and checking of configuration files in an editor:
+  Complete and validate configuration files in an editor:
     maglor schema > maglor.schema.json
-  Completion of this command:
+  Complete this command in the shell:
     maglor completions bash > /etc/bash_completion.d/maglor
 
-The proxy itself is the program maglor-proxy.";
+The proxy itself is a separate program, maglor-proxy.";
 
-/// Maglor: a small reverse proxy and sidecar that balances well.
+/// Maglor, a service mesh and reverse proxy.
 #[derive(Debug, Parser)]
 #[command(name = "maglor", version, after_help = EXAMPLES)]
 struct Cli {
@@ -78,23 +78,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what to set for each service, from what was observed, with the reasons.
-    ///
-    /// Requests of CPU and memory, replicas, limits, timeouts, retries and breakers, by Algorithm 2 of
-    /// the paper in docs/placement.md. It is called what it does: it changes nothing.
+    /// Recommend resources, replicas, limits and timeouts from observations.
+    /// Covers CPU and memory requests, replicas, limits, timeouts, retries and circuit breakers, each with its
+    /// reason. Uses Algorithm 2 of the paper in docs/placement.md. Changes nothing.
     Advise(Box<advise::Options>),
-    /// Say what of Kubernetes resources the mesh would not do, before they are applied.
+    /// Report unsupported or conflicting fields in manifests before you apply them.
     ///
     /// Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and Istio's
-    /// DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Each problem is a
-    /// line with file, line, resource, field and reason. What a resource names and no file has, such as
-    /// a Service, is a warning. The exit code is 1 where a resource would not be in force.
+    /// DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Prints one line for each problem:
+    /// file, line, resource, field and reason. A reference to an object that is in none of the files, such as a
+    /// Service, is a warning. The exit code is 1 if a resource would not be accepted.
     Analyze(analyze::Options),
-    /// Check configuration files of the proxy, or without files the mesh of a cluster.
-    ///
-    /// Of files it says everything that is wrong with them. Of a cluster it looks at the API server, the
-    /// mesh's resources, its controller, webhook, identities and proxies, and at pods without proxy; what
-    /// is not well comes with what to do about it.
+    /// Validate proxy configuration files, or diagnose the mesh of a cluster.
+    /// With files, reports all errors at once. Without files, checks the API server, the CRDs, the controller, the
+    /// webhook, identities, proxies, and pods without a sidecar, and suggests a fix for each problem.
     Check(Box<check::Options>),
     /// Print a completion script for a shell.
     Completions {
@@ -102,49 +99,47 @@ enum Command {
         shell: Shell,
     },
     Demo(maglor_demo::Options),
-    /// Show who serves a service: as the controller says, or as a proxy sees it.
+    /// Show the endpoints of a service, as configured by the controller or as seen by a proxy.
     Endpoints(Box<live::endpoints::Options>),
-    /// Draw the figures of the paper and ours, from the models and the simulator.
+    /// Draw the figures of the documentation, from the models and the simulator.
     Figures(figures::Options),
-    /// Show who calls whom, how often and how fast: the communication graph.
-    ///
-    /// Asks the controller, to which proxies report; or a Prometheus, also of Istio or Linkerd. As tables,
-    /// pictures, or what `maglor partition` reads.
+    /// Show the communication graph: which services call which, with rates and latencies.
+    /// Reads the graph from the controller, or from Prometheus metrics of Maglor, Istio or Linkerd. Prints tables,
+    /// pictures, or the input of `maglor partition`.
     Graph(Box<graph::Options>),
-    /// Make an authority for mutual TLS, and certificates of it for proxies that read files.
+    /// Create a certificate authority, and issue certificates to files.
     Identity(identity::Options),
-    /// Give the pods in files sidecars, as the webhook does in a cluster, and print them.
+    /// Add sidecars to pod manifests, as the webhook does.
     Inject(inject::Options),
-    /// Print what makes a cluster have the mesh, for kubectl.
+    /// Print the installation manifests.
     Install(install::Options),
-    /// Compute the mean latency of least outstanding requests, by the paper's model and by ours.
+    /// Compute the mean latency of least outstanding requests, by the paper's model and the corrected one.
     Model(model::Options),
-    /// Place services on nodes so that little traffic leaves a node, and print JSON.
+    /// Place services on nodes so that little traffic crosses nodes, and print JSON.
     Partition(Box<partition::Options>),
-    /// Show which replicas would run better on another node, and what that would win; what if a node fails?
-    ///
-    /// Takes the graph of the mesh, what nodes have, and where everything runs, from the controller or a
-    /// file, and places everything anew as far as it pays. Nothing is changed.
+    /// Show which replicas to move to another node, and the expected gain; simulate node failures.
+    /// Reads the communication graph, the capacity of nodes and the current placement from the controller or a file,
+    /// and computes the moves that pay off. Changes nothing.
     Plan(Box<plan::Options>),
-    /// Say when proxies in front of a service pay, and what to apply.
+    /// Decide whether a Proxy-Service pays off, and print its resources.
     ProxyService(proxy_service::Options),
-    /// Show what has changed for proxies: who has it, how long that took, who lacks it.
+    /// Show configuration changes, how fast proxies acknowledged them, and which proxies have not.
     Receipts(Box<live::receipts::Options>),
-    /// Show where requests go: as the controller says, or as a proxy has it in force.
+    /// Show routes, as configured by the controller or as in force in a proxy.
     Routes(Box<live::routes::Options>),
     /// Print the JSON Schema of the proxy's configuration file.
     Schema,
-    /// Simulate balancers and servers under a policy, with the proxy's own code, and print JSON.
+    /// Simulate balancers and servers under a policy, with the proxy's own balancing code, and print JSON.
     Sim(Box<sim::Options>),
-    /// Show how requests fare: success, rate, latencies, retries, ejections, mTLS.
+    /// Show request statistics: success, rate, latencies, retries, ejections, mTLS.
     Stat(Box<live::stat::Options>),
-    /// Show requests of proxies as they end.
+    /// Stream finished requests from the access logs of proxies.
     Tap(Box<live::tap::Options>),
-    /// Show how requests fare, again and again, the busiest first.
+    /// Show request statistics continuously, busiest first.
     Top(Box<live::top::Options>),
-    /// Take the mesh out of the pods of a cluster, before it is uninstalled.
+    /// Restart workloads without sidecars, before uninstalling the mesh.
     Uninject(Box<uninject::Options>),
-    /// Print what makes a cluster have the mesh no more, for kubectl, in the order of its deletion.
+    /// Print the manifests to delete, in order.
     Uninstall(install::UninstallOptions),
 }
 

@@ -8,33 +8,33 @@ use serde::Serialize;
 
 use maglor_terminal::output;
 
-/// What the columns mean; shown by `--help`.
+/// The meaning of the columns; shown by `--help`.
 pub(crate) const EXPLANATION: &str = "\
-M balancers, each alone, send Poisson streams of requests to N equal servers. A balancer draws d
-servers at random and takes the one with the fewest of its own requests outstanding. Service times
-are exponential, or of any kind where servers share their time among requests.
+M independent balancers send Poisson streams of requests to N equal servers. A balancer draws d
+servers at random and uses the one with the fewest of its own outstanding requests. Service times
+are exponential, or of any distribution with processor sharing.
 
-  mean_ms       the paper's model (Eq. 3-8): it takes the requests of the others for their mean
-                and says too much, most where there are some ten balancers
-  corrected_ms  exact for many servers; with --servers for that many, which is more where they are
-                few, because chance then fills all of them at once
-  random_ms     servers taken at random: what both tend to with more balancers (Theorem 1)
+  mean_ms       the paper's model (Eq. 3-8), which replaces the requests of other balancers by their
+                mean; it overestimates, most with about ten balancers
+  corrected_ms  exact for many servers; with --servers for that number, which is higher for few
+                servers, because they are more often all busy at once
+  random_ms     random choice: the limit of both for many balancers (Theorem 1)
 
 Examples:
-  The mean latency at the paper's parameters:
+  Mean latency at the paper's parameters:
     maglor model --choices 2 --balancers 20 --rho 0.75 --service-ms 20
-  How least outstanding requests decays with replicas, for 40 servers, as a table:
+  Least outstanding requests with more balancers, for 40 servers, as a table:
     maglor model --balancers 1,2,5,10,20,50,100,200 --rho 0.75 --service-ms 20 --servers 40 \\
       --format table
-  Is a third choice worth its cost?
+  Compare one to five choices:
     maglor model --choices 1,2,3,5 --balancers 1,20 --rho 0.9 --service-ms 8 --format csv
 
-A list at several options gives every combination. Derivation: docs/model.md.";
+Lists for several options produce every combination. Derivation: docs/model.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXPLANATION)]
 pub(crate) struct Options {
-    /// How many servers a balancer draws for a request, d; several with commas.
+    /// Servers that a balancer draws for a request, d; a comma-separated list.
     #[arg(
         long,
         value_name = "D",
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     )]
     choices: Vec<i64>,
 
-    /// How many balancers, M; several with commas.
+    /// Number of balancers, M; a comma-separated list.
     #[arg(
         long,
         value_name = "M",
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     )]
     balancers: Vec<i64>,
 
-    /// The share of the time that servers are busy; several with commas.
+    /// Utilization of the servers, above 0 and below 1; a comma-separated list.
     #[arg(
         long,
         value_name = "RHO",
@@ -73,11 +73,11 @@ pub(crate) struct Options {
     )]
     service_ms: f64,
 
-    /// How many servers, N, for corrected_ms; without it, very many.
+    /// Number of servers, N, for corrected_ms [default: the limit of many servers].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     servers: Option<i64>,
 
-    /// How the result is printed. JSON is one object, or a list of them for lists of parameters.
+    /// Output format; JSON is one object, or a list of them for lists of parameters.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
     format: Format,
 }
@@ -89,7 +89,7 @@ enum Format {
     Table,
 }
 
-/// One line of the result. The names are those of the contract.
+/// One line of the result; field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Row {
     choices: u32,
@@ -113,10 +113,10 @@ const COLUMNS: [&str; 8] = [
     "random_ms",
 ];
 
-/// No request takes longer than eleven days, and latencies of a thousandfold of it are still numbers.
+/// Eleven days; latencies of a thousand times that are still finite.
 const MOST_MS: f64 = 1e9;
 
-/// Prints the result; exit code 2 if a number is one that the model has no meaning for.
+/// Prints the result; exit code 2 if a parameter is out of the model's range.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.rows() {
         Ok(rows) => {
@@ -179,7 +179,7 @@ impl Options {
     }
 }
 
-/// A count that the model's own check can judge; negative ones are judged here.
+/// A count for the model's own validation; negative ones are rejected here.
 fn count(parameter: &'static str, value: i64) -> Result<u32, Error> {
     u32::try_from(value).map_err(|_| Error::OutOfRange {
         parameter,
@@ -188,7 +188,7 @@ fn count(parameter: &'static str, value: i64) -> Result<u32, Error> {
     })
 }
 
-/// Seven digits: more than any of the models is right to, and short to read.
+/// Seven digits: more than the precision of any of the models.
 fn significant(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
 }

@@ -6,8 +6,8 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use maglor_mcg::file;
-use maglor_mcg::{
+use maglor_service_graph::file;
+use maglor_service_graph::{
     Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Routing,
     Selection, Use, partition,
 };
@@ -18,83 +18,83 @@ use thiserror::Error;
 use crate::input::{InputError, read};
 
 const EXAMPLES: &str = "\
-The graph file says what runs and who calls whom; replicas of a service are alike:
+The graph file lists services and calls; replicas of a service are equal:
     services:
     - {name: web,  replicas: 2, cpu_millis: 250, memory_mib: 128}   # per replica
     - {name: cart, replicas: 3, cpu_millis: 100, memory_mib: 64, max_per_node: 2}
     edges:                                       # repeated pairs add up
     - {from: web, to: cart, rps: 120, latency_ms: 3.5}
-  also for a service: pinned: true, it stays where --current says; for an edge: bytes_per_second.
-The nodes file says what they have left for these services:
+  optional for a service: pinned: true (not moved from --current); for an edge: bytes_per_second.
+The nodes file lists the capacity for these services:
     nodes:
     - {name: edge-1, cpu_millis: 1000, memory_mib: 1024}
     - {name: edge-2, cpu_millis: 500,  memory_mib: 512, pods: 20}
-    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; may be left out; of a mesh,
-                                                 # `maglor graph -o nodes` has those that were measured
+    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; optional; for a mesh,
+                                                 # `maglor graph -o nodes` prints measured ones
 
 Result, as JSON:
-  feasible   whether it fits; if not, reason says why and by how much, and the exit code is 1
-  cut        calls a second that leave their node, when each node's calls go to local replicas first
-             as far as an even share allows (--routing even: to any replica); total: all calls a second
+  feasible   whether everything fits; otherwise reason explains it, and the exit code is 1
+  cut        calls per second across nodes, with local replicas preferred within an even share
+             (--routing even: any replica); total: all calls per second
   placement  {service: {node: replicas}}
-  moves      replicas that have to be started elsewhere than --current says
-  cost       what was kept small: the cut by the weights of --objective
-  bound      no placement costs less; optimal: it is proved that none does, with --current together
-             with what its moves cost
-Files that cannot be used are named with the line; the exit code is 2.
+  moves      replicas to move, relative to --current
+  cost       value of --objective
+  bound      lower bound of the cost; optimal: the placement is proved optimal, with --current
+             including the cost of moves
+An invalid file is reported with its line; the exit code is 2.
 
 Examples:
-  Where to run what:
+  Compute a placement:
     maglor partition --graph graph.yaml --nodes nodes.yaml > plan.json
-  The traffic has changed; what is worth moving?
+  Compute the moves that pay off after a change of traffic:
     maglor partition --graph today.yaml --nodes nodes.yaml --current plan.json
-  What if edge-2 fails? Take it out of the nodes file, and keep --current.
-  No node fuller than 10 % above its part, no more than half of a service on one node:
+  Simulate the failure of edge-2: remove it from the nodes file, and keep --current.
+  Limit nodes to 10 % above their share, and a service to half of its replicas on a node:
     maglor partition --graph graph.yaml --nodes nodes.yaml --balance 0.1 --max-share 0.5
-  On as few nodes as possible, as the paper advises:
+  Use as few nodes as possible, as the paper recommends:
     maglor partition --graph graph.yaml --nodes nodes.yaml --use fewest
-  In a mesh without local-first routing, where any replica may be called:
+  For a mesh without local-first routing:
     maglor partition --graph graph.yaml --nodes nodes.yaml --routing even
-  The paper's way: a service as a whole on one node, told to the scheduler as affinities of the
-  Deployments, each called after its service, whose pods have the label app:
+  As in the paper: place whole services, and patch affinities into the Deployments, which are
+  named after their services and whose pods have the label app:
     maglor partition --graph graph.yaml --nodes nodes.yaml --whole-services --emit affinity \
       | kubectl apply --server-side --field-manager placement -f -
 
-Equal inputs and seeds give equal placements. How it works: docs/placement.md.";
+Equal inputs and seeds produce equal placements. Algorithm: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// Services and calls (YAML or JSON); `-` is standard input, for one of these files.
+    /// Services and calls (YAML or JSON); `-` is standard input, for one of the files.
     #[arg(long, value_name = "FILE")]
     graph: PathBuf,
 
-    /// Nodes and what they have (YAML or JSON).
+    /// Nodes and their capacity (YAML or JSON).
     #[arg(long, value_name = "FILE")]
     nodes: PathBuf,
 
-    /// What runs now, as this command prints it: only what pays is moved.
+    /// Current placement, as printed by this command; only moves that pay off are made.
     #[arg(long, value_name = "FILE")]
     current: Option<PathBuf>,
 
-    /// The beginning of the random numbers of the search.
+    /// Search seed.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 
-    /// How long to search, relative to the default, which is about 1 ms a replica.
+    /// Search effort relative to the default, which is about 1 ms per replica.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = effort)]
     effort: f64,
 
-    /// What is kept small: traffic (calls a second), bytes, latency (calls times the delay between
-    /// nodes), or mix:PART, PART of response time and the rest traffic.
+    /// Objective to minimize: traffic (calls per second), bytes, latency (calls times the delay between nodes), or
+    /// mix:PART (PART of response time, the rest traffic).
     #[arg(long, value_name = "WHAT", default_value = "traffic", value_parser = objective)]
     objective: Objective,
 
-    /// How calls find replicas, on which it depends what leaves a node.
+    /// How calls are routed to replicas.
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     routing: Way,
 
-    /// Place services as a whole, as the paper does: all replicas of each on one node.
+    /// Place services as a whole, as in the paper: all replicas of a service on one node.
     #[arg(long)]
     whole_services: bool,
 
@@ -102,39 +102,38 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     emit: Emit,
 
-    /// With --emit affinity: the label that pods of a service have, with its name without the namespace.
+    /// With --emit affinity: the pod label whose value is the service's name without the namespace.
     #[arg(long, value_name = "KEY", default_value = "app")]
     label: String,
 
-    /// The nodes to use: all, fewest, or so many; those with most room first.
+    /// Nodes to use: all, fewest, or a number; those with most free capacity first.
     #[arg(long = "use", value_name = "NODES", default_value = "all", value_parser = usage)]
     usage: Use,
 
-    /// Fill no node more than by this above its part of each resource; parts are in the ratio of
-    /// what nodes have. 0.1, say.
+    /// Maximum excess over a node's proportional share of each resource, such as 0.1.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     balance: Option<f64>,
 
-    /// At most this share of a service's replicas on one node, rounded up.
+    /// Maximum share of a service's replicas on one node, rounded up.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = max_share)]
     max_share: f64,
 
-    /// What a move costs, relative to the mean traffic of a replica.
+    /// Cost of a move, relative to the mean traffic of a replica.
     #[arg(long, value_name = "COST", default_value_t = 0.25, value_parser = amount)]
     move_cost: f64,
 
-    /// Where calls that leave their node take longer than this, move the called service to its
-    /// callers if there is room, in milliseconds.
+    /// Latency of calls across nodes, in milliseconds, above which the called service is moved to its callers if they
+    /// have room.
     #[arg(long, value_name = "MS", value_parser = amount)]
     tau: Option<f64>,
 }
 
-/// How calls find replicas.
+/// How calls are routed to replicas.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// Any replica, wherever it is.
+    /// Any replica, on any node.
     Even,
-    /// Those of the caller's node first, as far as an even share allows.
+    /// Replicas on the caller's node first, within an even share.
     #[default]
     LocalFirst,
 }
@@ -148,13 +147,12 @@ impl From<Way> for Routing {
     }
 }
 
-/// What is printed of a placement.
+/// The part of a placement to print.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 enum Emit {
-    /// Affinities of Deployments that tell Kubernetes' scheduler about it, preferred ones: YAML for `kubectl
-    /// apply --server-side`.
+    /// Preferred affinities of Deployments for the scheduler: YAML for `kubectl apply --server-side`.
     Affinity,
-    /// All of it, as JSON.
+    /// The whole placement, as JSON.
     #[default]
     Plan,
 }
@@ -167,7 +165,7 @@ enum Failure {
     Partition(#[from] PartitionError),
 }
 
-/// Prints the placement; exit code 1 if there is none, 2 if the input is wrong.
+/// Prints the placement; exit code 1 if there is none, 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.partition() {
         Ok((text, None)) => {
@@ -187,7 +185,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 impl Options {
-    /// What to print, and why it is no placement.
+    /// The output, and the reason if there is no placement.
     fn partition(&self) -> Result<(String, Option<Infeasible>), Failure> {
         let graph = read(&self.graph, file::graph)?;
         let mut nodes = read(&self.nodes, file::nodes)?;
@@ -202,7 +200,7 @@ impl Options {
             }
             None => None,
         };
-        let options = maglor_mcg::Options {
+        let options = maglor_service_graph::Options {
             seed: self.seed,
             effort: self.effort,
             objective: self.objective,
@@ -215,7 +213,7 @@ impl Options {
             whole: self.whole_services,
             move_cost: self.move_cost,
             tau_ms: self.tau,
-            bars: maglor_mcg::Bars::default(),
+            bars: maglor_service_graph::Bars::default(),
         };
         let outcome = partition(&graph, &nodes, current.as_ref(), &options)?;
         Ok(match (outcome, self.emit) {
@@ -252,7 +250,7 @@ fn result(graph: &Graph, nodes: &Nodes, known: usize, plan: &Plan) -> Value {
 
 fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String, Value> {
     let services = graph.services().iter().enumerate();
-    let row = |(index, service): (usize, &maglor_mcg::Service)| {
+    let row = |(index, service): (usize, &maglor_service_graph::Service)| {
         let counts = placement.service(index).iter().zip(nodes.all());
         let used = counts.filter(|(count, _)| **count > 0);
         let row: Map<_, _> = used
@@ -263,7 +261,7 @@ fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String,
     services.map(row).collect()
 }
 
-/// What each node is asked for.
+/// Requests on each node.
 fn loads(graph: &Graph, nodes: &Nodes, known: usize, placement: &Placement) -> Map<String, Value> {
     let loads = placement.loads(graph);
     let loads = nodes.all().iter().zip(loads).take(known);
@@ -298,7 +296,7 @@ pub(crate) fn objective(text: &str) -> Result<Objective, String> {
             let response = response.ok_or("mix:PART takes a number from 0 to 1")?;
             Ok(Objective::Mix { response })
         }
-        _ => Err("it is traffic, bytes, latency or mix:PART".to_owned()),
+        _ => Err("expected traffic, bytes, latency or mix:PART".to_owned()),
     }
 }
 
@@ -310,27 +308,27 @@ fn usage(text: &str) -> Result<Use, String> {
             let count = count.parse().ok().filter(|count| *count > 0);
             count
                 .map(Use::Top)
-                .ok_or("it is all, fewest, or a number above 0".to_owned())
+                .ok_or("expected all, fewest, or a number above 0".to_owned())
         }
     }
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    number(text, 0.0..1000.0, "it is a number from 0")
+    number(text, 0.0..1000.0, "must be a number from 0")
 }
 
 fn effort(text: &str) -> Result<f64, String> {
-    let valid = "it is a number above 0 and at most 1000";
+    let valid = "must be a number above 0 and at most 1000";
     number(text, 1e-6..=1000.0, valid)
 }
 
 fn max_share(text: &str) -> Result<f64, String> {
-    let valid = "it is a number above 0 and at most 1";
+    let valid = "must be a number above 0 and at most 1";
     number(text, 1e-9..=1.0, valid)
 }
 
 fn amount(text: &str) -> Result<f64, String> {
-    number(text, 0.0..=f64::MAX, "it is a number from 0")
+    number(text, 0.0..=f64::MAX, "must be a number from 0")
 }
 
 fn number(text: &str, range: impl RangeBounds<f64>, valid: &str) -> Result<f64, String> {

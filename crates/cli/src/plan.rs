@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use maglor_controller::graph::Snapshot;
-use maglor_mcg::file::{self, FileError};
-use maglor_mcg::{
+use maglor_service_graph::file::{self, FileError};
+use maglor_service_graph::{
     Graph, Nodes, Objective, Outcome, Placement, PlannerParams, Routing, cost, partition,
 };
 use maglor_terminal::output;
@@ -21,63 +21,62 @@ use crate::partition::{Way, objective};
 
 const EXAMPLES: &str = "\
 Examples:
-  What would run elsewhere, by the traffic of now:
+  Show the moves for the current traffic:
     maglor plan
-  What if edge-2 fails? Is there room, and what then?
+  Simulate the failure of edge-2:
     maglor plan --without edge-2
-  What if the cart is called three times as often, by twice as many replicas?
+  Simulate three times the load of cart, with four replicas:
     maglor plan --load shop/cart=3 --replicas shop/cart=4
-  By bytes, or by calls times the delays that proxies have measured between nodes:
+  Minimize bytes, or calls times the measured delays between nodes:
     maglor plan --objective bytes
     maglor plan --objective latency
-  What if the mesh had local-first routing?
+  Plan for local-first routing:
     maglor plan --routing local-first
-  From a snapshot, as `maglor graph -o json` prints it:
+  Plan from a snapshot of `maglor graph -o json`:
     maglor plan --file snapshot.json
 
-The exit code is 1 where not everything fits. A plan is worth it where it wins at least a fifth of the calls that
-leave their node (of their bytes, or of their time between nodes, by --objective), and a hundredth of all. How it
-works: docs/placement.md.";
+The exit code is 1 if not everything fits. A plan is worth it if it saves at least a fifth of the calls across nodes (or of
+their bytes or delay, by --objective), and a hundredth of all calls. Algorithm: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// Plan as if this node had failed; may be repeated.
+    /// Plan with this node failed; may be repeated.
     #[arg(long, value_name = "NODE")]
     without: Vec<String>,
 
-    /// Plan as if this service were called FACTOR times as often, and called others so; may be repeated.
+    /// Plan with the calls to and from this service multiplied by FACTOR; may be repeated.
     #[arg(long, value_name = "SERVICE=FACTOR")]
     load: Vec<Assigned<f64>>,
 
-    /// Plan as if this service had so many replicas; may be repeated.
+    /// Plan with N replicas of this service; may be repeated.
     #[arg(long, value_name = "SERVICE=N")]
     replicas: Vec<Assigned<u32>>,
 
-    /// A snapshot from a file, as `maglor graph -o json` prints it, or the last of several, in place of the
-    /// controller; `-` is standard input.
+    /// Read a snapshot from a file, as printed by `maglor graph -o json`, instead of from the controller; `-` is
+    /// standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// What is kept small: traffic (calls a second), bytes, latency (calls times the delay between
-    /// nodes), or mix:PART, PART of response time and the rest traffic.
+    /// Objective to minimize: traffic (calls per second), bytes, latency (calls times the delay between nodes), or
+    /// mix:PART (PART of response time, the rest traffic).
     #[arg(long, value_name = "WHAT", default_value = "traffic", value_parser = objective)]
     objective: Objective,
 
-    /// How calls find replicas. Without it, as most of them do: local-first where `localFirst` holds for more
-    /// than half of the calls, else even.
+    /// How calls are routed to replicas [default: local-first if `localFirst` applies to more than half of the calls,
+    /// else even].
     #[arg(long, value_name = "WAY", value_enum)]
     routing: Option<Way>,
 
-    /// What a move costs, relative to the mean traffic of a replica.
+    /// Cost of a move, relative to the mean traffic of a replica.
     #[arg(long, value_name = "COST", default_value_t = 0.25)]
     move_cost: f64,
 
-    /// The beginning of the random numbers of the search.
+    /// Search seed.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -85,7 +84,7 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// Nobody supposes more.
+/// The largest accepted factor or count.
 const MOST: f64 = 1e6;
 
 /// `SERVICE=VALUE`.
@@ -99,7 +98,7 @@ impl<T: FromStr> FromStr for Assigned<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "write it as SERVICE=NUMBER, such as shop/cart=2".to_owned();
+        let wrong = || "expected SERVICE=NUMBER, such as shop/cart=2".to_owned();
         let (service, value) = text.split_once('=').ok_or_else(wrong)?;
         let number: f64 = value.parse().map_err(|_| wrong())?;
         let value: T = value.parse().map_err(|_| wrong())?;
@@ -108,12 +107,12 @@ impl<T: FromStr> FromStr for Assigned<T> {
                 service: service.to_owned(),
                 value,
             }),
-            false => Err(format!("the number has to be above 0, and at most {MOST}")),
+            false => Err(format!("the number must be above 0 and at most {MOST}")),
         }
     }
 }
 
-/// Replicas of a service that would run on another node.
+/// Replicas of a service to move to another node.
 #[derive(Debug, PartialEq, Serialize)]
 struct Move {
     service: String,
@@ -140,28 +139,28 @@ impl Row for Move {
     }
 }
 
-/// What a plan comes to.
+/// A plan and its expected effect.
 #[derive(Debug, Serialize)]
 struct Report {
     feasible: bool,
-    /// Why not, and by how much.
+    /// The reason against it, with the amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// How calls are taken to find replicas.
+    /// The assumed routing of calls.
     routing: &'static str,
-    /// Calls a second.
+    /// Calls per second.
     total: f64,
-    /// Those that leave their node now; of what runs on nodes that are still there.
+    /// Calls across nodes now, among replicas on nodes that still exist.
     cut_now: f64,
-    /// And by the plan.
+    /// Calls across nodes by the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_planned: Option<f64>,
-    /// Whether the planner would carry it out.
+    /// Whether the controller would carry it out.
     worth_it: bool,
     moves: Vec<Move>,
 }
 
-/// Prints the plan; exit code 1 where not everything fits.
+/// Prints the plan; exit code 1 if not everything fits.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut fits = true;
     let code = live::run(async {
@@ -194,16 +193,18 @@ fn unknown(what: &'static str, value: &str, expected: &'static str) -> LiveError
     }
 }
 
-/// What the options suppose.
+/// The assumptions of the options.
 fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> {
     if snapshot.nodes.is_empty() {
         return Err(LiveError::Plan(match &options.file {
             Some(file) => format!(
-                "{}: the snapshot has no nodes; `maglor graph -o json` writes them where the controller knows them",
+                "{}: the snapshot has no nodes; `maglor graph -o json` includes them if the controller watches nodes",
                 file.display()
             ),
-            None => "the controller knows no nodes, so that there is nothing to place; it reads the Nodes of Kubernetes, \
-                     or those among the resources of its --folder".to_owned(),
+            None => {
+                "the controller has no nodes; it reads the Nodes of Kubernetes, or of its --folder"
+                    .to_owned()
+            }
         }));
     }
     for node in &options.without {
@@ -213,7 +214,7 @@ fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> 
             return Err(unknown("--without", node, "there is no such node"));
         }
     }
-    const NO_SERVICE: &str = "no such service runs in the mesh; `maglor graph` lists them";
+    const NO_SERVICE: &str = "no such service in the mesh; `maglor graph` lists them";
     for Assigned { service, value } in &options.load {
         if !snapshot.services.iter().any(|one| one.name == *service) {
             return Err(unknown("--load", service, NO_SERVICE));
@@ -241,7 +242,7 @@ enum PlanError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Partition(#[from] maglor_mcg::PartitionError),
+    Partition(#[from] maglor_service_graph::PartitionError),
 }
 
 fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
@@ -254,12 +255,12 @@ fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
     let routing = options.routing.map(Routing::from);
     let routing = routing.unwrap_or_else(|| snapshot.routing(&graph));
     let params = PlannerParams {
-        options: maglor_mcg::Options {
+        options: maglor_service_graph::Options {
             seed: options.seed,
             objective: options.objective,
             routing,
             move_cost: options.move_cost,
-            ..maglor_mcg::Options::default()
+            ..maglor_service_graph::Options::default()
         },
         ..PlannerParams::default()
     };
@@ -329,7 +330,7 @@ fn show(report: &Report, format: Format) {
         text = table::text(&report.moves, format) + "\n";
     }
     text += &format!(
-        "calls that leave their node: {:.1}/s now ({:.0} %), {planned:.1}/s by the plan ({:.0} %), of {:.1}/s; \
+        "calls across nodes: {:.1}/s now ({:.0} %), {planned:.1}/s by the plan ({:.0} %), of {:.1}/s; \
          routing: {}\n",
         report.cut_now,
         share(report.cut_now),
@@ -338,9 +339,9 @@ fn show(report: &Report, format: Format) {
         report.routing,
     );
     text += match (report.moves.is_empty(), report.worth_it) {
-        (true, _) => "nothing has to move\n",
+        (true, _) => "no moves needed\n",
         (false, true) => "worth it\n",
-        (false, false) => "not worth it: the planner would leave everything where it is\n",
+        (false, false) => "not worth it: the controller would move nothing\n",
     };
     output::print(&text);
 }

@@ -17,37 +17,36 @@ use answer::Answer;
 use workload::{Service, Services, WorkloadError};
 
 const PLAN: &str = "\
-M balancers (the sidecars of the callers) send requests to N servers. Each by itself sees only its own
-requests, so least outstanding requests decays as M grows. The decision rule (docs/model.md) compares
-what can be done:
-  local          lor(choices=2) in each sidecar, as it is
-  bounce, ledger true-queue policies in the sidecars: no further hop, some messages
+M balancers (the callers' sidecars) send requests to N servers. Each sees only its own requests, so
+least outstanding requests balances worse as M grows. The decision rule (docs/model.md) compares:
+  local          lor(choices=2) in each sidecar, the default
+  bounce, ledger policies based on true queues in the sidecars: no further hop, some messages
   proxy-service  a few proxies in front of the service, which see all of its requests
 
-The workload file holds the same for several services; what is left out is as by the options:
+The workload file lists several services; missing fields are those of the options:
     services:
     - {name: web, namespace: shop, balancers: 30, servers: 40, rho: 0.75, service_ms: 20}
     - {name: cart, namespace: shop, balancers: 2, servers: 4, rho: 0.2, service_ms: 5}
 
 Examples:
-  Is it worth it for 40 servers that 20 sidecars call?
+  Compare the choices for 40 servers and 20 sidecars:
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
-  The same where the callers have no sidecars that could exchange messages:
+  The same if the callers have no sidecars:
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20 --without-sidecars
-  What to apply for all services of a file:
+  Apply the recommendations for all services of a file:
     maglor proxy-service plan --workload services.yaml --format manifests | kubectl apply -f -
 
-JSON: mean_ms of each choice, the fastest first; recommended, and gain, the share of the present
-latency that it is predicted to save. Nothing is recommended for less than --least-gain.";
+JSON fields: mean_ms of each choice, fastest first; recommended; and gain, the predicted saving as a
+share of the current latency. Nothing is recommended below --least-gain.";
 
 const CONFIG: &str = "\
 Examples:
-  One proxy in front of three servers, on a machine without Kubernetes:
+  Configure a proxy for three servers, without Kubernetes:
     maglor proxy-service config --listen 0.0.0.0:8080 --upstream 10.0.0.1:8080 \\
       --upstream 10.0.0.2:8080 --upstream 10.0.0.3:8080 > maglor.yaml
     maglor-proxy --config maglor.yaml
 
-Callers then call the proxy's address instead of the servers'.";
+Callers must then use the proxy's address.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -57,31 +56,31 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Say whether proxies in front of a service would pay, and what to apply.
+    /// Decide whether a Proxy-Service pays off, and print what to apply.
     Plan(Box<PlanOptions>),
-    /// Print the configuration of a proxy in front of a service without Kubernetes.
+    /// Print the configuration of a Proxy-Service proxy without Kubernetes.
     Config(ConfigOptions),
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = PLAN, allow_negative_numbers = true)]
 struct PlanOptions {
-    /// Several services at once (YAML or JSON); `-` is standard input.
+    /// Several services (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
 
     #[command(flatten)]
     service: Service,
 
-    /// Callers that cannot exchange messages with the servers: only local and proxy-service remain.
+    /// Assume callers without sidecars: only `local` and `proxy-service` are compared.
     #[arg(long)]
     without_sidecars: bool,
 
-    /// Recommend nothing that saves less than this share of the latency.
+    /// Minimum share of the latency that a recommendation must save.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     least_gain: f64,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
     format: Format,
 }
@@ -92,7 +91,7 @@ enum Format {
     Json,
     /// The resources to apply, as YAML.
     Manifests,
-    /// For people.
+    /// A readable summary.
     Table,
 }
 
@@ -103,11 +102,11 @@ struct ConfigOptions {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: std::net::SocketAddr,
 
-    /// A server: ADDR:PORT[,weight=N]. Repeat for more.
+    /// Server: ADDR:PORT[,weight=N]; may be repeated.
     #[arg(long, value_name = "ADDR[,weight=N]", required = true)]
     upstream: Vec<String>,
 
-    /// How a server is chosen.
+    /// Load balancing policy.
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
     policy: Spec,
 
@@ -116,7 +115,7 @@ struct ConfigOptions {
     admin: Option<std::net::SocketAddr>,
 }
 
-/// Prints what was asked for; exit code 2 if the input is wrong.
+/// Prints the result; exit code 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let (task, printed) = match &options.task {
         Task::Plan(plan) => ("plan", plan.plan().map_err(|error| error.to_string())),

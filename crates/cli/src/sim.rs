@@ -15,39 +15,39 @@ use serde_json::{Value, json};
 
 use maglor_terminal::output;
 
-/// What is refused is refused in one line, so most values are read as text and parsed here.
+/// Errors are one line, so most values are read as strings and parsed here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// How balancers choose: random, round-robin, lor(choices=2), lor(choices=all), peak-ewma,
+    /// Load balancing policy: random, round-robin, lor(choices=2), lor(choices=all), peak-ewma,
     /// a-lsq(choices=2,overhead=10), bounce(tries=3), ledger(group=40,fallback=bounce),
     /// join-idle-queue(boards=4,fallback=probe), probe(choices=2), prequal, subset(size=20).
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
     policy: String,
 
-    /// M: balancers, each of which sees its own requests only.
+    /// Number of balancers, M; each sees only its own requests.
     #[arg(long, value_name = "M", default_value_t = 20)]
     balancers: u32,
 
-    /// N: servers.
+    /// Number of servers, N.
     #[arg(long, value_name = "N", default_value_t = 40)]
     servers: u32,
 
-    /// Load relative to the capacity of all servers, above 0 and below 1. With --discipline parallel:
-    /// requests in progress a server of speed 1, up to 1000.
+    /// Load relative to the capacity of all servers, above 0 and below 1. With --discipline parallel: requests in
+    /// progress per server of speed 1, up to 1000.
     #[arg(long, value_name = "R", default_value_t = 0.75)]
     rho: f64,
 
-    /// Ts: mean service time of a server of speed 1, in milliseconds.
+    /// Mean service time of a server of speed 1, Ts, in milliseconds.
     #[arg(long, value_name = "T", default_value_t = 20.0)]
     service_ms: f64,
 
-    /// When requests come: poisson; lognormal:CV, a stream for each balancer; lognormal:CV:shared,
-    /// one bursty stream dealt out at random.
+    /// Arrival process: poisson; lognormal:CV, a stream for each balancer; lognormal:CV:shared, one bursty stream
+    /// distributed at random.
     #[arg(long, value_name = "PROCESS", default_value = "poisson")]
     arrivals: String,
 
-    /// How service times are distributed: exp, deterministic, lognormal:CV, or bimodal:SHARE:FACTOR
+    /// Distribution of service times: exp, deterministic, lognormal:CV, or bimodal:SHARE:FACTOR
     /// (a share of the requests is longer by a factor).
     #[arg(long, value_name = "DISTRIBUTION", default_value = "exp")]
     service: String,
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DISCIPLINE", default_value = "fifo")]
     discipline: String,
 
-    /// Speeds of the servers, by turns.
+    /// Speeds of the servers, repeated in turn.
     #[arg(
         long,
         value_name = "SPEEDS",
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     )]
     speeds: Vec<f64>,
 
-    /// Weights that balancers give the servers, by turns.
+    /// Weights of the servers in balancers, repeated in turn.
     #[arg(
         long,
         value_name = "WEIGHTS",
@@ -99,125 +99,122 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS")]
     slow_start_ms: Option<f64>,
 
-    /// Something else on the machines: one server in ONE_IN has FACTOR of its speed, for MS
-    /// milliseconds, then it is the next one's turn; 5:0.5:1000, say.
+    /// Interference: one server in ONE_IN runs at FACTOR of its speed for MS milliseconds, in turn, such as
+    /// 5:0.5:1000.
     #[arg(long, value_name = "ONE_IN:FACTOR:MS")]
     antagonist: Option<String>,
 
-    /// How long a policy's message takes, one way, in milliseconds. Requests take no time.
+    /// One-way delay of a policy's messages, in milliseconds. Requests take no time.
     #[arg(long, value_name = "X", default_value_t = 0.25)]
     delay_ms: f64,
 
-    /// The share of a policy's messages that is lost.
+    /// Share of a policy's messages that is lost.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
 
-    /// The share of servers' reports to ledgers that is lost besides, 0 to 1: a network that loses one
-    /// way.
+    /// Additional share of servers' reports to ledgers that is lost, 0 to 1: asymmetric loss.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     report_loss: f64,
 
-    /// So many servers, the last ones, report to no ledger and answer no audits.
+    /// Number of servers, the last ones, that neither report to a ledger nor answer audits.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     silent: u32,
 
-    /// The silent servers begin to report one after the other, the last of them after MS milliseconds.
+    /// The silent servers start to report one after another, the last one after MS milliseconds.
     #[arg(long, value_name = "MS", requires = "silent")]
     rollout_ms: Option<f64>,
 
-    /// Each balancer and each ledger learns of servers that leave and return at a random moment, MS
-    /// milliseconds later at most.
+    /// Maximum delay, in milliseconds, until a balancer or ledger learns of servers that leave and return.
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     view_lag_ms: f64,
 
-    /// Balance by so many proxies between callers and servers, the paper's Proxy-Service.
+    /// Number of proxies between callers and servers, as in the paper's Proxy-Service.
     #[arg(long, value_name = "COUNT")]
     proxies: Option<u32>,
 
-    /// What the way through such a proxy adds to a request, in milliseconds.
+    /// Latency added by such a proxy, in milliseconds.
     #[arg(long, value_name = "X", default_value_t = 2.0, requires = "proxies")]
     proxy_ms: f64,
 
-    /// The services: single, chain:COUNT or hub:COUNT (the paper's Fig. 7), each with N servers.
-    /// M balancers stand before the first, a calling service's servers before the next.
+    /// Service graph: single, chain:COUNT or hub:COUNT (the paper's Fig. 7), each with N servers. M balancers call
+    /// the first service; a service's servers balance over the next.
     #[arg(long, value_name = "GRAPH", default_value = "single")]
     graph: String,
 
-    /// What happens MS milliseconds after the beginning; may be repeated. MS:leave:SERVER,
+    /// Event at MS milliseconds after the start; may be repeated. MS:leave:SERVER,
     /// MS:return:SERVER, MS:silent:SERVER, MS:reporting:SERVER (reports to ledgers end, begin),
     /// MS:ledger-dies:GROUP, MS:ledger-restarts:GROUP (knowing nothing), MS:ledger-stalls:GROUP,
     /// MS:ledger-resumes:GROUP (with what has arrived).
     #[arg(long = "change", value_name = "CHANGE")]
     changes: Vec<String>,
 
-    /// Failures: the first SERVERS servers answer a SHARE of their requests with an error, after WORK
-    /// of the time that a good answer takes; 4:0.3:1, say.
+    /// Failures: the first SERVERS servers answer a SHARE of their requests with an error, after WORK of the time of
+    /// a successful response, such as 4:0.3:1.
     #[arg(long, value_name = "SERVERS:SHARE:WORK")]
     faults: Option<String>,
 
-    /// The status of these errors, 400 to 599.
+    /// Status of these errors, 400 to 599.
     #[arg(long, value_name = "STATUS", default_value_t = Faults::STATUS)]
     fault_status: u16,
 
-    /// Retries of requests that were answered with an error, at other servers, within the default
-    /// budget.
+    /// Retries of failed requests at other servers, within the default budget.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     retries: u32,
 
-    /// Leave servers out whose answers are errors, as outlier ejection does by default.
+    /// Eject failing servers, as outlier ejection does by default.
     #[arg(long)]
     eject: bool,
 
-    /// Stop sending for a while when most requests fail, as the circuit breaker does by default.
+    /// Pause sending when most requests fail, as the circuit breaker does by default.
     #[arg(long)]
     breaker: bool,
 
-    /// Requests that a balancer may have under way; further ones are answered with an error at once.
+    /// Maximum requests in flight for each balancer; excess ones fail immediately.
     #[arg(long, value_name = "COUNT")]
     max_requests: Option<u32>,
 
-    /// Users' requests, all runs together, warm-up included.
+    /// Total requests over all runs, including warm-up.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     requests: u64,
 
-    /// Independent runs; the confidence intervals come from their differences.
+    /// Independent runs, from which confidence intervals are computed.
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     runs: u32,
 
-    /// Determines all chance: the same seed gives the same numbers, on any number of threads.
+    /// Random seed; the same seed produces the same numbers on any number of threads.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Also the mean latency of the requests that end within each interval of MS milliseconds.
+    /// Report the mean latency for each interval of MS milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     timeline_ms: f64,
 
-    /// Threads; as many as the machine runs at once if not given.
+    /// Threads [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
 
-    /// Say on standard error how fast it went.
+    /// Report the simulation speed on standard error.
     #[arg(long)]
     timing: bool,
 }
 
 const EXAMPLES: &str = "\
 The output is JSON: mean_ms with ci95_ms (half the width of the 95 % confidence interval), p50_ms,
-p99_ms, messages_per_request, and what was simulated, the seed included. More in detail:
+p99_ms, messages_per_request, and the parameters, including the seed. Further fields:
   shares           each server's share of the attempts, in the second half of each run
   node_shares      with --nodes: of the attempts from each node, the share of each node's servers
-  good_mean_ms     the mean latency of good answers alone
+  good_mean_ms     mean latency of successful responses
   timeline_ms      with --timeline-ms: mean latency by interval
-  fallback_share   requests that the policy's fallback decided (no answer in time)
-  busy_while_idle  requests that went to a busy server while another one was idle
-  drift            the mean of the last third over that of the third before; far above 1: unstable
-  steady           false: the runs are too short for this load, and the mean is too low by more than
-                   its interval; said on standard error, too
-  failed           requests answered with an error, or not at all; errors count in latencies
-  discarded        requests of the warm-up, found by the MSER-5 rule and not counted
+  fallback_share   requests decided by the policy's fallback (timeout)
+  busy_while_idle  requests sent to a busy server while another one was idle
+  drift            mean of the last third over that of the third before; far above 1: unstable
+  steady           false: the runs are too short for this load, and the mean is underestimated by more
+                   than its interval; also reported on standard error
+  failed           failed requests; errors count in latencies
+  discarded        requests of the warm-up, determined by the MSER-5 rule and not counted
 
 Examples:
-  What is lost with 20 balancers, and what true queues give back:
+  Compare one balancer, 20 balancers, and 20 with a ledger:
     maglor sim --policy 'lor(choices=2)' --balancers 1
     maglor sim --policy 'lor(choices=2)' --balancers 20
     maglor sim --policy 'ledger(group=40)' --balancers 20
@@ -227,22 +224,22 @@ Examples:
     maglor sim --policy bounce --service lognormal:3 --speeds 1,2 --loss 0.01
   A chain of four services with ten replicas each:
     maglor sim --graph chain:4 --servers 10 --balancers 1
-  Four bad servers, and what retries and ejection make of them:
+  Four failing servers, with retries and ejection:
     maglor sim --faults 4:0.3:1 --retries 2 --eject
-  A server that fails at once, and whether it attracts requests:
+  A server that fails immediately, and may attract requests:
     maglor sim --policy 'ledger(group=40)' --rho 0.5 --faults 1:1:0.01
-  Whether weights hold where nothing waits, at ten requests in progress:
+  Weights without queueing, at ten requests in progress:
     maglor sim --policy 'ledger(group=40)' --servers 2 --weights 99,1 --discipline parallel --rho 5
   Three nodes, two thirds of the calls from the first one, local first:
     maglor sim --policy 'ledger(group=40)' --nodes 3 --node-callers 4,1,1 --node-slack 0
-  A server that returns, and whose share grows within ten seconds:
+  A server that returns, with a share that grows within ten seconds:
     maglor sim --policy 'ledger(group=40)' --change 1000:leave:3 --change 2000:return:3 --slow-start-ms 10000
-  Half of the servers do not report to the ledger; they begin to, within twenty seconds:
+  Half of the servers start to report to the ledger within twenty seconds:
     maglor sim --policy 'ledger(group=40)' --silent 20 --rollout-ms 20000 --timeline-ms 1000
-  Millions a second:
+  Measure the simulation speed:
     maglor sim --requests 20000000 --timing > /dev/null";
 
-/// Prints the outcome, or in one line why there is none.
+/// Prints the result; an error is one line.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match simulate(options) {
         Ok(json) => {
@@ -265,15 +262,14 @@ fn simulate(options: &Options) -> Result<Value, String> {
     if options.timing {
         let seconds = began.elapsed().as_secs_f64();
         eprintln!(
-            "{} requests in {seconds:.2} s on {threads} threads: {:.1} million a second",
+            "{} requests in {seconds:.2} s on {threads} threads: {:.1} million/s",
             outcome.simulated,
             outcome.simulated as f64 / seconds / 1e6
         );
     }
     if !outcome.is_steady() {
         eprintln!(
-            "note: not steady: latency still grew when the runs ended, and what was counted is too low; \
-             give more --requests"
+            "note: not steady: latency was still growing at the end of the runs and is underestimated; increase --requests"
         );
     }
     Ok(report(&scenario, &outcome))
@@ -284,7 +280,7 @@ impl Options {
         let runs = u64::from(self.runs.max(1));
         if self.requests / runs < LEAST_REQUESTS {
             return Err(format!(
-                "--requests {}: {runs} runs need {} at least",
+                "--requests {}: {runs} runs need at least {}",
                 self.requests,
                 LEAST_REQUESTS * runs
             ));
@@ -380,7 +376,7 @@ impl Options {
         Ok(Some(nodes))
     }
 
-    /// When each of the silent servers begins to report.
+    /// When each of the silent servers starts to report.
     fn rollout(&self) -> Result<Vec<Disturbance>, String> {
         let Some(lasts) = self.rollout_ms else {
             return Ok(Vec::new());

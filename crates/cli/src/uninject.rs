@@ -14,14 +14,14 @@ const EXAMPLES: &str = "\
 Example:
   maglor uninject --patience 5m
 
-In this order: the webhooks are deleted, so that new pods get no sidecars; MeshConfig and namespaces with `mtls: strict` become
-permissive; ProxyServices are deleted, and their Services put back; workloads are restarted, a few at a time. The controller has to
-run meanwhile. It can be called again where it was interrupted.";
+Steps, in order: delete the webhooks, so that new pods get no sidecars; set MeshConfig and namespaces with `mtls: strict` to
+permissive; delete ProxyServices, and restore their Services; restart workloads, a few at a time. The controller must keep
+running meanwhile. After an interruption, run the command again.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// How long each rollout may take.
+    /// Timeout of each rollout.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     patience: Duration,
 

@@ -1,4 +1,4 @@
-//! `maglor advise` as somebody types it.
+//! `maglor advise` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// An hour: the cart fails now and then and uses much more memory than it requests.
+/// An hour: the cart fails periodically and uses much more memory than it requests.
 fn observed() -> String {
     let mut text = "snapshots:\n".to_owned();
     for minute in 0..60 {
@@ -199,8 +199,8 @@ fn what_is_wrong_with_versions_is_named() {
     for (from, to, expected) in [
         (
             "service: shop/cart, port",
-            "service: shop/nobody, port",
-            "`shop/nobody` is no service of the graph",
+            "service: shop/absent, port",
+            "`shop/absent` is not a service of the graph",
         ),
         ("port: 80", "port: 0", "splits[0].port must be a port"),
         (
@@ -259,7 +259,7 @@ fn what_is_emitted_is_read_again() {
         "kind: VirtualService",
         "consecutive5xxErrors",
         "perTryTimeout",
-        "# Istio has no word for: circuit_breaker",
+        "# Not expressible in Istio: circuit_breaker",
     ] {
         assert!(istio.contains(part), "{part} in {istio}");
     }
@@ -346,7 +346,7 @@ fn what_is_wrong_is_named_with_its_line() {
         ("snapshots: []", "observed.yaml: nothing was observed"),
         (
             "5",
-            "observed.yaml:1: the file: a mapping is expected, not `5`",
+            "observed.yaml:1: the file: expected a mapping, found `5`",
         ),
     ] {
         let output = maglor(folder.path(), text, &[]);
@@ -361,7 +361,7 @@ fn what_is_wrong_is_named_with_its_line() {
     let output = maglor(folder.path(), &observed(), &["--current", "now.yaml"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
-        error.contains("now.yaml: no TrafficPolicy is in it"),
+        error.contains("now.yaml: no TrafficPolicy in the file"),
         "{error}"
     );
 }

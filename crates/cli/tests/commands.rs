@@ -1,4 +1,4 @@
-//! The commands as somebody types them.
+//! The commands on the command line.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -279,7 +279,7 @@ fn every_part_of_a_scenario_can_be_given() {
         "310:ledger-resumes:0",
     ]);
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("million a second"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("million/s"));
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn figures_are_drawn_into_a_folder() {
     let text = stdout(&output);
     assert!(text.starts_with("1 figure in "), "{text}");
     assert!(text.contains("seed 1"), "{text}");
-    assert_eq!(output.stderr, b"", "no bar where nobody looks");
+    assert_eq!(output.stderr, b"", "no progress bar without a terminal");
     let read = |name: &str| std::fs::read(format!("{out}/{name}")).unwrap();
     let csv = String::from_utf8(read("3a.csv")).unwrap();
     assert!(csv.contains("paper's model,20,70.76"), "{csv}");
@@ -393,7 +393,7 @@ fn figures_are_drawn_into_a_folder() {
     let output = maglor(&["figures", "--out", out, "--only", "12"]);
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("no figure begins with 12"), "{errors}");
+    assert!(errors.contains("no figure starts with 12"), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
 }
 
@@ -420,7 +420,7 @@ fn the_examples_of_the_readme_are_valid() {
 
 /// A disk that is full is a failure; a reader that has gone is none.
 #[test]
-fn what_cannot_be_written_is_told() {
+fn write_errors_are_reported() {
     let full = std::fs::File::create("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_maglor"))
         .arg("schema")
@@ -451,7 +451,7 @@ fn what_cannot_be_written_is_told() {
 
 #[test]
 fn impossible_input_is_refused_in_one_line() {
-    for (command, given) in [
+    for (command, passed) in [
         ("model", "--choices=0.5"),
         ("model", "--choices=0"),
         ("model", "--balancers=0"),
@@ -471,10 +471,10 @@ fn impossible_input_is_refused_in_one_line() {
         ("sim", "--max-requests=0"),
         ("sim", "--requests=500"),
     ] {
-        let output = maglor(&[command, given]);
+        let output = maglor(&[command, passed]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success(), "{command} {given}");
-        assert_eq!(text.lines().count(), 1, "{command} {given}:\n{text}");
+        assert!(!output.status.success(), "{command} {passed}");
+        assert_eq!(text.lines().count(), 1, "{command} {passed}:\n{text}");
     }
 }
 

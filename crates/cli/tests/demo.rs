@@ -127,7 +127,7 @@ fn a_proxy_that_dies_is_started_again_and_an_interruption_leaves_nothing() {
     let running = processes(temporary.path());
     assert_eq!(running.len(), 8, "an ingress, and 2 + 2 + 1 + 2 replicas");
     signal("-KILL", running[3]);
-    read_until("was started again");
+    read_until("was restarted");
     signal("-INT", child.id());
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
@@ -179,7 +179,7 @@ fn what_is_wrong_is_said_in_one_line() {
         "maglor demo: --proxy /nowhere/maglor-proxy: no such file\n"
     );
     let text = wrong(&["--fault", "reviews-2:sleepy@5"]);
-    assert!(text.contains("slow, errors, kill and heal"), "{text}");
+    assert!(text.contains("slow, errors, kill or heal"), "{text}");
     let text = wrong(&["--fault", "reviews-9:slow@5"]);
     assert!(text.contains("reviews has 3 replicas"), "{text}");
     let text = wrong(&["--policy", "prequal"]);

@@ -177,7 +177,7 @@ fn what_cannot_be_had_is_said_in_a_line() {
         ),
         (
             vec!["--prometheus", &prometheus],
-            "not an answer of Prometheus",
+            "not a Prometheus response",
         ),
     ] {
         let output = maglor(&[&["graph"], &arguments[..]].concat());
@@ -230,7 +230,7 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
         (&json!(true), &json!(0.0))
     );
     assert_eq!(json["moves"].as_array().unwrap().len(), 2, "{json}");
-    assert_eq!(json["routing"], "even", "nobody has asked for more");
+    assert_eq!(json["routing"], "even", "the default");
     // One node is enough for both, not for a third.
     assert!(plan(&["--without", "n2"]).status.success());
     let full = plan(&["--without", "n2", "--replicas", "shop/cart=2"]);
@@ -254,7 +254,7 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
 }
 
 #[test]
-fn a_plan_goes_by_the_routing_that_holds_and_by_measured_delays() {
+fn a_plan_uses_the_current_routing_and_measured_delays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     let file = path.display().to_string();
@@ -316,7 +316,7 @@ const BOOKINFO: [(&str, &str, &str, f64, f64); 4] = [
     ("reviews", "reviews-v3", "ratings", 90.0, 13.0),
 ];
 
-/// Istio's metrics, as if the sidecars had been there for so long.
+/// Istio's metrics, as if the sidecars had been there for this long.
 fn istio(age: Duration) -> String {
     let mut text = String::new();
     for (service, workload, called, rps, ms) in BOOKINFO {
@@ -358,15 +358,15 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this target; `None`, and a line that says so, where there is none.
+    /// One that scrapes this target; `None`, and a line that says so, if there is none.
     fn start(target: &str) -> Option<Self> {
-        let given = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
+        let passed = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
         let in_path = || {
             let path = std::env::var_os("PATH")?;
             let mut all = std::env::split_paths(&path).map(|folder| folder.join("prometheus"));
             all.find(|path| path.is_file())
         };
-        let Some(program) = given.or_else(in_path) else {
+        let Some(program) = passed.or_else(in_path) else {
             println!("skipped: there is no prometheus; MAGLOR_PROMETHEUS=FILE says where one is");
             return None;
         };

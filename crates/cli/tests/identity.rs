@@ -1,4 +1,4 @@
-//! `maglor identity` as somebody types it.
+//! `maglor identity` on the command line.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -114,9 +114,9 @@ fn what_would_be_lost_or_wrong_is_refused_in_one_line() {
         dir,
         "issue --ca ca --namespace a/b --service-account c --out x",
     );
-    assert!(name.contains("`/` may not stand in a path"), "{name}");
+    assert!(name.contains("`/` is not allowed in a path"), "{name}");
     assert!(refused(dir, "show ca/ca_key.pem").contains("ca/ca_key.pem: no certificate"));
-    assert!(refused(dir, "rotate --ca ca --finish").contains("no rotation is under way"));
+    assert!(refused(dir, "rotate --ca ca --finish").contains("no rotation is in progress"));
     done(dir, &format!("{CA} --force"));
     assert_ne!(fs::read(dir.join("ca/ca_key.pem")).unwrap(), key);
     for (text, wrong) in [("", "no private key"), ("-----BEGIN X", "not PEM")] {
@@ -182,11 +182,11 @@ fn a_root_is_rotated_while_certificates_are_kept_renewed() {
     eventually("it is issued", || certificate().contains("END"));
     let first = certificate();
     done(dir, "rotate --ca ca");
-    assert!(refused(dir, "rotate --ca ca").contains("a rotation is under way"));
+    assert!(refused(dir, "rotate --ca ca").contains("a rotation is in progress"));
     eventually("it is issued by the new root", || {
         roots() == 2 && certificate().matches("BEGIN").count() == 2 && certificate() != first
     });
-    // Who knows only the old root believes the new certificate: the new root crossed by it comes along.
+    // A client that knows only the old root trusts the new certificate: the new root crossed by it comes along.
     fs::copy(&web, dir.join("cart/old.pem")).unwrap();
     let paths = Paths {
         certificate: dir.join("cart/certificate.pem"),

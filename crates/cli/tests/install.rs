@@ -235,7 +235,7 @@ fn documented(values: &[&str]) -> BTreeSet<Permission> {
 }
 
 #[test]
-fn each_value_gives_the_permissions_that_are_documented() {
+fn each_value_grants_the_documented_permissions() {
     let of = |sets: &[&str]| {
         let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
         permissions(&documents(&maglor(&[&["install"], &sets[..]].concat())))
@@ -277,7 +277,8 @@ fn each_value_gives_the_permissions_that_are_documented() {
     }
 }
 
-/// A feature that is on for some namespaces may do in these what it may do everywhere otherwise, and nothing elsewhere.
+/// A feature that is on for some namespaces may do in these what it may do everywhere otherwise, and nothing
+/// elsewhere.
 #[test]
 fn namespaces_bound_what_a_feature_may_do() {
     let of = |sets: &[&str]| {
@@ -346,7 +347,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         ),
         (
             &["install", "-n", "Not_A_Name"],
-            "maglor install: --namespace: `Not_A_Name`",
+            "maglor install: --namespace: invalid name `Not_A_Name`",
         ),
         (
             &["install", "--set", "sidecar.loglevel=info"],
@@ -354,7 +355,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         ),
         (
             &["uninstall", "--set", "sidecar.cpuLimit=5m"],
-            "maglor uninstall: --set sidecar: settings of sidecars: cpuRequest",
+            "maglor uninstall: --set sidecar: sidecar settings: cpuRequest",
         ),
         (
             &["inject", "-f", "/nowhere.yaml"],

@@ -189,8 +189,8 @@ fn says_what_is_missing(maglor: &Maglor) {
         &text,
         &[
             "✓ API server v1.",
-            "✓ the clock here",
-            "✓ you may do what is needed",
+            "✓ the local clock",
+            "✓ you have the required permissions",
             "! the Gateway API",
         ],
     );
@@ -200,7 +200,7 @@ fn says_what_is_missing(maglor: &Maglor) {
         &text,
         &[
             "✗ trafficpolicies.maglor.dev is not installed",
-            "✗ there is no Deployment",
+            "✗ Deployment",
         ],
     );
     has(
@@ -231,20 +231,20 @@ fn install(kubectl: &Kubectl) {
 fn finds_what_is_wrong(maglor: &Maglor) {
     until("the proxy is connected", || {
         let (text, _) = maglor.check(&[]);
-        text.contains("1 proxies answer and are connected") && text.contains("serves 1 proxies")
+        text.contains("1 proxies respond and are connected") && text.contains("serves 1 proxies")
     });
     until("the lonely pod is seen", || {
         let (text, _) = maglor.check(&[]);
-        text.contains("no proxy, though it is wanted: bare/lonely")
+        text.contains("no proxy although injection is enabled: bare/lonely")
     });
     let (text, _) = maglor.check(&[]);
     has(
         &text,
         &[
-            "✓ trafficpolicies.maglor.dev is that of this version",
+            "✓ trafficpolicies.maglor.dev has this version",
             "✓ 1 of 1 replicas are ready",
-            "✓ one replica writes statuses",
-            "! mTLS is strict: these cannot call the mesh: bare/lonely",
+            "✓ one replica is the leader",
+            "! mTLS is strict: these pods cannot call the mesh: bare/lonely",
         ],
     );
 }
@@ -283,6 +283,6 @@ fn asks_pods(maglor: &Maglor) {
     assert_eq!(none.status.code(), Some(1));
     has(
         &String::from_utf8_lossy(&none.stderr),
-        &["no pod with a proxy runs in namespace `bare`", "hint"],
+        &["no pod with a proxy is running in namespace `bare`", "hint"],
     );
 }

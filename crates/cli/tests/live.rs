@@ -210,15 +210,15 @@ impl Drop for Load {
 }
 
 #[test]
-fn routes_and_endpoints_are_told_and_seen() {
+fn routes_and_endpoints_are_shown_as_configured_and_as_seen() {
     let mesh = Mesh::start();
     assert_eq!(mesh.get("/"), 200);
     let (controller, proxy) = (mesh.controller(), mesh.proxy());
 
-    let told = stdout(&["routes", "web", "--controller", &controller]);
-    line(&told, &["HOST", "MATCH", "TO", "TIMEOUT"]);
+    let reported = stdout(&["routes", "web", "--controller", &controller]);
+    line(&reported, &["HOST", "MATCH", "TO", "TIMEOUT"]);
     line(
-        &told,
+        &reported,
         &[
             "web.shop:80",
             "path /*",
@@ -238,7 +238,7 @@ fn routes_and_endpoints_are_told_and_seen() {
     assert_eq!(route["to"][0]["what"], "web.shop.svc.cluster.local:80");
 
     let endpoint = |upstream: &Upstream| upstream.address().to_string();
-    let told = json(&["endpoints", "web.shop:80", "--controller", &controller]);
+    let reported = json(&["endpoints", "web.shop:80", "--controller", &controller]);
     let addresses = |list: &Value| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
         let mut all: Vec<String> = list
@@ -249,7 +249,7 @@ fn routes_and_endpoints_are_told_and_seen() {
     };
     let mut both = vec![endpoint(&mesh.a), endpoint(&mesh.b)];
     both.sort();
-    assert_eq!(addresses(&told), both);
+    assert_eq!(addresses(&reported), both);
     let seen = json(&["endpoints", "web", "--proxy", &proxy]);
     assert_eq!(addresses(&seen), both);
     assert_eq!(
@@ -262,10 +262,13 @@ fn routes_and_endpoints_are_told_and_seen() {
         found.unwrap()["locality"].clone()
     };
     assert!(
-        locality(&told).as_str().unwrap().contains("zone-1/node-1"),
-        "{told}"
+        locality(&reported)
+            .as_str()
+            .unwrap()
+            .contains("zone-1/node-1"),
+        "{reported}"
     );
-    assert_eq!(locality(&seen), locality(&told), "{seen}");
+    assert_eq!(locality(&seen), locality(&reported), "{seen}");
     let table = stdout(&["endpoints", "web", "--proxy", &proxy, "-o", "wide"]);
     line(&table, &["SERVICE", "OUTSTANDING", "POLICY"]);
     line(
@@ -291,7 +294,7 @@ fn routes_and_endpoints_are_told_and_seen() {
         "{yaml}"
     );
 
-    let none = maglor(&["endpoints", "nobody", "--controller", &controller]);
+    let none = maglor(&["endpoints", "absent", "--controller", &controller]);
     assert!(none.status.success() && none.stdout.is_empty(), "{none:?}");
 }
 
@@ -314,7 +317,7 @@ fn a_change_has_a_receipt() {
     let table = stdout(&["receipts", "--change", &change, "--controller", &controller]);
     line(&table, &[&change, "endpoints", "web.shop:80", "1 of 1"]);
     let open = maglor(&["receipts", "--open", "--controller", &controller]);
-    assert!(open.stdout.is_empty(), "nobody lacks anything: {open:?}");
+    assert!(open.stdout.is_empty(), "all have acknowledged: {open:?}");
 }
 
 #[test]
@@ -331,7 +334,7 @@ fn traffic_is_counted_shown_and_tapped() {
     assert!(number(&asked[0], "rps") > 1.0, "{asked}");
     assert_eq!(number(&asked[0], "success"), 1.0);
     assert!(number(&asked[0], "p50_ms") > 0.0 && number(&asked[0], "p99_ms") < 10_000.0);
-    assert_eq!(number(&asked[0], "mtls"), 0.0, "nobody speaks it here");
+    assert_eq!(number(&asked[0], "mtls"), 0.0, "not used here");
     let called = json(&["stat", "services", "--proxy", &proxy, "--since-start"]);
     assert_eq!(
         called.as_array().unwrap().len(),
@@ -440,9 +443,9 @@ fn what_cannot_be_asked_is_one_line_and_a_hint() {
     );
 }
 
-/// Somebody else's server.
+/// A foreign server.
 #[test]
-fn answers_of_others_are_told_from_ours() {
+fn responses_of_other_servers_are_detected() {
     let upstream = Upstream::start("a");
     let address = upstream.address().to_string();
     let output = maglor(&["routes", "--proxy", &address]);

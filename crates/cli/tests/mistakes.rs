@@ -32,10 +32,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ("logs web", &["`logs`", "maglor tap"]),
     ("analyse x.yaml", &["analyze"]),
     ("chekc", &["check"]),
-    (
-        "check missing.yaml",
-        &["missing.yaml", "there is no such file"],
-    ),
+    ("check missing.yaml", &["missing.yaml", "no such file"]),
     ("analyze", &["FILE"]),
     ("analyze missing.yaml", &["missing.yaml"]),
     (
@@ -50,7 +47,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ),
     (
         "stat --proxy 127.0.0.1:1",
-        &["127.0.0.1:1", "is it running", "admin.address"],
+        &["127.0.0.1:1", "check that it is running", "admin.address"],
     ),
     (
         "stat --controller 127.0.0.1:1",
@@ -66,19 +63,16 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ),
     (
         "plan --proxy 127.0.0.1:1",
-        &["asks a controller", "--controller HOST:PORT"],
+        &["queries the controller", "--controller HOST:PORT"],
     ),
     (
         "graph --proxy 127.0.0.1:1",
-        &["asks a controller", "--controller HOST:PORT"],
+        &["queries the controller", "--controller HOST:PORT"],
     ),
-    (
-        "check --proxy 127.0.0.1:1",
-        &["127.0.0.1:1", "do not answer"],
-    ),
+    ("check --proxy 127.0.0.1:1", &["127.0.0.1:1", "no response"]),
     (
         "check --controller 127.0.0.1:1",
-        &["127.0.0.1:1", "is it running"],
+        &["127.0.0.1:1", "check that it is running"],
     ),
     ("stat --namespce shop", &["--namespace"]),
     ("routes -o xml", &["xml", "json"]),

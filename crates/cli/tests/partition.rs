@@ -1,4 +1,4 @@
-//! `maglor partition` as somebody types it.
+//! `maglor partition` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -133,7 +133,7 @@ fn bad_input_is_one_line_that_names_it() {
     for ((graph, nodes), message) in [
         (
             graph("to: db", "to: bd"),
-            "graph.yaml:7: edges[1] (`cart` to `bd`): `bd` is no service",
+            "graph.yaml:7: edges[1] (`cart` to `bd`): `bd` is not a service",
         ),
         (
             graph("rps: 20", "rps: -20"),
@@ -145,7 +145,7 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             graph("rps: 20", "rps: many"),
-            "graph.yaml:7: edges[1].rps: a number is expected, not `many`",
+            "graph.yaml:7: edges[1].rps: expected a number, found `many`",
         ),
         (
             graph("rps: 20", "rate: 20"),
@@ -157,7 +157,7 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             graph("name: cart", "name: web"),
-            "graph.yaml:3: services[1].name: the service `web` is there twice",
+            "graph.yaml:3: services[1].name: the service `web` is defined twice",
         ),
         (
             graph("replicas: 1", "replicas: 0"),
@@ -182,11 +182,11 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             (GRAPH.to_owned(), "nodes: []".to_owned()),
-            "nodes.yaml:1: nodes: there is no node",
+            "nodes.yaml:1: nodes: no nodes",
         ),
         (
             nodes("name: b", "name: a"),
-            "nodes.yaml:3: nodes[1].name: the node `a` is there twice",
+            "nodes.yaml:3: nodes[1].name: the node `a` is defined twice",
         ),
         (
             nodes("cpu_millis: 600, ", ""),
@@ -217,7 +217,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn affinities_tell_the_scheduler_of_nodes_and_neighbours() {
+fn affinities_name_nodes_and_neighbours() {
     let folder = tempfile::tempdir().unwrap();
     let graph = GRAPH
         .replace("name: web", "name: shop/web")
@@ -349,7 +349,8 @@ edges: [{from: web, to: cart, rps: 100}]
     }
 }
 
-/// What a pinned service lacks starts somewhere; what has lost its node is named; without `--current` nothing is pinned.
+/// What a pinned service lacks starts somewhere; what has lost its node is named; without `--current` nothing is
+/// pinned.
 #[test]
 fn who_is_pinned_may_grow_but_not_move() {
     let folder = tempfile::tempdir().unwrap();
@@ -366,9 +367,7 @@ fn who_is_pinned_may_grow_but_not_move() {
         ("{web: {a: 1}}", Ok([1, 1])),
         (
             "{db: {gone: 1, a: 1}}",
-            Err(
-                "`db` has to stay where it runs, but nothing that fits was found in which 1 of its replicas",
-            ),
+            Err("`db` must not move, but every feasible placement moves 1 of its replicas"),
         ),
     ] {
         let now = format!("placement: {current}\n");
@@ -395,7 +394,7 @@ fn who_is_pinned_may_grow_but_not_move() {
 
 /// A node that is not to be used has room for what stays there, but no more than it has.
 #[test]
-fn nobody_is_pinned_to_where_there_is_no_room() {
+fn no_service_is_pinned_to_a_full_node() {
     let folder = tempfile::tempdir().unwrap();
     let now = "placement: {web: {b: 1}, db: {a: 1}}\n";
     std::fs::write(folder.path().join("now.yaml"), now).unwrap();

@@ -1,8 +1,8 @@
-//! A controller with exactly the rights that the chart gives it, on a real API server: with everything off, and with each
-//! feature.
+//! A controller with exactly the permissions that the chart grants, on a real API server: with everything off, and
+//! with each feature.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root and a built `maglor-controller`,
-//! and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root and a built
+//! `maglor-controller`, and says so when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -84,7 +84,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     println!("{what} after {:?}", started.elapsed());
 }
 
-/// Applies what the chart gives the account, and nothing that runs.
+/// Applies the account and permissions of the chart, and no workloads.
 fn grant(kubectl: &Kubectl, sets: &[&str]) {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let output = Command::new(env!("CARGO_BIN_EXE_maglor"))
@@ -246,7 +246,8 @@ fn each_feature_works_with_exactly_its_role() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What the API server says that the account may do in a namespace by default, in the folder `MAGLOR_RIGHTS`, if there is one.
+/// What the API server says that the account may do in a namespace by default, in the folder `MAGLOR_RIGHTS`, if
+/// there is one.
 fn keep(kubectl: &Kubectl) {
     for namespace in ["maglor", "shop"] {
         let list = ["auth", "can-i", "--list", ACCOUNT, "-n", namespace];
@@ -259,7 +260,7 @@ fn keep(kubectl: &Kubectl) {
     }
 }
 
-/// Features that are on for the namespace `shop`: they work there, and nothing is tried, or may be done, elsewhere.
+/// Features that are on for the namespace `shop`: they work there, and nothing is attempted, or permitted, elsewhere.
 fn features_in_one_namespace(binary: &Path, kubectl: &Kubectl, folder: &Path) {
     grant(
         kubectl,

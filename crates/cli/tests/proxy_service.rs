@@ -1,4 +1,4 @@
-//! `maglor proxy-service` as somebody types it.
+//! `maglor proxy-service` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -53,7 +53,7 @@ fn light_loads_are_left_alone() {
 }
 
 #[test]
-fn a_workload_file_gives_manifests() {
+fn a_workload_file_returns_manifests() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("services.yaml");
     let services = "services:\n- {name: web, namespace: shop}\n- {name: cart, rho: 0.05}\n";

@@ -1,4 +1,4 @@
-//! Who has which address. Two clusters may use the same ones: neither sees the other, nor the host.
+//! Address assignment. Two clusters may use the same addresses: they share no network.
 //!
 //! | what | where |
 //! | --- | --- |

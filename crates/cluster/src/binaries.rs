@@ -50,7 +50,10 @@ fn build(program: &str, profile: &str) -> Result<PathBuf, ClusterError> {
         let known: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).collect();
         return Err(ClusterError::Invalid {
             field: "BINARY",
-            reason: format!("{program} is no file, and none of {}", known.join(", ")),
+            reason: format!(
+                "{program} is neither a file nor one of {}",
+                known.join(", ")
+            ),
         });
     };
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_needs_shared_libraries_is_told_apart() {
+    fn a_program_that_needs_shared_libraries_is_distinguished() {
         // Tests are linked dynamically.
         let own = fs::read("/proc/self/exe").unwrap();
         assert!(interpreter(&own));

@@ -23,7 +23,7 @@ pub(crate) fn make(cluster: &str, node: &str) -> Result<(), ClusterError> {
         let parent = hierarchy.join(group(cluster));
         for folder in [parent.clone(), parent.join(node)] {
             fs::create_dir_all(&folder).at(&folder)?;
-            // A cpuset of version 1 is empty until somebody fills it, and takes no process before.
+            // A cpuset of version 1 is empty until it is filled, and accepts no process before.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let (from, to) = (hierarchy.join(file), folder.join(file));
                 if from.exists() {

@@ -113,7 +113,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// What asks and tells the API server.
+    /// The client of the API server.
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
@@ -173,7 +173,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives every node an image.
+    /// Loads an image into every node.
     ///
     /// # Errors
     ///
@@ -421,7 +421,7 @@ fn start_nodes(
     Ok(())
 }
 
-/// Gives machines, known by their first processes, an image; its archive is made in `folder` and removed.
+/// Loads an image into machines, identified by their first processes; its archive is made in `folder` and removed.
 pub(crate) fn load(
     folder: &Path,
     inits: impl IntoIterator<Item = u32>,

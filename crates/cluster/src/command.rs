@@ -35,14 +35,14 @@ Examples:
     cargo xtask cluster up --kwok 100
     cargo xtask cluster scale --services 1000 --endpoints 10";
 
-/// What the holder says when the cluster is ready.
+/// Printed by the holder when the cluster is ready.
 const READY: &str = "ready";
 
 /// A real Kubernetes on this machine, without images or Docker. See docs/cluster.md.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask cluster", bin_name = "cargo xtask cluster", after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which cluster; several can be up at once.
+    /// Name of the cluster; several can run at once.
     #[arg(long, global = true, value_name = "NAME", default_value = "maglor")]
     name: String,
 
@@ -52,13 +52,13 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run the Gateway API's conformance suite, for meshes or `--gateways`, against the cluster and what is installed in it.
+    /// Run the Gateway API's conformance suite, for meshes or with `--gateways`, against the cluster.
     Conformance(Conformance),
 
-    /// End the cluster and remove everything of it; also what a crash has left.
+    /// Stop the cluster and remove all its files and processes, including remains of a crash.
     Down,
 
-    /// Run a program of the host on a machine: `control` or a node. It sees the machine's network and processes.
+    /// Run a program of the host in a machine (`control` or a node), with its network and processes.
     Exec {
         /// The machine.
         machine: String,
@@ -73,21 +73,21 @@ enum Task {
         command: Vec<String>,
     },
 
-    /// Start a cluster and hold it until this process ends: what `up` runs.
+    /// Start a cluster and keep it until this process ends; used by `up`.
     #[command(hide = true)]
     Hold(Shape),
 
-    /// Write images of static programs into files, as `docker load` and `ctr image import` take them.
+    /// Write images of static programs to files for `docker load` and `ctr image import`.
     Image {
         /// As for `load`.
         #[arg(required = true, value_name = "IMAGE=BINARY")]
         images: Vec<String>,
 
-        /// The folder of the files; each is named after its program.
+        /// Directory for the files; each is named after its program.
         #[arg(long, value_name = "DIR", default_value = "target/images")]
         out: PathBuf,
 
-        /// The profile of cargo's with which our programs are built.
+        /// Cargo profile for building the programs.
         #[arg(long, default_value = "release")]
         profile: String,
     },
@@ -95,7 +95,7 @@ enum Task {
     /// Run kubectl as the administrator.
     #[command(disable_help_flag = true)]
     Kubectl {
-        /// What kubectl is told.
+        /// Arguments of kubectl.
         #[arg(
             trailing_var_arg = true,
             allow_hyphen_values = true,
@@ -104,56 +104,56 @@ enum Task {
         arguments: Vec<String>,
     },
 
-    /// Give every node images of static programs, to be used with `imagePullPolicy: Never`.
+    /// Load images of static programs into every node, for use with `imagePullPolicy: Never`.
     Load {
-        /// The image's name, and the program: a file, or maglor-proxy, maglor-app, maglor-controller or maglor,
-        /// which are built.
+        /// Name of the image, and its program: a file, or one of maglor-proxy, maglor-app, maglor-controller and
+        /// maglor, which are built.
         #[arg(required = true, value_name = "IMAGE=BINARY")]
         images: Vec<String>,
 
-        /// The profile of cargo's with which our programs are built.
+        /// Cargo profile for building the programs.
         #[arg(long, default_value = "dev")]
         profile: String,
     },
 
-    /// Make Services of simulated pods in the namespace `scale`; needs nodes of `up --kwok`.
+    /// Create Services with simulated pods in the namespace `scale`; needs nodes of `up --kwok`.
     Scale {
-        /// How many Services.
+        /// Number of Services.
         #[arg(long, value_name = "N", default_value_t = 100)]
         services: u32,
 
-        /// How many endpoints each.
+        /// Endpoints of each Service.
         #[arg(long, value_name = "N", default_value_t = 10)]
         endpoints: u32,
     },
 
-    /// Say what runs.
+    /// Show the running clusters.
     Status,
 
-    /// Start a cluster, and return when its nodes are ready.
+    /// Start a cluster and wait until its nodes are ready.
     Up(Shape),
 }
 
 #[derive(Args, Clone, Debug)]
 struct Shape {
-    /// How many nodes run containers, 1 to 16.
+    /// Number of nodes that run containers, 1 to 16.
     #[arg(long, value_name = "N", default_value_t = 2)]
     nodes: u8,
 
-    /// How long a packet takes from one node to another, in milliseconds, at most 5000; fractions are possible.
+    /// One-way delay between nodes, in milliseconds, at most 5000; may be fractional.
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     delay_ms: f64,
 
-    /// How many more nodes there are that only exist in the API, kept ready by kwok.
+    /// Number of additional nodes that exist only in the API, kept ready by kwok.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kwok: u16,
 }
 
-/// Does what the command line asks.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// One line that says what is wrong.
+/// An error is one line.
 pub fn run(arguments: Arguments) -> Result<(), ClusterError> {
     let name = arguments.name;
     match arguments.task {
@@ -195,7 +195,7 @@ impl Shape {
             })?,
             simulated_nodes: self.kwok,
             say: |line| {
-                // Whoever listened may have gone.
+                // The receiver may be gone.
                 let _ = writeln!(io::stdout(), "{line}");
             },
         })
@@ -234,11 +234,11 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     Err(ClusterError::Ended {
         program: format!("the process that holds {name}"),
         status: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
-        detail: "the line above says why".into(),
+        detail: "see the line above".into(),
     })
 }
 
-/// Does not return while all is well.
+/// Returns only on an error.
 fn hold(options: Options) -> Result<(), ClusterError> {
     // Out of reach of the terminal from which it was started.
     let _ = rustix::process::setsid();
@@ -283,7 +283,7 @@ fn exec(state: &State, machine: &str, command: &[String]) -> Result<(), ClusterE
         let names: Vec<_> = state.machines.iter().map(|one| one.name.as_str()).collect();
         ClusterError::Invalid {
             field: "MACHINE",
-            reason: format!("{machine} is none of {}", names.join(", ")),
+            reason: format!("{machine} is not one of {}", names.join(", ")),
         }
     })?;
     let (program, arguments) = command.split_first().ok_or(ClusterError::Invalid {
@@ -326,7 +326,7 @@ fn write_all(images: &[String], folder: &Path, profile: &str) -> Result<(), Clus
     Ok(())
 }
 
-/// Names of images and what is in them; all are looked at before anything is built.
+/// Names and contents of images, all validated before anything is built.
 fn pairs(images: &[String]) -> Result<Vec<(&str, &str)>, ClusterError> {
     let refused = |image: &String| ClusterError::Invalid {
         field: "IMAGE=BINARY",

@@ -34,7 +34,7 @@ const ECHO_IMAGE: &str = "registry.k8s.io/gateway-api/echo-advanced:v1.5.1";
 /// The module that holds the definitions of resources.
 const DEFINITIONS: &str = "sigs.k8s.io/gateway-api";
 
-/// What the mesh says it has: all that a test for meshes asks for.
+/// Supported features: all that the tests for meshes need.
 const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
     HTTPRouteResponseHeaderModification,HTTPRoute303RedirectStatusCode,\
     HTTPRoute307RedirectStatusCode,HTTPRoute308RedirectStatusCode,MeshClusterIPMatching,\
@@ -43,23 +43,23 @@ const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
     MeshHTTPRouteBackendRequestHeaderModification,MeshHTTPRouteQueryParamMatching,\
     MeshHTTPRouteNamedRouteRule";
 
-/// What to run.
+/// Suites to run.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Conformance {
-    /// Test Gateways of the class `maglor`, not the mesh.
+    /// Test Gateways of the class `maglor` instead of the mesh.
     #[arg(long)]
     gateways: bool,
 
-    /// Profiles, with commas. [default: MESH-HTTP,MESH-GRPC; of Gateways GATEWAY-HTTP,GATEWAY-GRPC]
+    /// Profiles, separated by commas. [default: MESH-HTTP,MESH-GRPC; of Gateways GATEWAY-HTTP,GATEWAY-GRPC]
     #[arg(long, value_name = "LIST")]
     profiles: Option<String>,
 
-    /// Features that are tested, with commas; the core ones always are. [default: those of a mesh; of Gateways
-    /// what their class says in its status]
+    /// Features to test beside the core ones, separated by commas. [default: those of a mesh; for Gateways, those in
+    /// the status of the class]
     #[arg(long, value_name = "LIST")]
     features: Option<String>,
 
-    /// Label and annotation of namespaces whose pods get sidecars; empty for none.
+    /// Label and annotation of namespaces with injection; empty for none.
     #[arg(
         long,
         value_name = "KEY=VALUE",
@@ -67,16 +67,16 @@ pub(crate) struct Conformance {
     )]
     inject: String,
 
-    /// Where log and report go.
+    /// Directory for log and report.
     #[arg(long, value_name = "FOLDER", default_value = "target/conformance")]
     results: PathBuf,
 
-    /// More arguments of the suite, such as --run-test=MeshBasic.
+    /// Additional arguments of the suite, such as --run-test=MeshBasic.
     #[arg(last = true, value_name = "ARGUMENT")]
     more: Vec<String>,
 }
 
-/// How many tests of the suite ended in which way.
+/// Numbers of tests of the suite by outcome.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Counts {
     passed: u32,
@@ -85,7 +85,7 @@ struct Counts {
 }
 
 impl Conformance {
-    /// Runs the suite, and says what passed.
+    /// Runs the suite, and reports what passed.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ impl Counts {
 ///
 /// # Errors
 ///
-/// Go's module with them cannot be had.
+/// Go's module with them is unavailable.
 pub fn definitions() -> Result<Vec<String>, ClusterError> {
     let mut go = Command::new("go");
     go.args(["mod", "download", "-json", DEFINITIONS]);

@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// The same where a hundred nodes are one busy process.
 const SIMULATED_SILENCE: Duration = Duration::from_secs(300);
 
-/// What only simulated clusters are told: many pods change, and nobody reads the `Endpoints` that would be written
+/// Settings of simulated clusters only: many pods change, and the `Endpoints` that would be written are not read
 /// beside every EndpointSlice.
 const SIMULATED: &str = "--concurrent-service-endpoint-syncs=20 \
      --controllers=*,-endpoints-controller,-endpointslice-mirroring-controller";
@@ -41,7 +41,7 @@ impl Server {
         format!("https://{CONTROL}:{}", self.port)
     }
 
-    /// Gives a machine the kubeconfig of a user, and tells its path there.
+    /// Writes the kubeconfig of a user into a machine, and returns its path there.
     pub(crate) fn admit(&self, machine: &Machine, user: &User) -> Result<String, ClusterError> {
         let authority = machine.write("authority.pem", &self.authority)?;
         let text = user.kubeconfig(&self.url(), &authority);

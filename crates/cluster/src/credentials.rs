@@ -1,4 +1,4 @@
-//! Who may talk to the API server: an authority with the server's certificate, and tokens.
+//! Credentials for the API server: an authority with the server's certificate, and tokens.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use rcgen::{
 use crate::addresses::{API_SERVICE, CONTROL};
 use crate::error::{At as _, ClusterError};
 
-/// Somebody who has a token.
+/// A user with a token.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -166,7 +166,7 @@ fn authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Er
     Ok((certificate, Issuer::new(params, key)))
 }
 
-/// A certificate that nobody has signed, for servers that want one and clients that do not look; with its key, PEM.
+/// A self-signed certificate, for servers that need one and clients that do not verify it; with its key, PEM.
 pub(crate) fn self_signed(name: &str) -> Result<(String, String), ClusterError> {
     let certified = rcgen::generate_simple_self_signed([name.to_owned()]);
     let certified = certified.map_err(|source| ClusterError::Certificate {

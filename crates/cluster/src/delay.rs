@@ -111,7 +111,7 @@ pub(crate) fn micros(delay: Duration) -> u64 {
     u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Reads what a node sends until it is told to stop.
+/// Reads what a node sends until it is stopped.
 fn take(
     mut device: &File,
     stop: &io::PipeReader,
@@ -144,7 +144,7 @@ fn take(
     }
 }
 
-/// Hands packets to a node when their time has come, until nobody sends any more.
+/// Delivers packets to a node when they are due, until the sender is dropped.
 fn deliver(mut device: &File, packets: &Receiver<Waiting>) {
     while let Ok((due, packet)) = packets.recv() {
         thread::sleep(due.saturating_duration_since(Instant::now()));

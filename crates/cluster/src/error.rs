@@ -1,4 +1,4 @@
-//! What can go wrong, in one line each.
+//! Errors, one line each.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub enum ClusterError {
         detail: String,
     },
 
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{field}: {reason}")]
     Invalid {
         /// The option.
@@ -79,7 +79,7 @@ pub enum ClusterError {
     },
 
     /// Something took too long.
-    #[error("not within {} s: {what}; {hint}", limit.as_secs())]
+    #[error("timeout after {} s: {what}; {hint}", limit.as_secs())]
     TimedOut {
         /// What was waited for.
         what: String,
@@ -104,7 +104,7 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// Runs a command to its end and gives what it has written to standard output.
+/// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
 ///
@@ -139,7 +139,7 @@ fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, Clus
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
             let last = text.lines().rev().find(|line| !line.trim().is_empty());
-            // An API server's warnings say what is wrong, kubectl's last line that there were some.
+            // An API server's warnings report the error, kubectl's last line that there were some.
             let warnings = text.lines().filter(|line| line.starts_with("Warning: "));
             let said: Vec<_> = warnings.chain(last).collect();
             match said.is_empty() {

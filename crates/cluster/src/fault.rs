@@ -1,4 +1,4 @@
-//! What may go wrong in a cluster, on demand: programs that die and come back, nodes that nobody reaches.
+//! Fault injection: programs that die and come back, unreachable nodes.
 
 use crate::cluster::Cluster;
 use crate::delay::TUN;
@@ -75,7 +75,7 @@ impl Cluster {
 fn unknown(field: &'static str, name: &str) -> ClusterError {
     ClusterError::Invalid {
         field,
-        reason: format!("there is no {name}"),
+        reason: format!("{name} not found"),
     }
 }
 

@@ -45,7 +45,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// `ldd` cannot tell which they are.
+    /// `ldd` cannot identify them.
     pub fn of_linked_program(name: &str, binary: &Path) -> Result<Self, ClusterError> {
         let mut image = Self::of_program(name, binary);
         // A static program has none, and `ldd` fails; what is no program at all will not start.
@@ -119,7 +119,8 @@ impl Image {
 /// What `ldd` says of static programs.
 const STATIC: &str = "not a dynamic executable";
 
-/// Where a shared library is, here and in an image: `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the loader's path alone.
+/// Where a shared library is, here and in an image: `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the loader's path
+/// alone.
 fn library(line: &str) -> Option<(PathBuf, String)> {
     let words = line.split_whitespace();
     let path = words.into_iter().find(|word| word.starts_with('/'))?;

@@ -1,4 +1,4 @@
-//! `kubectl`, which is how the cluster is asked and told.
+//! `kubectl`, the client of the cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,7 +74,7 @@ impl Kubectl {
         let Some(Value::Array(entries)) = fields else {
             return Err(ClusterError::Command {
                 command: format!("kubectl {}", get.join(" ")),
-                detail: "nobody owns any field of it".to_owned(),
+                detail: "it has no field owners".to_owned(),
             });
         };
         let owned = entries.iter().any(|entry| entry["manager"] == manager);

@@ -18,7 +18,7 @@
 //! - [`Options`]: what can be chosen; [`Cluster`]: what is started in which order, and its end.
 //! - `machine`, `process`, `cgroup`: namespaces that go with a value; programs in them; what does not go by itself.
 //! - `addresses`, `network`, `delay`, `relay`: who has which address, and the ways between them.
-//! - `control`, `node`, `credentials`: the programs of Kubernetes, how they are told what to do, who may do what.
+//! - `control`, `node`, `credentials`: the programs of Kubernetes, their configuration and permissions.
 //! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
 //! - [`state`], [`command`]: a cluster that outlives the command that starts it.
 //! - `fault`: what goes wrong on demand; [`Forward`]: a port of a pod; `pod`: its network.

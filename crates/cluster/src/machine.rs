@@ -113,7 +113,7 @@ impl Machine {
         self.folder.join(name)
     }
 
-    /// Writes a file of its folder, and gives the path by which the machine knows it.
+    /// Writes a file of its folder, and returns its path in the machine.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<String, ClusterError> {
         let path = self.file(name);
         if let Some(parent) = path.parent() {

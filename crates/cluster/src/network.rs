@@ -15,7 +15,7 @@ use crate::delay::TUN;
 use crate::error::ClusterError;
 use crate::machine::Machine;
 
-/// Gives the control plane its end of every cable.
+/// Attaches the control plane's end of every cable.
 pub(crate) fn wire_control(control: &Machine) -> Result<(), ClusterError> {
     control.ip(&format!(
         "link add name machines type bridge\n\
@@ -45,7 +45,7 @@ pub(crate) fn wire_node(control: &Machine, node: &Machine, index: u8) -> Result<
     ))
 }
 
-/// Tells a node the way to the pods of the others: over the bridge, or through its delay line.
+/// Adds routes to the pods of other nodes: over the bridge, or through its delay line.
 pub(crate) fn route_to_others(
     node: &Machine,
     index: u8,

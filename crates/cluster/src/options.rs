@@ -1,4 +1,4 @@
-//! What can be chosen.
+//! Options of a cluster.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::error::ClusterError;
 pub struct Options {
     /// Its name: lower case letters, digits and `-`, at most 20. Clusters of different names do not see each other.
     pub name: String,
-    /// How many nodes run containers, 1 to 16.
+    /// Number of nodes that run containers, 1 to 16.
     pub nodes: u8,
     /// How long a packet takes from one node to another, at most 5 s; a round trip takes twice that.
     pub delay: Duration,
     /// How many more nodes there are that only exist in the API; kwok says that their pods run.
     pub simulated_nodes: u16,
-    /// Told what is being done.
+    /// Receives progress messages.
     pub say: fn(&str),
 }
 

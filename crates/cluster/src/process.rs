@@ -43,7 +43,7 @@ impl Process {
         })
     }
 
-    /// Starts it again; its log goes on.
+    /// Starts it again; its log continues.
     pub(crate) fn restart(&mut self) -> Result<(), ClusterError> {
         self.kill();
         self.child = spawn(&mut self.command, &self.name)?;

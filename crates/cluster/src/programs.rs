@@ -144,7 +144,7 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
     }
 }
 
-/// The program `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of it that tell what fails
+/// The program `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of it that report failures
 /// (`-call ADDR`), by grpc-go. Built if it is not there.
 ///
 /// # Errors

@@ -50,7 +50,7 @@ impl Drop for Relay {
     }
 }
 
-/// Runs something on a thread that sees another network namespace than the process; the thread gives nothing if
+/// Runs something on a thread that sees another network namespace than the process; the thread returns nothing if
 /// it could not enter, which is an error here.
 ///
 /// # Errors

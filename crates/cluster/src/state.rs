@@ -1,6 +1,6 @@
-//! What is on disk while a cluster is up: one folder, held by a lock, and a file that says what runs.
+//! The state of a cluster on disk: one directory, held by a lock, and a file with its processes.
 //!
-//! The lock goes with its holder, so a folder that nobody holds is what a crash has left. It is cleaned by whoever
+//! The lock goes with its holder, so a folder without a holder was left by a crash. It is cleaned by the process that
 //! comes next; processes have gone by themselves.
 
 use std::fs::{self, File};
@@ -64,7 +64,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// Somebody else holds it.
+    /// Another process holds it.
     pub(crate) fn take(name: &str) -> Result<Self, ClusterError> {
         let path = place(name)?;
         fs::create_dir_all(&path).at(&path)?;
@@ -144,7 +144,7 @@ fn is_held(name: &str) -> Result<bool, ClusterError> {
     Ok(lock.is_ok_and(|lock| lock.try_lock_shared().is_err()))
 }
 
-/// Ends whoever holds the cluster, and removes what is left of it; whether there was anything.
+/// Stops the process that holds the cluster, and removes its remains; returns whether there were any.
 ///
 /// # Errors
 ///

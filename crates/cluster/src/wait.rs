@@ -8,7 +8,7 @@ use crate::error::ClusterError;
 /// The time between two looks, most of which start a program.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Looks until there is something, and gives that.
+/// Polls until there is a value, and returns it.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
-//! Admin ports in a cluster without NetworkPolicies, attacked from other pods: of a sidecar, of the proxies of a Gateway and of
-//! a `ProxyService`, and of the controller. Every page that a port has is refused, however it is asked for, but the public
-//! ones; nor does a way lead there through the ports of the data plane.
+//! Admin ports in a cluster without NetworkPolicies, attacked from other pods: of a sidecar, of the proxies of a
+//! Gateway and of a `ProxyService`, and of the controller. Every page that a port has is refused, however it is asked
+//! for, but the public ones; nor does a way lead there through the ports of the data plane.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -15,8 +15,6 @@ mod attacker;
 mod attempts;
 #[path = "admin_ports/data_ports.rs"]
 mod data_ports;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]
@@ -24,6 +22,8 @@ mod installed;
 mod load;
 #[path = "admin_ports/pages.rs"]
 mod pages;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -270,8 +270,8 @@ fn through_api_server(kubectl: &Kubectl, ports: &[Port]) -> Vec<String> {
     failed
 }
 
-/// The pages of the controller's admin port on its other ports, by TLS and in plain text: those for other replicas are there,
-/// for clients that prove to be one.
+/// The pages of the controller's admin port on its other ports, by TLS and in plain text: those for other replicas
+/// are there, for clients that prove to be one.
 fn other_ports_of_controllers(installed: &Installed, controller: &Port) -> Vec<String> {
     let ip = controller.address.ip();
     let mut pages = controller.private.clone();
@@ -328,8 +328,8 @@ fn answered(url: &str, version: &str) -> Option<String> {
     (!refused).then(|| format!("{url} {version}: {text}"))
 }
 
-/// None of it has changed anything, and an operator, who comes over loopback, still gets all pages; but no website that a
-/// browser there shows does.
+/// None of it has changed anything, and an operator, who comes over loopback, still gets all pages; but no website
+/// that a browser there shows does.
 fn untouched(installed: &Installed, ports: &[Port]) {
     for port in ports {
         let forward = installed

@@ -1,13 +1,13 @@
-//! `mode: Auto`: a Service under loads and with replicas that come and go. Proxies are inserted when the decision rule has
-//! said long enough that they pay, stay while they do, and are withdrawn when they do not; what they gain is what was
-//! predicted, and no request fails.
+//! `mode: Auto`: a Service under loads and with replicas that come and go. Proxies are inserted when the decision
+//! rule has said long enough that they pay, stay while they do, and are withdrawn when they do not; what they gain is
+//! what was predicted, and no request fails.
 //!
-//! The endpoints are emulated queues that need no processor, so two cores bear it. What is not optimised does a quarter of
-//! the requests, each of which takes four times as long; then chance is too great to say how much is gained. With
-//! `MAGLOR_PROGRAMS` (docs/cluster.md) it is said.
+//! The endpoints are emulated queues that need no processor, so two cores bear it. What is not optimised does a
+//! quarter of the requests, each of which takes four times as long; then chance is too great to say how much is
+//! gained. With `MAGLOR_PROGRAMS` (docs/cluster.md) it is said.
 //!
-//! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a quiet
-//! machine. The first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a
+//! quiet machine. The first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,10 +16,10 @@
 
 #[path = "auto/arrivals.rs"]
 mod arrivals;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "auto/selector.rs"]
 mod selector;
 
@@ -89,7 +89,7 @@ fn proxies_come_while_they_pay_and_go_when_they_do_not() {
         seen(kubectl).is_some_and(|seen| seen.utilization < 0.2)
     });
     arrivals.during("few requests", Duration::from_secs(20));
-    assert_eq!(watch.seen(), [OWN], "proxies would not pay");
+    assert_eq!(watch.seen(), [OWN], "proxies would not reduce latency");
 
     kubectl.apply(&auto(true)).unwrap();
     arrivals.at_rate(many);

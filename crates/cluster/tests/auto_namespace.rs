@@ -1,8 +1,10 @@
-//! `mode: Auto` of a whole namespace: without a word of leave it says of each Service that is called what would be best;
-//! with leave it does it, but not where the Service opts out; and when it is taken away everything is as it was.
+//! `mode: Auto` of a whole namespace: without a word of leave it says of each Service that is called what would be
+//! best; with leave it does it, but not where the Service opts out; and when it is taken away everything is as it
+//! was.
 //!
-//! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it goes by what is
-//! measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and says so when it skips.
+//! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it depends on what
+//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and says so when it
+//! skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,10 +13,10 @@
 
 #[path = "auto/arrivals.rs"]
 mod arrivals;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

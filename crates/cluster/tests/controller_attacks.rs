@@ -1,8 +1,9 @@
-//! The controller in a cluster without NetworkPolicies, while a pod attacks each of its ports, and all at once: pods are admitted,
-//! changes reach proxies, the Lease is kept, and memory stays below the container's limit.
+//! The controller in a cluster without NetworkPolicies, while a pod attacks each of its ports, and all at once: pods
+//! are admitted, changes reach proxies, the Lease is kept, and memory stays below the container's limit.
 //!
-//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks -- --ignored --nocapture`.
-//! `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so when it skips.
+//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks --
+//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so
+//! when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,8 +16,6 @@ mod api_server;
 mod attacker;
 #[path = "controller_attacks/attackers.rs"]
 mod attackers;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]
@@ -24,6 +23,8 @@ mod installed;
 mod load;
 #[path = "controller_attacks/measured.rs"]
 mod measured;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -66,7 +67,7 @@ const HEAD: &str = "\
 /// Of each port, or nothing has been attacked: a source gets 100 connections a second, and a thousand at once.
 const ROUNDS: u64 = 500;
 
-/// The controller, and what of it is looked at.
+/// The controller, and what of it is checked.
 struct Attacked<'a> {
     installed: &'a Installed,
     ip: IpAddr,
@@ -86,7 +87,7 @@ fn the_controller_works_while_a_pod_attacks_its_ports() {
     let kubectl = installed.kubectl();
     deploy(kubectl);
     let users = shop::address(kubectl, "users");
-    // So that the caller's proxy uses the Service, and is told of its changes.
+    // So that the caller's proxy uses the Service, and receives its changes.
     until("requests pass", || {
         shop::call(&installed, users) == Some(200)
     });
@@ -197,7 +198,7 @@ impl<'a> Attacked<'a> {
     }
 }
 
-/// A client that believes the webhook, and has no identity.
+/// A client that trusts the webhook, and has no identity.
 fn tls(kubectl: &Kubectl) -> Arc<ClientConfig> {
     let get = ["get", "secret", "maglor-webhook", "-n", "maglor", "-o"];
     let template = r#"go-template={{index .data "ca.crt" | base64decode}}"#;

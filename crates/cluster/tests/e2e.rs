@@ -127,7 +127,7 @@ fn faults_come_and_go(cluster: &mut Cluster) {
         wait_until_ready(cluster, program, true);
     }
     let wrong = cluster.kill("node-1", "etcd").unwrap_err();
-    assert_eq!(wrong.to_string(), "program: there is no etcd of node-1");
+    assert_eq!(wrong.to_string(), "program: etcd of node-1 not found");
     assert_eq!(pods(cluster.kubectl(), "back").len(), 2, "nothing is lost");
 }
 

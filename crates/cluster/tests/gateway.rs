@@ -9,10 +9,10 @@
 )]
 
 mod mesh {
-    pub(crate) mod exchange;
     pub(crate) mod installed;
     #[allow(dead_code, reason = "the test of the mesh uses all of it")]
     pub(crate) mod load;
+    pub(crate) mod round_trip;
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -207,7 +207,7 @@ fn changes_reach_it_under_load(
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A Secret with a certificate for a name that nobody has signed.
+/// A Secret with a self-signed certificate for a name.
 fn certificate(name: &str) -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();

@@ -1,13 +1,13 @@
-//! Fig. 7 of the paper on LOR (papers/001, IV) on a cluster: applications of four services, hub-and-spoke and chain, with R
-//! replicas of each, at the same load of each replica. `lor(choices=2)` in the sidecars of callers, then with a `ProxyService`
-//! for each service that is called.
+//! Fig. 7 of the paper on LOR (papers/001, IV) on a cluster: applications of four services, hub-and-spoke and chain,
+//! with R replicas of each, at the same load of each replica. `lor(choices=2)` in the sidecars of callers, then with
+//! a `ProxyService` for each service that is called.
 //!
-//! Requests come to random ones of the first service's replicas, as from the paper's ingress gateway. So at that service
-//! there is nothing to be gained; at the other three R balancers choose among R replicas.
+//! Requests come to random ones of the first service's replicas, as from the paper's ingress gateway. So at that
+//! service there is nothing to be gained; at the other three R balancers choose among R replicas.
 //!
 //! An experiment of a quarter of an hour for a machine that does nothing else, with optimised programs:
-//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test graphs -- --ignored --nocapture`, with `REPLICAS=2,5,10`. It
-//! needs root, and says so when it skips.
+//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test graphs -- --ignored --nocapture`, with `REPLICAS=2,5,10`.
+//! It needs root, and says so when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,10 +17,10 @@
 #[path = "auto/arrivals.rs"]
 #[allow(dead_code, reason = "the test of `mode: Auto` uses all of it")]
 mod arrivals;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,10 +1,11 @@
-//! The chart's life under load, with Helm: an older version is installed, upgraded, rolled back, upgraded again and uninstalled,
-//! and no request fails; afterwards nothing of it is left.
+//! The chart's life under load, with Helm: an older version is installed, upgraded, rolled back, upgraded again and
+//! uninstalled, and no request fails; afterwards nothing of it is left.
 //!
-//! The older version is made of this one: another version of the chart, other tags of the images, and definitions that say no
-//! version and lack a field. `MAGLOR_OLDER_PROGRAMS=DIR` has programs for it that are really older.
+//! The older version is made of this one: another version of the chart, other tags of the images, and definitions
+//! that say no version and lack a field. `MAGLOR_OLDER_PROGRAMS=DIR` has programs for it that are really older.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and says so when
+//! it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,11 +13,11 @@
 )]
 
 mod mesh {
-    pub(crate) mod exchange;
     #[allow(dead_code, reason = "the test of the mesh uses all of it")]
     pub(crate) mod installed;
     #[allow(dead_code, reason = "the test of the mesh uses all of it")]
     pub(crate) mod load;
+    pub(crate) mod round_trip;
     #[allow(dead_code, reason = "tests of Services use all of it")]
     pub(crate) mod shop;
 }
@@ -41,8 +42,8 @@ kind: Namespace
 metadata: {name: shop, labels: {maglor.dev/inject: enabled}}
 ";
 
-/// A pod without a controller that would restart it, so that it keeps its sidecar. Requests of the load enter the mesh here,
-/// without a certificate.
+/// A pod without a controller that would restart it, so that it keeps its sidecar. Requests of the load enter the
+/// mesh here, without a certificate.
 const USERS: &str = "
 apiVersion: v1
 kind: Pod
@@ -167,7 +168,7 @@ fn older_images(installed: &Installed) {
             Some(folder) => PathBuf::from(folder).join(program),
             None => static_program(program, "dev").unwrap(),
         };
-        let image = Image::of_program(&format!("{program}:older"), &binary);
+        let image = Image::of_linked_program(&format!("{program}:older"), &binary).unwrap();
         installed.cluster.load(&image).unwrap();
     }
 }
@@ -198,7 +199,7 @@ fn deploy(kubectl: &Kubectl) -> Ipv4Addr {
     pod["status"]["podIP"].as_str().unwrap().parse().unwrap()
 }
 
-/// Images of the sidecars of all pods that do not end, by pod; none where there is none.
+/// Images of the sidecars of all pods that do not end, by pod; none if there is none.
 fn sidecars(kubectl: &Kubectl) -> Vec<(String, Option<String>)> {
     let pods = kubectl.json(&["get", "pods", "-n", "shop"]).unwrap();
     let pods = pods["items"].as_array().unwrap().iter();

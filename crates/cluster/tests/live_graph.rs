@@ -1,5 +1,5 @@
-//! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart the
-//! nodes are, and that a pod that is made anew knows what it will call.
+//! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart
+//! the nodes are, and that a pod that is made anew knows what it will call.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -8,14 +8,14 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -87,7 +87,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
     let (_, failed) = load.stop();
     assert!(failed.is_empty(), "{failed:?}");
 
-    // Nobody calls any more, and a new pod knows whom it will.
+    // There are no calls any more, and a new pod prefetches its Services.
     kubectl
         .run(&["rollout", "restart", "deployment/users", "-n", "shop"])
         .unwrap();
@@ -99,7 +99,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
             .cluster
             .in_network(move || body(admin, "/metrics"));
         metrics.unwrap().is_some_and(|metrics| {
-            assert!(metrics.contains("maglor_xds_targets 0"), "nobody calls");
+            assert!(metrics.contains("maglor_xds_targets 0"), "no calls");
             metrics.contains(known)
         })
     });

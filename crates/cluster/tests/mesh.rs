@@ -1,5 +1,5 @@
 //! The whole mesh on a real cluster: Bookinfo with injected sidecars and strict mutual TLS, policies that change,
-//! rollouts under load, a Job, and strangers.
+//! rollouts under load, a Job, and clients outside the mesh.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -9,10 +9,10 @@
 )]
 
 mod mesh {
-    pub(crate) mod exchange;
     pub(crate) mod faults;
     pub(crate) mod installed;
     pub(crate) mod load;
+    pub(crate) mod round_trip;
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -91,11 +91,11 @@ fn an_application_runs_in_the_mesh() {
     deploy(kubectl);
     let users = address(kubectl, "users");
 
-    // Everybody may call, and a stranger is one of them.
+    // All clients may call, including one outside the mesh.
     let direct = address(kubectl, "details");
-    let stranger = move || load::get(SocketAddr::from((direct, 9080)), "details");
+    let outsider = move || load::get(SocketAddr::from((direct, 9080)), "details");
     assert_eq!(
-        installed.cluster.in_network(stranger).unwrap(),
+        installed.cluster.in_network(outsider).unwrap(),
         Some(200),
         "permissive"
     );
@@ -103,11 +103,11 @@ fn an_application_runs_in_the_mesh() {
 
     let strict = "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {name: default}, spec: {mtls: strict}}";
     kubectl.apply(strict).unwrap();
-    until("a stranger is refused", || {
-        installed.cluster.in_network(stranger).unwrap().is_none()
+    until("a client outside the mesh is refused", || {
+        installed.cluster.in_network(outsider).unwrap().is_none()
     });
     requests_pass(&installed, users);
-    // The kubelet is a stranger, too.
+    // The kubelet is outside the mesh, too.
     let ready = kubectl
         .json(&["get", "deployment", "details", "-n", "shop"])
         .unwrap();
@@ -253,7 +253,7 @@ fn requests_pass(installed: &Installed, users: Ipv4Addr) {
 fn policies_arrive_in_time(installed: &Installed) {
     let kubectl = installed.kubectl();
     let mut replicas = controllers(kubectl);
-    let (mut whole, mut told, mut proxies) = (Vec::new(), Vec::new(), 0);
+    let (mut whole, mut reported, mut proxies) = (Vec::new(), Vec::new(), 0);
     for change in 0..=CHANGES {
         let before: Vec<_> = replicas.iter().map(|replica| last(replica).0).collect();
         let limit = 1000 + change;
@@ -269,7 +269,7 @@ fn policies_arrive_in_time(installed: &Installed) {
             loop {
                 let (number, took, deliveries) = last(replica);
                 if let (true, Some(took)) = (number > *before, took) {
-                    told.push(took);
+                    reported.push(took);
                     proxies = proxies.max(deliveries);
                     break;
                 }
@@ -292,8 +292,8 @@ fn policies_arrive_in_time(installed: &Installed) {
         whole.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     let p99 = percentiles("change of a policy, with kubectl", whole);
-    percentiles("from the controller to the last proxy", told);
-    assert!(proxies > 0, "somebody was told");
+    percentiles("from the controller to the last proxy", reported);
+    assert!(proxies > 0, "it was sent to proxies");
     let limit = std::env::var("MAGLOR_P99_MS").ok();
     let limit = limit.map_or(P99_MS, |text| text.parse().unwrap());
     assert!(p99 <= limit, "{p99} ms");
@@ -329,7 +329,7 @@ fn controllers(kubectl: &Kubectl) -> Vec<Forward> {
         .collect()
 }
 
-/// The number of the last change of the cluster `details` that all who were told have acknowledged, how many
+/// The number of the last change of the cluster `details` that all recipients have acknowledged, how many
 /// milliseconds that took, and how many they are.
 fn last(replica: &Forward) -> (u64, Option<f64>, usize) {
     let body = replica.get("/receipts").expect("the controller answers");

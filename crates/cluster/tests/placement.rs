@@ -1,6 +1,6 @@
 //! A `PlacementPolicy` on a real Kubernetes with three nodes, under load: a Deployment of three replicas moves to its
-//! caller's node, a PodDisruptionBudget holds it up, all replicas of the controller die meanwhile, and what is rolled out
-//! afterwards starts where it is wanted. No request fails.
+//! caller's node, a PodDisruptionBudget holds it up, all replicas of the controller die meanwhile, and what is rolled
+//! out afterwards starts where it is wanted. No request fails.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -9,14 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -128,7 +128,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
         why.as_str()
             .is_some_and(|why| why.contains("PodDisruptionBudget"))
     });
-    // One more than wanted, which goes on serving; and whoever goes on has only what stands there.
+    // One more than wanted, which continues serving; and a new leader has only the stored state.
     assert_eq!(lasting(kubectl, "details").len(), 4);
     let kill = [
         "delete",
@@ -151,7 +151,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     let status = status(kubectl);
     println!("{status:#}");
     assert_eq!(status["rolledBack"], 0);
-    assert_eq!(status["movesDone"], away, "whoever led meanwhile");
+    assert_eq!(status["movesDone"], away, "regardless of the leader");
     assert_eq!(status["crossNodeCallsPerSecond"], 0.0);
     assert_eq!(service_of(&status, "details")["state"], "Kept");
     let left = ["get", "pods", "-n", "shop", "--selector=maglor.dev/moving"];

@@ -1,22 +1,22 @@
-//! A `ProxyService` in front of a port of bytes, in a mesh with strict mutual TLS, under load: what is sent there passes
-//! through the proxies in the callers' own mutual TLS, so the pods' rules hold for the callers. Proxies come and go, and no
-//! request that the bytes are fails.
+//! A `ProxyService` in front of a port of bytes, in a mesh with strict mutual TLS, under load: what is sent there
+//! passes through the proxies in the callers' own mutual TLS, so the pods' rules hold for the callers. Proxies come
+//! and go, and no request that the bytes are fails.
 //!
-//! Not part of `cargo xtask e2e`, because a connection that outlives `drainSeconds` in a proxy is cut, and the request that is
-//! just being sent over it fails: `cargo test -p maglor-cluster --test proxied_bytes -- --ignored`. The first time it
-//! builds Kubernetes. It needs root, and says so when it skips.
+//! Not part of `cargo xtask e2e`, because a connection that outlives `drainSeconds` in a proxy is cut, and the
+//! request that is just being sent over it fails: `cargo test -p maglor-cluster --test proxied_bytes -- --ignored`.
+//! The first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -93,8 +93,8 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
     assert_ne!(call(&installed, others), Some(200));
     for proxy in addresses(kubectl, "maglor.dev/proxy-service=details") {
         // The port has a name, so the proxies choose the number.
-        let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
-        assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
+        let outsider = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
+        assert_eq!(installed.cluster.in_network(outsider).unwrap(), None);
     }
     load.go_on(u64::from(RATE));
     let gone = ["delete", "proxyservice", "details", "-n", "shop"];

@@ -1,6 +1,6 @@
-//! Three Services of few requests that share proxies, in a mesh with strict mutual TLS, under load: they join one by one,
-//! the manifest of one is applied again, one leaves, and all go. No request fails, no proxy is started anew, who may not
-//! call may not by way of the proxies either, and each Service is the same text again.
+//! Three Services of few requests that share proxies, in a mesh with strict mutual TLS, under load: they join one by
+//! one, the manifest of one is applied again, one leaves, and all go. No request fails, no proxy is started anew, who
+//! may not call may not by way of the proxies either, and each Service is the same text again.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
 //! it skips.
@@ -10,12 +10,12 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -107,8 +107,8 @@ fn services_share_proxies_and_no_request_fails() {
     });
     assert!(call(&installed, others).is_some_and(|status| status != 200));
     for (proxy, port) in ports(kubectl) {
-        let stranger = move || load::get(SocketAddr::from((proxy, port)), "details");
-        assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
+        let outsider = move || load::get(SocketAddr::from((proxy, port)), "details");
+        assert_eq!(installed.cluster.in_network(outsider).unwrap(), None);
     }
     println!("the API server says {}", requests_a_second(kubectl));
 

@@ -1,6 +1,6 @@
 //! A `ProxyService` in a mesh with strict mutual TLS, under load: callers and pods have sidecars, only one
-//! of two callers may call. Proxies come, several of them, as many as requests ask for, and go again; no request of the
-//! one fails, none of the other passes, and nobody without a certificate is answered.
+//! of two callers may call. Proxies come, several of them, as many as requests ask for, and go again; no request of
+//! the one fails, none of the other passes, and no client without a certificate gets a response.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
 //! it skips.
@@ -12,14 +12,14 @@
 
 #[path = "mesh/api_server.rs"]
 mod api_server;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
 #[path = "proxy_service/questions.rs"]
 mod questions;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -61,8 +61,8 @@ fn proxy_service(policy: &str, number: &str) -> String {
     )
 }
 
-/// One to three proxies, one for every four requests a second: three for what a busy machine makes of [`RATE`], one for
-/// [`FEW`].
+/// One to three proxies, one for every four requests a second: three for what a busy machine makes of [`RATE`], one
+/// for [`FEW`].
 fn autoscaled() -> String {
     let range = "minReplicas: 1, maxReplicas: 3";
     let by = "requestsPerSecond: 4, stabilizationSeconds: 5";
@@ -106,8 +106,8 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     assert!(call(&installed, others).is_some_and(|status| status != 200));
     for proxy in proxies(kubectl) {
         // The port has a name, so the proxies choose the number.
-        let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
-        assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
+        let outsider = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
+        assert_eq!(installed.cluster.in_network(outsider).unwrap(), None);
     }
     let calm = they_come_and_go_with_requests(&installed, load, users);
     let one = proxy_service("lor(choices=2)", "replicas: 1");
@@ -167,7 +167,7 @@ fn none_failed(load: Load, what: &str, rate: u32) {
     assert!(sent > u64::from(rate), "{sent}");
 }
 
-/// What the autoscaler goes by, as anybody may ask for it.
+/// The metric of the autoscaler, from the API server.
 fn requests_a_second(kubectl: &Kubectl) -> String {
     let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/\
                 maglor_proxy_service_requests_per_second?labelSelector=service%3Ddetails";

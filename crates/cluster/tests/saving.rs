@@ -1,17 +1,19 @@
-//! What services request of CPU and memory under a `TuningPolicy`, beside a HorizontalPodAutoscaler, at the same load: the
-//! paper's comparison (papers/000, 4.3) on a cluster.
+//! What services request of CPU and memory under a `TuningPolicy`, beside a HorizontalPodAutoscaler, at the same
+//! load: the paper's comparison (papers/000, 4.3) on a cluster.
 //!
-//! Services of a µBench model, each of which begins with one replica that requests a core and 128 MiB, are put under the
-//! same requests twice: while autoscalers of Kubernetes' own controller manager have them, and then while a `TuningPolicy`
-//! has them. Each begins with quiet minutes, and then the load rises and falls as over a day, with a burst.
+//! Services of a µBench model, each of which begins with one replica that requests a core and 128 MiB, are put under
+//! the same requests twice: while autoscalers of Kubernetes' own controller manager have them, and then while a
+//! `TuningPolicy` has them. Each begins with quiet minutes, and then the load rises and falls as over a day, with a
+//! burst.
 //!
-//! Replicas are emulated queues that need no processor, so two cores bear it. What they use of CPU is the work that came to
-//! them, a "core" being a replica that works all the time, and is told in metrics-server's place (`saving/meter.rs`).
-//! Memory is the model's; it is only told.
+//! Replicas are emulated queues that need no processor, so two cores bear it. What they use of CPU is the work that
+//! came to them, a "core" being a replica that works all the time, and is reported in metrics-server's place
+//! (`saving/meter.rs`). Memory is modelled; it is only reported.
 //!
 //! An experiment of twenty minutes for a machine that does nothing else, with optimised programs:
-//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test saving -- --ignored --nocapture`, with `SERVICES=12`, `RATE=150`
-//! (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and says so when it skips.
+//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test saving -- --ignored --nocapture`, with `SERVICES=12`,
+//! `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and says so when it
+//! skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +23,6 @@
 #[path = "auto/arrivals.rs"]
 #[allow(dead_code, reason = "the test of `mode: Auto` uses all of it")]
 mod arrivals;
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
@@ -30,6 +30,8 @@ mod installed;
 mod meter;
 #[path = "saving/model.rs"]
 mod model;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -58,12 +60,12 @@ const NIGHT: f64 = 0.25;
 const QUIET: Duration = Duration::from_secs(180);
 /// Between two steps of the rate.
 const STEP: Duration = Duration::from_secs(5);
-/// Once, for a tenth of the time, there are so many times the requests.
+/// Once, for a tenth of the time, there are this many times the requests.
 const BURST: f64 = 1.5;
 
 /// Minutes stand for hours: it looks every five seconds and waits less long between two changes. What autoscalers do
-/// after five minutes, it does after five minutes. How callers treat services is the same both ways. Response times of a
-/// busy machine are no reason for replicas, of which there would be more then than autoscalers make.
+/// after five minutes, it does after five minutes. How callers treat services is the same both ways. Response times
+/// of a busy machine are no reason for replicas, of which there would be more then than autoscalers make.
 const POLICY: &str = "{apiVersion: maglor.dev/v1alpha1, kind: TuningPolicy, metadata: {name: saving, namespace: saving}, \
     spec: {mode: Apply, parts: [Replicas, Requests], roundSeconds: 5, observeSeconds: 45, cooldownSeconds: 30, \
     readySeconds: 60, changesPerRound: 10, thresholds: {latencyMilliseconds: 5000}, \
@@ -93,9 +95,9 @@ fn a_tuning_policy_requests_less_than_autoscalers_at_equal_p95() {
     let model = Model::random(number("SERVICES", 12.0) as usize, seed);
     let rate = number("RATE", 150.0);
     let time = Duration::from_secs_f64(number("SECONDS", 360.0));
-    let (visits, busy) = model.visits();
+    let (calls, busy) = model.calls();
     println!(
-        "{} services, {visits:.1} visits a request, {:.0} replicas busy at noon",
+        "{} services, {calls:.1} calls per request, {:.0} replicas busy at noon",
         model.len(),
         busy * rate
     );
@@ -104,7 +106,7 @@ fn a_tuning_policy_requests_less_than_autoscalers_at_equal_p95() {
     };
     let kubectl = installed.kubectl();
     kubectl.apply(METRICS).unwrap();
-    // It looks for metrics when it begins, and then not for long where nobody has any.
+    // It looks for metrics when it begins, and then not for long without any.
     for verb in ["restart", "status"] {
         let rollout = [
             "rollout",

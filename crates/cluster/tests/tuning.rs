@@ -9,14 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "mesh/exchange.rs"]
-mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/round_trip.rs"]
+mod round_trip;
 #[path = "mesh/shop.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod shop;
@@ -36,7 +36,7 @@ const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");
 const METRICS: &str = include_str!("tuning/metrics.yaml");
 
-/// A second container of details, which nobody calls; its configuration.
+/// A second container of details, which is not called; its configuration.
 const BESIDE: &str = "      - name: beside
         image: maglor-app:e2e
         imagePullPolicy: Never
@@ -192,7 +192,7 @@ fn it_is_applied(kubectl: &Kubectl, meter: &Meter<'_>) {
         let ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
         lasting(kubectl, "details").iter().filter(ready).count() == 3
     });
-    meter.until("callers are told", || {
+    meter.until("callers are configured", || {
         let generated = traffic_policy(kubectl).unwrap_or_default();
         generated["spec"]["cluster"]["limits"]["max_requests"].is_u64()
     });

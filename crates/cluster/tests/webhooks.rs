@@ -1,4 +1,4 @@
-//! The mesh is installed; the API server asks it about pods and resources, and goes on without it.
+//! The mesh is installed; the API server asks it about pods and resources, and continues without it.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -61,7 +61,7 @@ fn pods_get_sidecars_bad_resources_are_refused_and_without_the_webhook_nothing_e
 
     pods_get_sidecars(kubectl);
     bad_resources_are_refused(kubectl);
-    misspelt_keys_are_told(kubectl);
+    misspelt_keys_are_reported(kubectl);
     istio_is_understood(kubectl);
     the_root_comes_back(kubectl);
     the_webhook_is_down(kubectl);
@@ -119,7 +119,7 @@ fn pods_get_sidecars(kubectl: &Kubectl) {
     let refused = pod("shop", "web", "{}", "securityContext: {runAsUser: 2102}");
     let error = admitted(kubectl, &refused).unwrap_err();
     assert!(
-        error.contains("web: runAsUser 2102 is the sidecar's"),
+        error.contains("web: runAsUser 2102 is reserved for the sidecar"),
         "{error}"
     );
 }
@@ -162,8 +162,8 @@ fn bad_resources_are_refused(kubectl: &Kubectl) {
     );
 }
 
-/// Labels and annotations that nobody reads are warned of, whatever they stand on.
-fn misspelt_keys_are_told(kubectl: &Kubectl) {
+/// Unknown labels and annotations cause warnings, on any kind of object.
+fn misspelt_keys_are_reported(kubectl: &Kubectl) {
     let strictly = |manifest: &str| {
         let arguments = [
             "create",
@@ -207,7 +207,7 @@ fn misspelt_keys_are_told(kubectl: &Kubectl) {
         (job(wrong), "did you mean `maglor.dev/skip-inbound-ports`?"),
         (
             namespace("annotations: {maglor.dev/inject: enabled}"),
-            "metadata.annotations.maglor.dev/inject: nobody reads it here",
+            "metadata.annotations.maglor.dev/inject: ignored here",
         ),
         (
             pod(
@@ -220,11 +220,11 @@ fn misspelt_keys_are_told(kubectl: &Kubectl) {
         ),
         (
             namespace("annotations: {maglor.dev/mtls: stict}"),
-            "\"keys.maglor.dev\" denied the request: metadata.annotations.maglor.dev/mtls: `stict` is none of",
+            "\"keys.maglor.dev\" denied the request: metadata.annotations.maglor.dev/mtls: unknown value `stict`",
         ),
         (
             deployment("annotations: {maglor.dev/cpu-request: much}"),
-            "maglor.dev/cpu-request: `much` is no quantity",
+            "maglor.dev/cpu-request: invalid quantity `much`",
         ),
     ] {
         let error = strictly(&manifest).unwrap_err();

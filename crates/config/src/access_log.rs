@@ -132,7 +132,7 @@ mod tests {
             ]
         );
         assert_eq!(template(""), Ok(Vec::new()));
-        assert_eq!(template("{nobody}"), Err("nobody".into()));
+        assert_eq!(template("{none}"), Err("none".into()));
         assert_eq!(template("a {"), Err(String::new()));
         assert_eq!(template("a }"), Err(String::new()));
     }

@@ -1,4 +1,4 @@
-//! Who may do what on a listener.
+//! Authorization rules of a listener.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub struct AuthorizationRule {
 /// Where something comes from; all that is given must hold, each by one of its values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Source {
-    /// SPIFFE ids.
+    /// SPIFFE IDs.
     pub identities: Vec<Pattern>,
     /// Namespaces of ids in the mesh's form.
     pub namespaces: Vec<Pattern>,

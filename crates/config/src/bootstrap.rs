@@ -22,11 +22,11 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Where the proxy's identity comes from; `None` = it has none, and no chain or cluster needs one.
     pub identity: Option<Identity>,
-    /// Who tells of services that are not in the file; `None` = nobody, and no chain asks.
+    /// The control plane for services that are not in the file; `None` if no chain uses one.
     pub control_plane: Option<ControlPlane>,
     /// How long open connections may finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
-    /// How long outbound listeners go on after SIGTERM at least; at most `drain_timeout`.
+    /// How long outbound listeners continue after SIGTERM at least; at most `drain_timeout`.
     pub outbound_grace: Duration,
     /// Memory that the proxy may use, in bytes; `None` = as much as it needs.
     pub memory_budget: Option<u64>,

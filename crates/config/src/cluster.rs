@@ -59,11 +59,11 @@ pub struct Cluster {
     pub first_address_only: bool,
     /// Active health checks; `None` = none.
     pub health_check: Option<HealthCheck>,
-    /// Ejection of endpoints with bad answers; `None` = nobody is ejected.
+    /// Ejection of failing endpoints; `None` if disabled.
     pub outlier: Option<OutlierParams>,
     /// How much at once, and how much may wait.
     pub limits: LimitParams,
-    /// How much of the traffic may be retries and hedged tries.
+    /// Share of the traffic that may be retries and hedged attempts.
     pub retry_budget: BudgetParams,
     /// Fails requests at once while the cluster fails; `None` = never.
     pub circuit_breaker: Option<BreakerParams>,

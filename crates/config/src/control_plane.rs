@@ -1,4 +1,4 @@
-//! Where what is not in the file comes from.
+//! The control plane, and on-demand discovery.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Discovery {
     pub domain: String,
     /// How long a request or connection waits.
     pub timeout: Duration,
-    /// What was not called for so long is not followed any more.
+    /// What was not called for this long is not followed any more.
     pub idle_timeout: Duration,
 }
 

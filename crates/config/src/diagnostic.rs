@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where: one [`Diagnostic`] a problem.
+//! Problems of a configuration with their positions: one [`Diagnostic`] each.
 //!
 //! Displayed as compilers do:
 //!
@@ -80,7 +80,7 @@ pub struct Diagnostic {
     pub origin: Origin,
     /// Which value, for example `listeners[0].filter_chains[1].http.routes`; empty for the whole.
     pub path: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,

@@ -63,7 +63,7 @@ impl Flags<'_> {
             match upstream(text) {
                 Ok(endpoint) => endpoints.push(raw::Short(endpoint)),
                 Err((message, help)) => {
-                    // Keeps later positions right; its address was not what is wrong.
+                    // Keeps later positions right; its address was valid.
                     endpoints.push(raw::Short(raw::Endpoint {
                         address: Some("placeholder.invalid:1".into()),
                         ..raw::Endpoint::default()

@@ -180,7 +180,7 @@ pub(crate) fn host(address: Option<&str>) -> &str {
 /// What `maglor-proxy gateway …` says.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// What every member of the mesh says.
+    /// What every workload of the mesh says.
     pub member: Member,
 }
 

@@ -1,7 +1,8 @@
 //! Envoy's format strings in the values of header rules.
 //!
-//! Our values are literal: `100%` is `100%`. In Envoy's `HeaderValue.value` (config.core.v3) a `%` begins a command, such as
-//! `%START_TIME%`, and `%%` is a percent sign. Istio passes the values of a VirtualService to Envoy as they are.
+//! Our values are literal: `100%` is `100%`. In Envoy's `HeaderValue.value` (config.core.v3) a `%` begins a command,
+//! such as `%START_TIME%`, and `%%` is a percent sign. Istio passes the values of a VirtualService to Envoy as they
+//! are.
 
 use std::borrow::Cow;
 
@@ -70,8 +71,8 @@ pub fn unescape(value: &str) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     read(value, false)
 }
 
-/// The literal value of a VirtualService's: as [`unescape`], but a `%` that begins no command is one, where Envoy would refuse
-/// it.
+/// The literal value of a VirtualService's: as [`unescape`], but a `%` that begins no command is one, where Envoy
+/// would refuse it.
 ///
 /// # Errors
 /// When it holds a command.
@@ -101,8 +102,8 @@ fn read(value: &str, lenient: bool) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     Ok(out.into())
 }
 
-/// The first of Envoy's commands in a text whose `%` mean nothing otherwise: that of the Gateway API and of our own resources.
-/// Percent-encoded bytes are none.
+/// The first of Envoy's commands in a text whose `%` mean nothing otherwise: that of the Gateway API and of our own
+/// resources. Percent-encoded bytes are none.
 #[must_use]
 pub fn command(value: &str) -> Option<&str> {
     let mut rest = value;
@@ -157,7 +158,7 @@ pub fn refusal(command: &str) -> String {
             "`x-forwarded-for` has the client's address"
         }
         _ if name.starts_with("DOWNSTREAM_PEER") || name.starts_with("DOWNSTREAM_TLS") => {
-            "`x-forwarded-client-cert` says who the client has proved to be"
+            "`x-forwarded-client-cert` has the client's identity"
         }
         "STREAM_ID" | "TRACE_ID" | "UNIQUE_ID" => "`x-request-id` identifies the request",
         _ if name.starts_with("START_TIME")
@@ -167,7 +168,7 @@ pub fn refusal(command: &str) -> String {
         {
             "the access log has it"
         }
-        "REQ" => "headers of the request are passed on under their own names",
+        "REQ" => "request headers are forwarded under their own names",
         _ => "write the text itself",
     };
     format!("`%{command}%` is a format string of Envoy's, and values are literal here: {instead}")
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_from_percent_signs() {
+    fn commands_are_distinguished_from_percent_signs() {
         for (value, lenient, found) in [
             ("100%", Ok("100%"), None),
             ("100%%", Ok("100%"), None),

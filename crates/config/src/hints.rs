@@ -1,4 +1,4 @@
-//! What to write instead: of fields that do not exist, of values that have another type, of words of other proxies.
+//! Suggestions for unknown fields, values of a wrong type, and terms of other proxies.
 //!
 //! Nothing here decides whether a configuration is valid. It runs after an error was found, with the text around it.
 
@@ -60,7 +60,7 @@ pub(crate) fn refine(tree: &Tree, error: &DecodeError) -> Option<String> {
 /// What to write instead of a field that is unknown where `known` ones are expected.
 pub(crate) fn for_field(found: &str, known: &[&str], context: &Context<'_>) -> Option<String> {
     if found == "<<" {
-        return Some("merge keys are not read; name the whole value by an alias".into());
+        return Some("merge keys are not supported; use an alias for the whole value".into());
     }
     let word = snake(found);
     let own = words::block_of(known);

@@ -1,4 +1,4 @@
-//! Who the proxy is inside the mesh.
+//! The identity of the proxy inside the mesh.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use maglor_identity::Paths;
 pub enum Identity {
     /// The control plane certifies it.
     ControlPlane(Enrolment),
-    /// Somebody keeps files up to date.
+    /// Files that are kept up to date externally.
     Files(Paths),
 }
 
-/// What a proxy becomes a member of the mesh by.
+/// What a proxy becomes a workload of the mesh by.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enrolment {
     /// Proves to the control plane who the proxy is; read anew each time.

@@ -1,4 +1,4 @@
-//! What an operator may ask for: raw YAML and its validated types.
+//! The configuration of the proxy: raw YAML and its validated types.
 //!
 //! Two layers. [`raw`] is what the user typed: serde types whose unknown fields, duplicates and bad
 //! values are reported with file, line, column and path. Everything else here is what the program

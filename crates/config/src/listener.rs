@@ -20,7 +20,7 @@ pub struct Listener {
     pub mode: u32,
     /// PROXY protocol (v1 and v2) on accepted connections.
     pub proxy_protocol: ProxyProtocolIn,
-    /// Tried in order of specificity (see [`FilterChainMatch`]), at least one.
+    /// Evaluated in order of specificity (see [`FilterChainMatch`]), at least one.
     pub filter_chains: Vec<FilterChain>,
     /// Connections open at once over all workers; above it new ones wait in the backlog.
     pub max_connections: usize,
@@ -28,7 +28,7 @@ pub struct Listener {
     pub original_destination: bool,
     /// Whose connections they are.
     pub direction: TrafficDirection,
-    /// A client that says nothing for so long waits for the server to speak.
+    /// A client that says nothing for this long waits for the server to speak.
     pub detection_timeout: Duration,
     /// Destination ports at which clients wait for the server to speak.
     pub server_first_ports: Vec<u16>,
@@ -39,7 +39,7 @@ pub struct Listener {
     /// On HTTP requests over all chains; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
     /// The workload that the control plane is asked for: its TLS mode, ports and authorization; `None` =
-    /// nobody is asked.
+    /// none is asked.
     pub workload: Option<Arc<str>>,
 }
 
@@ -54,7 +54,7 @@ pub enum ProxyProtocolIn {
     /// Bytes are taken as they are.
     #[default]
     Off,
-    /// A header is read where there is one.
+    /// A header is read if there is one.
     Accept,
     /// A connection without header is closed.
     Require,
@@ -145,11 +145,11 @@ pub enum ForwardedMode {
 /// How `x-forwarded-client-cert` of a request is treated.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientCertMode {
-    /// A member of the mesh may bring one, and is appended to it; others may not.
+    /// A workload of the mesh may bring one, and is appended to it; others may not.
     Append,
-    /// Nobody may bring one, and none is set.
+    /// Remove the header, and set none.
     Remove,
-    /// Nobody may bring one; members of the mesh get theirs.
+    /// Remove the header of clients; set it for workloads of the mesh.
     #[default]
     Replace,
 }
@@ -180,7 +180,7 @@ pub struct HttpFilter {
     pub protocol: HttpProtocol,
     /// Virtual hosts and routes.
     pub routes: Arc<RouteTable>,
-    /// Asks for hosts that no virtual host has; `None` = nobody is asked.
+    /// On-demand discovery of hosts without a virtual host; `None` if disabled.
     pub discovery: Option<Discovery>,
     /// What is done to a path before a route is looked for.
     pub path_normalization: PathNormalization,
@@ -190,9 +190,9 @@ pub struct HttpFilter {
     pub forwarded: ForwardedMode,
     /// `X-Forwarded-Client-Cert`.
     pub client_cert: ClientCertMode,
-    /// Set `X-Maglor-Client` towards members of the mesh.
+    /// Set `X-Maglor-Client` towards workloads of the mesh.
     pub says_client: bool,
-    /// Give a request an `x-request-id` where it has none.
+    /// Give a request an `x-request-id` if it has none.
     pub request_id: bool,
     /// Trust the `x-request-id` that the client sent.
     pub preserve_request_id: bool,
@@ -216,11 +216,11 @@ pub struct HttpFilter {
     pub max_concurrent_streams: u32,
     /// Value of the `server` header on responses made by the proxy itself.
     pub server_name: Arc<str>,
-    /// Where the chain stands before one server: what balancers are told of it.
+    /// Load reports of the server behind the chain, if there is one.
     pub load_reports: Option<LoadReports>,
 }
 
-/// What the inbound proxy of a server tells balancers.
+/// Load reports of a server's inbound proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LoadReports {
     /// The servers of the service; `None`: no ledger is kept.

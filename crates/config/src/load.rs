@@ -52,16 +52,16 @@ fn unreadable(path: &Path, error: &io::Error) -> Errors {
     let file = path.display().to_string();
     let (message, help) = match error.kind() {
         io::ErrorKind::NotFound => (
-            "the file cannot be read: there is no such file".to_owned(),
+            "cannot read the file: no such file".to_owned(),
             others_like(path),
         ),
         io::ErrorKind::IsADirectory => (
-            "the file cannot be read: it is a folder".to_owned(),
+            "cannot read the file: it is a directory".to_owned(),
             others_like(&path.join("maglor.yaml")),
         ),
         io::ErrorKind::PermissionDenied => (
-            "the file cannot be read: permission denied".to_owned(),
-            Some("look at the owner and mode of the file and of its folders".to_owned()),
+            "cannot read the file: permission denied".to_owned(),
+            Some("check the owner and mode of the file and of its directories".to_owned()),
         ),
         _ => (format!("the file cannot be read: {error}"), None),
     };
@@ -76,10 +76,7 @@ fn others_like(path: &Path) -> Option<String> {
         .filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(folder) else {
-        return Some(format!(
-            "there is no folder `{}` that can be read",
-            folder.display()
-        ));
+        return Some(format!("cannot read the directory `{}`", folder.display()));
     };
     let is_yaml = |name: &String| {
         [".yaml", ".yml", ".json"]
@@ -110,8 +107,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An error that showed itself when a configuration was to be put in force: at the value that its message names, such as a
-/// file or an address.
+/// An error that showed itself when a configuration was to be put in force: at the value that its message names, such
+/// as a file or an address.
 #[must_use]
 pub fn blame(path: &Path, message: &str, help: Option<String>) -> Diagnostic {
     let file = path.display().to_string();
@@ -150,8 +147,8 @@ pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
         Err(fault) => return Err(Errors(vec![of_fault(&lines, file, fault)])),
     };
     if tree.text(tree.root) == Some("") {
-        let help = "docs/configuration.md begins with a small example";
-        let message = "the file holds no configuration".to_owned();
+        let help = "docs/configuration.md starts with a small example";
+        let message = "the file contains no configuration".to_owned();
         return Err(Errors::file(file, message, Some(help.into())));
     }
     if !matches!(tree.kind(tree.root), Kind::Mapping(_))

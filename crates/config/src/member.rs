@@ -1,5 +1,5 @@
-//! How a proxy joins a mesh: the parts of a configuration that every proxy of a control plane has, from
-//! a few flags.
+//! Joins a proxy to a mesh: the common parts of the configuration of every proxy with a control plane, from a few
+//! flags.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const CONTROLLER: &str = "ns/maglor/sa/maglor-controller";
 pub struct Member {
     /// `--control-plane`: `HOST:PORT`; a host `NAME.NAMESPACE.svc` is one of the cluster.
     pub control_plane: String,
-    /// `--trust-domain`: that of all SPIFFE ids.
+    /// `--trust-domain`: that of all SPIFFE IDs.
     pub trust_domain: String,
     /// `--cluster-domain`: what names of services end with.
     pub cluster_domain: String,
@@ -62,7 +62,7 @@ pub enum Credentials {
         trust_bundle: PathBuf,
     },
     /// It has none.
-    Nobody,
+    None,
     /// The control plane certifies it.
     Token {
         /// `--token-file`
@@ -168,7 +168,7 @@ impl Member {
 
     /// Whether it can speak mutual TLS.
     pub(crate) fn has_identity(&self) -> bool {
-        !matches!(self.credentials, Credentials::Nobody)
+        !matches!(self.credentials, Credentials::None)
     }
 
     fn identity(&self) -> Option<raw::Identity> {
@@ -184,7 +184,7 @@ impl Member {
                 trust_bundle: text(trust_bundle),
                 ..raw::Identity::default()
             }),
-            Credentials::Nobody => None,
+            Credentials::None => None,
             Credentials::Token {
                 token_file,
                 trust_bundle,
@@ -233,7 +233,7 @@ impl Member {
             control_plane: "10.0.0.1:15010".into(),
             trust_domain: "cluster.local".into(),
             cluster_domain: "cluster.local".into(),
-            credentials: Credentials::Nobody,
+            credentials: Credentials::None,
             cache_dir: None,
             plain_text: true,
             namespace: namespace.into(),

@@ -1,4 +1,4 @@
-//! What the admin server asks the application on behalf of who has no mutual TLS: a kubelet's probes.
+//! Health probes that the admin server forwards to the application, for kubelets without mutual TLS.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -37,7 +37,7 @@ pub enum ProbeError {
     #[error("write http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE")]
     Kind,
     /// Spaces and what is not ASCII cannot stand in a request line.
-    #[error("the path has a character that no URL has; write it as %XX")]
+    #[error("the path has an invalid character; write it as %XX")]
     Path,
     /// Not a number from 1 to 65535.
     #[error("the port must be a number from 1 to 65535")]

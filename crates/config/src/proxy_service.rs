@@ -17,7 +17,7 @@ use crate::member::Member;
 use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
 
-/// Streams, connections of bytes and upgraded ones may be silent for so long.
+/// Streams, TCP connections and upgraded ones may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// A connection gets older than this by a tenth at most: clients that keep theirs for ever would not learn of
@@ -27,7 +27,7 @@ const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// What `maglor-proxy service …` says.
 #[derive(Clone, Debug)]
 pub struct ProxyService {
-    /// What every member of the mesh says.
+    /// What every workload of the mesh says.
     pub member: Member,
     /// `--forward`; none: which ports there are comes from the control plane.
     pub forwards: Vec<Forward>,
@@ -39,13 +39,13 @@ pub struct ProxyService {
 pub struct Forward {
     /// Where it listens; 0 lets the system choose.
     pub port: u16,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Spoken,
     /// `NAME:PORT`
     pub host: String,
 }
 
-/// What is spoken on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spoken {
     /// HTTP/1.1 or HTTP/2.
@@ -79,7 +79,7 @@ impl FromStr for Forward {
         let (protocol, host) = rest
             .split_once('/')
             .ok_or_else(|| wrong("there is no `/`"))?;
-        let port = port.parse().map_err(|_| wrong("it begins with no port"))?;
+        let port = port.parse().map_err(|_| wrong("expected a port first"))?;
         let protocol = match protocol {
             "http" => Spoken::Http,
             "http2" => Spoken::Http2,
@@ -125,7 +125,8 @@ impl fmt::Display for Forward {
 }
 
 impl Forward {
-    /// The listener. `identified`: by which name the control plane knows a proxy that has an identity, `NAMESPACE/POD`.
+    /// The listener. `identified`: by which name the control plane knows a proxy that has an identity,
+    /// `NAMESPACE/POD`.
     pub(crate) fn listener(&self, address: String, identified: Option<&str>) -> raw::Listener {
         let discovery = raw::Discovery {
             host: Some(self.host.clone()),
@@ -177,7 +178,7 @@ impl Forward {
     }
 }
 
-/// Who is let in: with an identity nobody, until the control plane has said it.
+/// Accepted clients: with an identity none, until the control plane responds.
 fn guarded(listener: raw::Listener, identified: Option<&str>) -> raw::Listener {
     let Some(node) = identified else {
         return listener;
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_before_the_control_plane_has_spoken() {
+    fn no_client_is_accepted_before_the_control_plane_responds() {
         let mut one = proxy(&["8080=http/web-target.shop:80"]);
         one.member.plain_text = false;
         one.member.credentials = Credentials::Token {
@@ -385,7 +386,7 @@ mod tests {
     fn what_is_wrong_names_its_flag() {
         for (text, expected) in [
             ("8080", "there is no `=`"),
-            ("web=http/web:80", "it begins with no port"),
+            ("web=http/web:80", "expected a port first"),
             ("80=ftp/web:80", "the protocol is not"),
             ("80=http", "there is no `/`"),
             ("80=tls/web:80", "the protocol is not http, http2 or tcp"),

@@ -58,8 +58,8 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
     Some(line)
 }
 
-/// What the first part of a path leads to, with its key, and the rest. A key may have dots itself: the longest that is
-/// there counts.
+/// What the first part of a path leads to, with its key, and the rest. A key may have dots itself: the longest that
+/// is there counts.
 fn step<'a>(tree: &Tree, at: Id, path: &'a str) -> Option<(Id, Id, &'a str)> {
     let path = path.trim_start_matches('.');
     match tree.kind(at) {
@@ -146,7 +146,7 @@ pub(crate) fn judge<T>(
         .collect();
     match checked {
         Some(checked) if errors.is_empty() => Ok(checked),
-        _ if errors.is_empty() => Err(Errors::file(name, "it has no name".to_owned(), None)),
+        _ if errors.is_empty() => Err(Errors::file(name, "missing name".to_owned(), None)),
         _ => Err(Errors(errors)),
     }
 }

@@ -157,7 +157,7 @@ pub enum RouteAction {
 /// What becomes of a share of a route's requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
-    /// They are answered with a status of 400 to 599, since there is nobody to forward to.
+    /// They get a status of 400 to 599, since there is no cluster to forward to.
     Answer(StatusCode),
     /// They go to the cluster of this name.
     Cluster(Arc<str>),
@@ -237,7 +237,7 @@ pub enum PathRewrite {
 /// A change of the `Host` header and `:authority`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HostRewrite {
-    /// The endpoint's DNS name (its address where it has none).
+    /// The endpoint's DNS name (its address if it has none).
     Endpoint,
     /// A fixed value.
     Literal(HeaderValue),

@@ -1,7 +1,7 @@
 //! `maglor-proxy sidecar`: the whole configuration of a sidecar from flags. The rest comes from the
 //! control plane.
 //!
-//! Until the control plane has said who may call the workload, nobody may.
+//! Until the control plane has sent the authorization of the workload, all clients are denied.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::report::Step;
 /// What `maglor-proxy sidecar …` says.
 #[derive(Clone, Debug)]
 pub struct Sidecar {
-    /// What every member of the mesh says.
+    /// What every workload of the mesh says.
     pub member: Member,
     /// `--inbound-port`
     pub inbound_port: u16,

@@ -14,7 +14,7 @@ const MAX_LINE: usize = 160;
 pub(crate) enum Source<'a> {
     /// From flags: paths and the flag that each came from.
     Flags(Vec<(Vec<Step>, String)>),
-    /// From somebody who sent it; its name.
+    /// From a remote sender; its name.
     Resource(&'a str),
     /// From text.
     Yaml(Yaml<'a>),
@@ -95,7 +95,7 @@ impl Yaml<'_> {
         let note = finding
             .other
             .map(|(path, what)| format!("{what} at line {}", self.find(&path, false).place.line));
-        // What another program was to fill in is what is wrong with it.
+        // A template of another program is the error.
         let template = found.text.and_then(crate::hints::shapes::template);
         let refused = finding.severity == Severity::Error;
         let help = template.filter(|_| refused).or(finding.help);

@@ -9,27 +9,27 @@ use maglor_identity::SpiffeId;
 pub enum Termination {
     /// With certificates of its own.
     Certificates(DownstreamTls),
-    /// With the proxy's identity, for members of the mesh.
+    /// With the proxy's identity, for workloads of the mesh.
     Mesh(MeshTermination),
 }
 
-/// Mutual TLS for members of the mesh.
+/// Mutual TLS for workloads of the mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MeshTermination {
     /// Who is let in.
     pub mode: MeshMode,
     /// ALPN protocols offered, in order of preference.
     pub alpn: Vec<String>,
-    /// Proxies that are believed who the client of a request is.
+    /// Proxies that are trusted to name the client of a request.
     pub delegates: Vec<SpiffeId>,
 }
 
 /// Who is let in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MeshMode {
-    /// Members of the mesh, and whoever speaks plain text first.
+    /// Workloads of the mesh, and plain text.
     Permissive,
-    /// Members of the mesh only.
+    /// Workloads of the mesh only.
     Strict,
 }
 
@@ -52,7 +52,7 @@ pub struct CertificateFiles {
     pub private_key: PathBuf,
 }
 
-/// The oldest TLS version that is spoken.
+/// The minimum TLS version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MinimumTlsVersion {
     /// TLS 1.2 and 1.3.

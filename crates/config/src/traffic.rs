@@ -1,5 +1,5 @@
-//! What happens to a route's requests besides being forwarded: retries, hedging, copies, limits on
-//! the rate, faults. Parameters of decisions are those of [`maglor_balance::guard`].
+//! Traffic policies of a route: retries, hedging, mirrors, rate limits, faults. Parameters of decisions are those of
+//! [`maglor_balance::guard`].
 
 use std::sync::Arc;
 use std::time::Duration;

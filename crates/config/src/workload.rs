@@ -1,4 +1,4 @@
-//! What a control plane says of a workload's own listeners, and a configuration with it.
+//! A workload's inbound listeners from a control plane, merged into a configuration.
 //!
 //! A listener with `inbound.discovery` has its TLS mode, its ports and its authorization from there, in
 //! place of what stands beside it; one with `workload` all but the ports. The result is judged like a
@@ -21,13 +21,13 @@ use crate::{Errors, check, raw};
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Who is let in; `None` = whoever speaks plain text.
+    /// Accepted clients; `None` for plain text.
     pub tls: Option<raw::MeshMode>,
-    /// What is spoken on the application's ports.
+    /// The protocols of the application's ports.
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
     /// Who may do what; `None` = everybody everything.
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE ids of proxies that say who the client of a request is.
+    /// SPIFFE IDs of proxies that say who the client of a request is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// What becomes of its own connections to nothing that is known, where the file does not say it;
@@ -156,6 +156,6 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         let listeners = inbound.own(bind, Path::new(folder), has_identity.then_some(name));
         document.listeners.extend(listeners);
     }
-    let name = "configuration with what the control plane says of inbound listeners";
+    let name = "configuration with the inbound listeners of the control plane";
     finish(&document, PARTS, Vec::new(), &Source::Resource(name))
 }

@@ -58,7 +58,7 @@ fn load(sidecar: &Sidecar) -> Loaded {
 }
 
 #[test]
-fn a_sidecar_trusts_nobody_until_it_is_told() {
+fn a_sidecar_trusts_no_client_until_it_is_configured() {
     let loaded = load(&sidecar());
     let [inbound, outbound] = &loaded.config.listeners[..] else {
         panic!("two listeners");
@@ -189,10 +189,18 @@ fn what_the_control_plane_says_replaces_what_the_file_says() {
 fn what_becomes_of_unknown_connections_is_said_for_the_outbound_listener() {
     let file = load(&sidecar()).yaml;
     let refuse = workloads("{tls: strict, unknown: refuse}");
-    let told = overlay(&file, &refuse).unwrap();
-    assert!(told.yaml.contains("unknown: refuse"), "{}", told.yaml);
+    let reported = overlay(&file, &refuse).unwrap();
+    assert!(
+        reported.yaml.contains("unknown: refuse"),
+        "{}",
+        reported.yaml
+    );
     let before = load(&sidecar()).config.clusters.len();
-    assert_eq!(told.config.clusters.len(), before - 1, "nobody passes");
+    assert_eq!(
+        reported.config.clusters.len(),
+        before - 1,
+        "no client is accepted"
+    );
     // What the file says stays.
     let file = file.replace("  outbound:\n", "  outbound:\n    unknown: pass\n");
     let kept = overlay(&file, &refuse).unwrap();
@@ -202,7 +210,7 @@ fn what_becomes_of_unknown_connections_is_said_for_the_outbound_listener() {
 #[test]
 fn without_an_identity_permissive_is_plain_text_and_strict_is_impossible() {
     let mut sidecar = sidecar();
-    sidecar.member.credentials = Credentials::Nobody;
+    sidecar.member.credentials = Credentials::None;
     sidecar.member.plain_text = true;
     let file = load(&sidecar).yaml;
     let config = overlay(&file, &workloads("{tls: permissive}"))
@@ -311,7 +319,7 @@ proptest! {
     fn what_is_checked_apart_fits_the_file(said in any_inbound(), identity in any::<bool>()) {
         let mut sidecar = sidecar();
         if !identity {
-            sidecar.member.credentials = Credentials::Nobody;
+            sidecar.member.credentials = Credentials::None;
             sidecar.member.plain_text = true;
         }
         let file = load(&sidecar).yaml;

@@ -113,7 +113,7 @@ fn flag_errors_name_their_flag() {
         errors.to_string(),
         "\
 --admin 127.0.0.1:80: error: 127.0.0.1:80 overlaps 0.0.0.0:80 of the listener `web`
-  = help: give one of them another port, or different addresses to both
+  = help: change the port of one, or the addresses of both
 
 --policy: error: there is no policy `maglevv`
   = help: did you mean `maglev`? (available: a-lsq, bounce, join-idle-queue, ledger, lor, maglev, peak-ewma, prequal, probe, random, ring-hash, round-robin, subset)
@@ -125,7 +125,7 @@ fn flag_errors_name_their_flag() {
   = help: write `a.b:80`
 
 --upstream b:1,weight=0: error: an endpoint of weight 0 would never be used
-  = help: remove the endpoint, or give it a weight of 1 to 1000000
+  = help: remove the endpoint, or set its weight to 1 to 1000000
 
 --upstream c:1,hight=2: error: `hight=2` means nothing here
   = help: write `ADDR` or `ADDR,weight=N`

@@ -178,7 +178,7 @@ fn kind(schema: &Value) -> String {
     match schema["type"].as_str() {
         Some("array") => format!("list of {}", kind(&schema["items"])),
         Some("object") => format!("mapping to {}", kind(&schema["additionalProperties"])),
-        Some("string") => "text".into(),
+        Some("string") => "string".into(),
         Some("boolean") => "`true`, `false`".into(),
         Some(other) => other.into(),
         None => panic!("{schema}"),
@@ -356,7 +356,7 @@ fn satisfies(value: &Value, schema: &Value, root: &Value) -> Result<(), String> 
             &schema["additionalProperties"],
         ) {
             (Some(schema), _) => satisfies(value, schema, root)?,
-            (None, Value::Bool(false)) => return wrong(&format!("there is no {name}")),
+            (None, Value::Bool(false)) => return wrong(&format!("{name} not found")),
             (None, other) => satisfies(value, other, root)?,
         }
     }

@@ -31,7 +31,7 @@ listeners:
 - name: strict
   address: 127.0.0.1:15002
   outbound: {services: [{name: by-host, hosts: [a, '*.a'], cluster: there}], unknown: refuse}
-- name: nobody
+- name: denied
   address: 127.0.0.1:15003
   outbound: {unknown: refuse}
 clusters:
@@ -154,7 +154,7 @@ fn inbound_is_a_chain_a_port_to_one_application() {
 #[test]
 fn outbound_is_a_chain_an_address_and_one_for_the_rest() {
     let config = config();
-    let [_, _, outbound, strict, nobody] = &config.listeners[..] else {
+    let [_, _, outbound, strict, none] = &config.listeners[..] else {
         panic!()
     };
     assert_eq!(
@@ -185,7 +185,7 @@ fn outbound_is_a_chain_an_address_and_one_for_the_rest() {
         routes(&hosts),
         ["by-host [Exact(\"a\"), Suffix(\".a\")] there 0 s 2 retries"]
     );
-    assert!(nobody.filter_chains.is_empty());
+    assert!(none.filter_chains.is_empty());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `maglor demo balancing`: the real proxy in front of real servers, under a load that tells policies apart.
+//! `maglor demo balancing`: the real proxy in front of real servers, under a load that distinguishes policies.
 //!
 //! Read in this order: [`plan`] what will happen, [`servers`] and [`proxy`] what is started,
 //! [`load`] the requests, [`tally`] what is counted, [`screen`] what is shown.
@@ -32,7 +32,7 @@ use super::stop::Stop;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long the demo lasts, all policies together.
+    /// Duration of the demo, over all policies.
     #[arg(
         long = "for",
         value_name = "SECONDS",
@@ -41,12 +41,12 @@ pub(crate) struct Options {
     )]
     seconds: u64,
 
-    /// The policy to show beside the baselines: lor(choices=2), lor(choices=all), peak-ewma,
+    /// Policy to compare with the baselines: lor(choices=2), lor(choices=all), peak-ewma,
     /// maglev(table_size=65537), ring-hash(min=1024).
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
     policy: Spec,
 
-    /// How many servers; the last one is slow.
+    /// Number of servers; the last one is slow.
     #[arg(
         long,
         value_name = "N",
@@ -56,18 +56,18 @@ pub(crate) struct Options {
     servers: u16,
 }
 
-/// Why there was nothing to see.
+/// Errors of the demo.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("the demo's own configuration is wrong, please report this:\n{0}")]
+    #[error("the demo's configuration is invalid, please report this:\n{0}")]
     Config(#[from] maglor_config::Errors),
     #[error("the proxy was not ready within {0:?}")]
     NotReady(Duration),
     #[error("the proxy: {0}")]
     Proxy(#[from] maglor_proxy::RunError),
-    #[error("the proxy ended by a panic")]
+    #[error("the proxy panicked")]
     ProxyPanicked,
-    #[error("{path}: not what the proxy writes when it is ready: {found}")]
+    #[error("{path}: invalid ready file: {found}")]
     ReadyFile { path: PathBuf, found: String },
     #[error("cannot {doing}: {source}")]
     System {
@@ -82,7 +82,7 @@ impl Error {
     }
 }
 
-/// Runs the demo; succeeds if every request did.
+/// Runs the demo; succeeds if every request succeeded.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let plan = Plan::new(&options.policy, options.servers, options.seconds);
     match show(&plan) {
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Starts everything, shows it, ends everything in the opposite order.
+/// Starts everything, runs the demo, and stops everything in reverse order.
 fn show(plan: &Plan) -> Result<bool, Error> {
     let servers = Servers::start(&plan.service_times())?;
     let proxy = Proxy::start(&plan.configuration(&servers.addresses))?;

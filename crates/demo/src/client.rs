@@ -21,11 +21,11 @@ pub(super) enum Failure {
     Connect(#[from] std::io::Error),
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
-    #[error("not an answer of our servers")]
-    Stranger,
+    #[error("unexpected response")]
+    Intruder,
     #[error("status {0}")]
     Status(StatusCode),
-    #[error("no answer within {TIMEOUT:?}")]
+    #[error("timeout after {TIMEOUT:?}")]
     Timeout,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Of whoever listens at `address`, which it calls by the name `host`.
+    /// Of the server at `address`, with the host name `host`.
     pub(super) fn new(address: SocketAddr, host: &'static str) -> Self {
         Self {
             address,
@@ -65,7 +65,7 @@ impl Client {
     ) -> Result<Response<Bytes>, Failure> {
         let host = self.host.clone();
         request.headers_mut().insert(header::HOST, host);
-        let exchange = async {
+        let round_trip = async {
             let mut connection = self.connection().await?;
             let response = connection.send_request(request).await?;
             let (head, body) = response.into_parts();
@@ -76,7 +76,7 @@ impl Client {
                 status => Err(Failure::Status(status)),
             }
         };
-        tokio::time::timeout(TIMEOUT, exchange)
+        tokio::time::timeout(TIMEOUT, round_trip)
             .await
             .unwrap_or(Err(Failure::Timeout))
     }

@@ -14,14 +14,14 @@ use std::process::ExitCode;
 
 use maglor_balance::Rng;
 
-/// Run a mesh on this machine and show what it does: real proxies, real requests, faults.
+/// Run a mesh on this machine, with load and injected faults.
 ///
 /// Starts an application of four services in several replicas (Bookinfo: productpage calls
 /// details and reviews, reviews calls ratings), a maglor-proxy beside each replica, with mutual
-/// TLS between them, and users; all on the loopback interface, without privileges. In four
-/// stages all is well, then one replica is slow and fails, then one is killed and started again,
-/// then strangers try to get in. Numbers are shown as it runs and summed up at the end. Fails
-/// if a request fails while all is well, or if somebody gets in who should not.
+/// TLS between them, and users; all on the loopback interface, without privileges. There are four stages: healthy;
+/// one replica slow and failing; one replica killed and restarted; intrusion attempts. Statistics are shown during
+/// each stage and summarized at the end. Fails if a request fails while all replicas are healthy, or if an intrusion
+/// succeeds.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = mesh::EXAMPLES)]
 pub struct Options {
@@ -34,16 +34,15 @@ pub struct Options {
 
 #[derive(Debug, clap::Subcommand)]
 enum Other {
-    /// Show how one proxy balances, under one policy after the other.
+    /// Compare the policies of one proxy.
     ///
     /// Starts a few small HTTP servers, one of them at half the speed of the others, and the real
-    /// proxy in front of them, all in this process and on the loopback interface. Then sends it the
-    /// same requests under one policy after the other, shows what happens, and sums up. Fails if any
-    /// request fails.
+    /// proxy in front of them, all in this process and on the loopback interface. Then sends it the same requests
+    /// under one policy after another, and summarizes the results. Fails if any request fails.
     Balancing(balancing::Options),
 }
 
-/// Runs what was asked for; what it takes for success, each demo says itself.
+/// Runs the selected demo.
 #[must_use]
 pub fn run(options: &Options) -> ExitCode {
     match &options.other {

@@ -44,27 +44,27 @@ use super::stop::Stop;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  The four stages, for a minute:
+  Run the four stages for a minute:
     maglor demo --for 60
-  Two replicas of the reviews killed, one started again:
+  Kill two replicas of reviews, and restart one:
     maglor demo --fault reviews-1:kill@4 --fault reviews-2:kill@6 --fault reviews-1:heal@10
-  More replicas, and balancing that knows the servers' true queues:
+  Use more replicas, and a policy based on true queues:
     maglor demo --replicas reviews=6 --policy 'bounce(tries=3)'
-  One proxy before a slow server, under one policy after the other:
+  Compare policies of one proxy with a slow server:
     maglor demo balancing
 
-Lines that may be typed while it runs, on a terminal:
-  slow reviews-2      500 ms longer for each request
-  fail reviews-2      30 % of its requests are answered with 500
-  kill ratings-1      its proxy and its server end at once
-  heal ratings-1      as it was; what was killed is started again
+Commands on a terminal while it runs:
+  slow reviews-2      add 500 ms to each request
+  fail reviews-2      fail 30 % of its requests with 500
+  kill ratings-1      kill its proxy and its server
+  heal ratings-1      undo, and restart what was killed
   quit";
 
 #[derive(Debug, clap::Args)]
 // The group's name would be that of the command's own options.
 #[group(skip)]
 pub(super) struct Options {
-    /// How long requests are sent.
+    /// Duration of the load.
     #[arg(
         long = "for",
         value_name = "SECONDS",
@@ -73,7 +73,7 @@ pub(super) struct Options {
     )]
     seconds: u64,
 
-    /// Requests of users a second, on average; each makes three more inside the mesh.
+    /// Mean requests per second at the ingress; each causes three more inside the mesh.
     #[arg(
         long,
         value_name = "REQUESTS",
@@ -82,26 +82,26 @@ pub(super) struct Options {
     )]
     rate: u32,
 
-    /// How the proxies choose among replicas: lor(choices=2), lor(choices=all), peak-ewma,
+    /// Load balancing policy of the proxies: lor(choices=2), lor(choices=all), peak-ewma,
     /// bounce(tries=3), ledger(group=40,fallback=bounce), a-lsq(choices=2,overhead=10), and others.
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
     policy: Spec,
 
-    /// Another number of replicas, 1-16; may be repeated. Without: productpage=2, details=2,
-    /// reviews=3, ratings=2.
+    /// Number of replicas of a service, 1-16; may be repeated [default: productpage=2, details=2, reviews=3,
+    /// ratings=2].
     #[arg(long, value_name = "SERVICE=N")]
     replicas: Vec<Replicas>,
 
-    /// A fault instead of the four stages, so many seconds after the start: slow, errors, kill or
-    /// heal; may be repeated.
+    /// Inject a fault at a time after the start, instead of the four stages: slow, errors, kill or heal; may be
+    /// repeated.
     #[arg(long = "fault", value_name = "SERVICE-N:KIND@SECONDS")]
     faults: Vec<At>,
 
-    /// How results are printed; JSON is the summary only.
+    /// Output format; JSON is the summary only.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// The program maglor-proxy. Without: the one beside this program, or the first in PATH.
+    /// Path of maglor-proxy [default: beside this program, or in PATH].
     #[arg(long, value_name = "FILE")]
     proxy: Option<PathBuf>,
 }
@@ -112,12 +112,12 @@ enum Format {
     Text,
 }
 
-/// Why there was nothing to see, or no more of it.
+/// Errors of the demo.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{0}")]
     Config(#[from] maglor_config::Errors),
-    #[error("the proxy of {name} ended before it was ready ({status}): {said}")]
+    #[error("the proxy of {name} exited before it was ready ({status}): {said}")]
     Ended {
         name: String,
         status: ExitStatus,
@@ -125,11 +125,10 @@ enum Error {
     },
     #[error("certificates: {0}")]
     Identity(#[from] maglor_identity::Error),
-    #[error("the demo's own names are wrong, please report this: {0}")]
+    #[error("the demo's names are invalid, please report this: {0}")]
     Name(SpiffeError),
     #[error(
-        "maglor-proxy is neither beside this program nor in PATH; build it \
-         (cargo build --release -p maglor-proxy) or name it with --proxy"
+        "maglor-proxy is neither beside this program nor in PATH; build it (cargo build --release -p maglor-proxy) or set --proxy"
     )]
     NoProgram,
     #[error("--proxy {}: no such file", .0.display())]
@@ -138,7 +137,7 @@ enum Error {
     NotReady(String, Duration),
     #[error("{0}")]
     Plan(#[from] PlanError),
-    #[error("--policy {0}: for comparison in `maglor sim` only")]
+    #[error("--policy {0}: only supported in `maglor sim`")]
     Policy(Spec),
     #[error("cannot start {}: {source}", program.display())]
     Start { program: PathBuf, source: io::Error },
@@ -155,7 +154,7 @@ impl Error {
     }
 }
 
-/// Runs the demo; succeeds if all that should work did, and nobody got in who should not.
+/// Runs the demo; succeeds if all expected requests succeeded and no intrusion did.
 pub(super) fn run(options: &Options) -> ExitCode {
     match show(options) {
         Ok(report) => {
@@ -175,7 +174,7 @@ pub(super) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Starts everything, shows it, and has ended everything when it returns.
+/// Starts everything and runs the demo; everything has ended when it returns.
 fn show(options: &Options) -> Result<Report, Error> {
     let length = Duration::from_secs(options.seconds);
     if matches!(

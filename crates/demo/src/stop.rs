@@ -1,4 +1,4 @@
-//! How somebody ends a demo before its time.
+//! Early termination of a demo.
 
 use std::cell::Cell;
 use std::io;
@@ -7,11 +7,11 @@ use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-/// Whether somebody wants the demo to end.
+/// Whether the demo should stop.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     requested: Rc<Cell<bool>>,
-    told: Rc<Notify>,
+    notify: Rc<Notify>,
 }
 
 impl Stop {
@@ -24,11 +24,11 @@ impl Stop {
             SignalKind::hangup(),
         ] {
             let mut signal = signal(kind)?;
-            let (requested, told) = (Rc::clone(&stop.requested), Rc::clone(&stop.told));
+            let (requested, notify) = (Rc::clone(&stop.requested), Rc::clone(&stop.notify));
             tokio::task::spawn_local(async move {
                 signal.recv().await;
                 requested.set(true);
-                told.notify_waiters();
+                notify.notify_waiters();
             });
         }
         Ok(stop)
@@ -40,9 +40,9 @@ impl Stop {
 
     /// Until it is requested; at once when it was.
     pub(super) async fn wait(&self) {
-        let told = self.told.notified();
+        let notified = self.notify.notified();
         if !self.requested() {
-            told.await;
+            notified.await;
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What webpki does not ask of the authorities of a chain: that their key usages, where they have any, include the signing
-//! of certificates (RFC 5280, section 6.1.4 (n)).
+//! A check of CA certificates in a chain that webpki omits: key usages, if present, must include certificate signing
+//! (RFC 5280, section 6.1.4 (n)).
 
 use std::sync::Arc;
 

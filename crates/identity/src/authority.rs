@@ -39,11 +39,11 @@ impl Authority {
     /// Makes a new root: self-signed, ECDSA P-256, valid for ten years.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system returns no random bytes.
     pub fn create(trust_domain: &TrustDomain, now: SystemTime) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = root_params(trust_domain, now)?;
-        // Roots of one trust domain are told apart by name: their signatures need not be tried.
+        // Roots of one trust domain are distinguished by name, without verifying their signatures.
         let mark: String = key.der_bytes().iter().skip(1).take(4).map(hex).collect();
         let name = format!("Maglor root {mark}");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -103,7 +103,7 @@ impl Authority {
         })
     }
 
-    /// What is issued has to carry the root's name byte for byte, or nobody finds the root by it.
+    /// What is issued has to carry the root's name byte for byte, or the root is not found by it.
     fn check_subject(&self) -> Result<(), Error> {
         let probe = CertificateParams::default().signed_by(self.issuer.key(), &self.issuer)?;
         let issuer = x509::parse(probe.der()).map(|probe| probe.issuer);
@@ -152,7 +152,7 @@ impl Authority {
     }
 
     /// This root signed by its predecessor, PEM: sent along with leaves, it lets those who know only
-    /// the old root trust them, so that a rotation needs no order in which to tell everybody.
+    /// the old root trust them, so that a rotation needs no order of updates.
     ///
     /// # Errors
     /// When the predecessor has expired or cannot sign.

@@ -114,7 +114,7 @@ impl TrustBundle {
         &self.store
     }
 
-    /// The roots that have not expired, where some have. Whoever verifies chains takes a root at its
+    /// The roots that have not expired, where some have. Chain verification trusts a root regardless of its
     /// word, whatever its validity.
     pub(crate) fn without_expired(&self, now: UnixTime) -> Option<Arc<RootCertStore>> {
         let is_good = |end: &u64| *end >= now.as_secs();

@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and requests that we are given.
+//! Errors of certificates, keys and requests.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::{SpiffeError, SpiffeId, TrustDomain};
 #[non_exhaustive]
 pub enum Error {
     /// The authority's own certificate is no longer valid.
-    #[error("the authority's certificate has expired: make a new root")]
+    #[error("the authority's certificate has expired: create a new root")]
     AuthorityExpired,
     /// A certificate cannot be read.
     #[error("certificate {position} is malformed")]
@@ -26,10 +26,10 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: Box<Self>,
     },
-    /// The id that was asked for belongs to somebody else.
+    /// The requested ID belongs to another workload.
     #[error("{id} is not in the trust domain {trust_domain}, which this authority vouches for")]
     ForeignId {
         /// The id.
@@ -44,19 +44,19 @@ pub enum Error {
     #[error("private key not usable: {0}")]
     KeyUnusable(String),
     /// There is no certificate.
-    #[error("no certificate in it (expected PEM)")]
+    #[error("no certificate found (expected PEM)")]
     NoCertificate,
     /// There is no private key.
-    #[error("no private key in it (expected PEM: PKCS#8, PKCS#1 or SEC1)")]
+    #[error("no private key found (expected PEM: PKCS#8, PKCS#1 or SEC1)")]
     NoKey,
     /// The certificate may not sign others.
-    #[error("not the certificate of an authority: it may not sign others")]
+    #[error("not a CA certificate")]
     NotAnAuthority,
     /// The certificate does not name a workload as an X.509-SVID does.
     #[error(transparent)]
     NotAnIdentity(#[from] SanError),
     /// A root that names no trust domain.
-    #[error("the root has no URI `spiffe://TRUST-DOMAIN`: say which trust domain it vouches for")]
+    #[error("the root has no URI `spiffe://TRUST-DOMAIN`: set its trust domain")]
     NoTrustDomain,
     /// The text is not PEM.
     #[error("not PEM: {0}")]
@@ -73,8 +73,8 @@ pub enum Error {
     /// Who made the request does not have its key.
     #[error("the request is not signed by its own key")]
     RequestSignature,
-    /// A certificate that is no authority's: whoever has its key could pose as everybody.
-    #[error("certificate {position} is not an authority's: it may not sign others")]
+    /// A certificate that is no authority's: its key would allow impersonating any workload.
+    #[error("certificate {position} is not a CA certificate")]
     RootNotAnAuthority {
         /// Counted from 1.
         position: usize,
@@ -84,20 +84,20 @@ pub enum Error {
     RootUnusable {
         /// Counted from 1.
         position: usize,
-        /// What is wrong with it.
+        /// The error.
         source: rustls::Error,
     },
-    /// A TLS configuration cannot be made: the system gives no random bytes, say.
+    /// A TLS configuration cannot be created, for example without random bytes.
     #[error("TLS settings: {0}")]
     Settings(#[source] rustls::Error),
     /// A certificate cannot be made.
     #[error("cannot issue: {0}")]
     Signing(#[from] rcgen::Error),
     /// The authority's name has a form in which it cannot be repeated as an issuer.
-    #[error("the subject of this root has parts that cannot be written into what it issues")]
+    #[error("the subject of this root has parts that are not supported in issued certificates")]
     SubjectUnsupported,
     /// The time to live is not one that is issued.
-    #[error("a certificate lives more than 0s and at most {max:?}, not {wanted:?}")]
+    #[error("the lifetime of a certificate must be above 0s and at most {max:?}, not {wanted:?}")]
     Ttl {
         /// What was asked for.
         wanted: Duration,
@@ -107,7 +107,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the private key is what is wrong, of a certificate and its key.
+    /// Whether the error is in the private key, rather than the certificate.
     #[must_use]
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::KeyMismatch | Self::KeyUnusable(_) | Self::NoKey)
@@ -134,19 +134,19 @@ impl Error {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SanError {
     /// It has no URI, or several.
-    #[error("the certificate has {0} URIs among its names; a workload's has one, its SPIFFE id")]
+    #[error("the certificate has {0} URI names; a workload certificate has one, its SPIFFE ID")]
     Count(usize),
     /// It is an authority's.
-    #[error("the certificate may sign others, which a workload's may not")]
+    #[error("the certificate is a CA certificate, not a workload certificate")]
     MaySign,
     /// Its key usages leave out the signatures by which a peer proves to have the key.
-    #[error("the certificate's key usages are without `digitalSignature`")]
+    #[error("the certificate lacks the key usage `digitalSignature`")]
     MayNotProve,
     /// It names the trust domain, not a workload.
-    #[error("`{0}` names a trust domain, not a workload: it has no path")]
+    #[error("`{0}` is a trust domain, not a workload: it has no path")]
     NoPath(SpiffeId),
-    /// Its URI is not a SPIFFE id.
-    #[error("`{uri}` is not a SPIFFE id: {source}")]
+    /// Its URI is not a SPIFFE ID.
+    #[error("`{uri}` is not a SPIFFE ID: {source}")]
     NotSpiffe {
         /// The URI.
         uri: String,

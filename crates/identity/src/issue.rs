@@ -1,4 +1,4 @@
-//! What is asked of an authority for a workload, and what it gives.
+//! Requests to an authority for a workload's certificate, and the result.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -39,9 +39,9 @@ impl LeafRequest {
 /// A certificate that was issued.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// DER: the leaf, then what leads from it to an older root, where there is one.
+    /// DER: the leaf, then what leads from it to an older root, if there is one.
     pub chain: Vec<CertificateDer<'static>>,
-    /// PEM: the leaf, then what leads from it to an older root, where there is one.
+    /// PEM: the leaf, then what leads from it to an older root, if there is one.
     pub certificate_pem: String,
     /// PEM, PKCS#8; `None` where the key stayed with who asked.
     pub private_key_pem: Option<String>,

@@ -1,7 +1,7 @@
-//! Who a peer is: SPIFFE ids, the authority that vouches for them, and mutual TLS that checks them.
+//! Identities of peers: SPIFFE IDs, the certificate authority, and mutual TLS that verifies them.
 //!
 //! The words are those of the SPIFFE standards: a *trust domain* is what one set of roots vouches
-//! for, a *SPIFFE id* names a workload in it, an *X.509-SVID* is a certificate with exactly one such
+//! for, a *SPIFFE ID* names a workload in it, an *X.509-SVID* is a certificate with exactly one such
 //! id among its alternative names, a *trust bundle* is the set of roots.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!                                 Files (watches them) ─┘     each handshake reads what is there now
 //! ```
 //!
-//! Nothing here has a runtime: handshakes are driven by who owns the socket, files are looked at
+//! Nothing here has a runtime: handshakes are driven by who owns the socket, files are checked
 //! when the caller asks ([`Files::poll`]).
 
 mod authorities;

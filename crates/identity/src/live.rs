@@ -1,4 +1,4 @@
-//! The identity and the roots of a running proxy, exchanged under its connections.
+//! The identity and the roots of a running proxy, replaced without closing connections.
 //!
 //! TLS configurations are built once and look here at each handshake, so that neither a new leaf
 //! nor a new root touches a connection that there is. What a handshake has proved may be resumed
@@ -37,7 +37,7 @@ pub struct Live {
 /// What is in force.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// `None` until somebody has certified this process.
+    /// `None` until this process has a certificate.
     pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
     /// Until when the bundle vouches for the identity, in seconds since 1970; `None` = not at all. Found once, as it
@@ -60,12 +60,10 @@ pub enum Unusable {
     #[error("the certificate expired at {}", humantime::format_rfc3339_seconds(*.0))]
     Expired(SystemTime),
     /// There is none yet.
-    #[error("there is no certificate yet")]
+    #[error("no certificate yet")]
     Missing,
     /// None of the roots in force, as far as they have not expired, leads to its certificate.
-    #[error(
-        "no root of the trust bundle, or none that has not expired, vouches for the certificate"
-    )]
+    #[error("the certificate was not issued by a valid root of the trust bundle")]
     Untrusted,
 }
 
@@ -84,13 +82,13 @@ impl Live {
     /// Puts a first identity in force.
     ///
     /// # Errors
-    /// When the system gives no random bytes for the keys of tickets.
+    /// If the system returns no random bytes for the keys of tickets.
     pub fn new(identity: Identity, bundle: TrustBundle) -> Result<Arc<Self>, Error> {
         Self::begin(Some(identity), bundle)
     }
 
-    /// Roots, and no identity yet: nobody is let in, and only servers that a client expects by name are
-    /// believed.
+    /// Roots without an identity yet: no clients are accepted, and only servers that a client expects by name are
+    /// trusted.
     ///
     /// # Errors
     /// As [`Live::new`].
@@ -151,7 +149,7 @@ impl Live {
         Ok(rotation)
     }
 
-    /// Who we are; `None` as long as nobody has said so.
+    /// Our identity; `None` until it is issued.
     #[must_use]
     pub fn id(&self) -> Option<SpiffeId> {
         let state = self.state.load();
@@ -161,7 +159,7 @@ impl Live {
             .map(|identity| identity.id().clone())
     }
 
-    /// The end of our certificate's validity, where there is one.
+    /// The end of our certificate's validity, if there is one.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.state.load().identity.as_ref().map(Identity::expires)
@@ -180,7 +178,7 @@ impl Live {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            // It may have come before the lock: then nobody would wake us.
+            // It may have arrived before the lock, without a wake-up.
             if self.is_identified() {
                 return Poll::Ready(());
             }
@@ -311,7 +309,7 @@ impl State {
         }
     }
 
-    /// Verifies a client's chain. A root that has expired vouches for nobody any more; this is asked
+    /// Verifies a client's chain. An expired root is no longer trusted; this is checked
     /// afterwards, so that what else is wrong is said as it is.
     pub(crate) fn verify_client(
         &self,

@@ -1,4 +1,4 @@
-//! Why a peer was turned away, in the few words under which it is counted.
+//! Reasons for rejecting a peer, as metric labels.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatibl
 use crate::SpiffeId;
 use crate::error::SanError;
 
-/// The reason for which a handshake between members of the mesh failed.
+/// The reason for which a handshake between workloads of the mesh failed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Refusal {
-    /// The certificate names not exactly one SPIFFE id.
+    /// The certificate names not exactly one SPIFFE ID.
     BadSan,
     /// The certificate is outside its validity.
     Expired,
@@ -85,7 +85,7 @@ impl Refusal {
             | C::ExpiredContext { .. }
             | C::NotValidYet
             | C::NotValidYetContext { .. } => Self::Expired,
-            // Another root of the same name, or nobody that we know.
+            // Another root of the same name, or an unknown one.
             C::BadSignature | C::UnknownIssuer => Self::UnknownRoot,
             C::Other(other) => match other.0.downcast_ref::<PeerError>() {
                 // Nothing is wrong with its names.
@@ -114,7 +114,7 @@ impl Refusal {
 pub(crate) enum PeerError {
     #[error(transparent)]
     San(#[from] SanError),
-    #[error("{0} is not expected here")]
+    #[error("unexpected {0}")]
     Unexpected(SpiffeId),
 }
 

@@ -14,7 +14,7 @@ use crate::der::{BIT_STRING, Der, INTEGER, SEQUENCE, bits};
 use crate::provider::provider;
 use crate::{Error, Identity};
 
-/// A new key, ECDSA P-256, that somebody is asked to certify. It is nowhere but in memory.
+/// A new key, ECDSA P-256, for a certificate request. It exists only in memory.
 #[derive(Debug)]
 pub struct KeyRequest(KeyPair);
 
@@ -22,7 +22,7 @@ impl KeyRequest {
     /// Makes a key.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system returns no random bytes.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self(KeyPair::generate()?))
     }

@@ -1,4 +1,4 @@
-//! SPIFFE ids and trust domains (SPIFFE-ID standard, §2).
+//! SPIFFE IDs and trust domains (SPIFFE-ID standard, §2).
 //!
 //! An id is compared as the bytes it was written with, so only the one canonical way to write it is
 //! read: lower case where case has no meaning, no percent-encoding, no empty segment.
@@ -15,30 +15,30 @@ const MAX_TRUST_DOMAIN: usize = 255;
 
 const SCHEME: &str = "spiffe://";
 
-/// Why a text is not a SPIFFE id or trust domain.
+/// Why a text is not a SPIFFE ID or trust domain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpiffeError {
     /// A path has a character that is not allowed; percent-encoding is not.
-    #[error("`{0}` may not stand in a path: letters, digits, `.`, `-` and `_` may")]
+    #[error("`{0}` is not allowed in a path: use letters, digits, `.`, `-` and `_`")]
     PathCharacter(char),
     /// A path has a segment `.` or `..`.
-    #[error("a path may not have the segments `.` and `..`")]
+    #[error("the path segments `.` and `..` are not allowed")]
     DotSegment,
     /// A path has an empty segment, or ends with a slash.
-    #[error("a path may not have an empty segment or end with `/`")]
+    #[error("a path must not have an empty segment or end with `/`")]
     EmptySegment,
     /// There is no trust domain.
     #[error("the trust domain is empty")]
     NoTrustDomain,
     /// The text does not begin with `spiffe://`.
-    #[error("a SPIFFE id begins with `spiffe://`")]
+    #[error("a SPIFFE ID starts with `spiffe://`")]
     Scheme,
     /// The text has more bytes than allowed.
     #[error("longer than {0} bytes")]
     TooLong(usize),
     /// A trust domain has a character that is not allowed: a port, a user, upper case.
     #[error(
-        "`{0}` may not stand in a trust domain: lower-case letters, digits, `.`, `-` and `_` may"
+        "`{0}` is not allowed in a trust domain: use lower-case letters, digits, `.`, `-` and `_`"
     )]
     TrustDomainCharacter(char),
 }

@@ -1,4 +1,4 @@
-//! What the mesh wants to know of a certificate: names, validity, issuer's marks.
+//! The fields that the mesh reads from a certificate: names, validity, issuer.
 //!
 //! A walk along the fixed order of fields of RFC 5280 §4.1, not a validator: rustls verifies what
 //! peers present, and this reads the names out of what it has verified.
@@ -32,7 +32,7 @@ const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const PROVES: u8 = 0x80;
 const CERTIFIES: u8 = 0x04;
 const SIGNS: u8 = CERTIFIES | 0x02;
-/// General names that are passed over: otherName, rfc822Name, x400Address, directoryName, ediPartyName, registeredID.
+/// General names that are skipped: otherName, rfc822Name, x400Address, directoryName, ediPartyName, registeredID.
 const OTHER_NAMES: [u8; 6] = [0xa0, 0x81, 0xa3, 0xa4, 0xa5, 0x88];
 
 /// What is read from a certificate.
@@ -77,7 +77,7 @@ impl Certificate {
         UNIX_EPOCH + Duration::from_secs(self.not_after)
     }
 
-    /// The workload that it names: its only URI is its SPIFFE id.
+    /// The workload that it names: its only URI is its SPIFFE ID.
     ///
     /// # Errors
     /// When it has no URI or several, or one that names no workload, and when it is an authority's

@@ -1,4 +1,5 @@
-//! Handshakes between members and with strangers: who gets in, who is turned away and why.
+//! Handshakes between members and with unauthenticated clients: which are accepted, and which are rejected with which
+//! reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -46,7 +47,7 @@ fn a_client_may_expect_certain_servers_only() {
 }
 
 #[test]
-fn strangers_are_turned_away_with_a_reason() {
+fn unauthenticated_clients_are_rejected_with_a_reason() {
     let ours = authority();
     let cart = live(&ours, "cart");
     let yesterday = SystemTime::now() - DAY - DAY / 24;
@@ -96,7 +97,7 @@ fn a_certificate_names_one_workload_of_our_trust_domain() {
 }
 
 #[test]
-fn a_root_that_has_expired_vouches_for_nobody() {
+fn an_expired_root_is_not_trusted() {
     let (old, new) = (Obedient::until(2025), Obedient::new());
     let both = old.bundle().union(&new.bundle()).unwrap();
     let live = |by: &Obedient, account: &str| {
@@ -135,8 +136,8 @@ fn web_id() -> &'static str {
 fn the_server_is_judged_as_the_client_is() {
     let ours = authority();
     let web = live(&ours, "web");
-    let stranger = live(&authority(), "cart");
-    let met = Handshake::run(&client(&web), &server(&stranger));
+    let outsider = live(&authority(), "cart");
+    let met = Handshake::run(&client(&web), &server(&outsider));
     assert_eq!(met.seen_by_client(), Err(Refusal::UnknownRoot));
 
     let old = issued(&ours, "cart", SystemTime::now() - DAY - DAY);
@@ -153,7 +154,7 @@ fn the_server_is_judged_as_the_client_is() {
 }
 
 #[test]
-fn who_does_not_speak_tls_1_3_is_told_apart() {
+fn older_tls_versions_are_distinguished() {
     let cart = live(&authority(), "cart");
     let mut old = careless(None);
     let provider = Arc::clone(old.crypto_provider());
@@ -233,7 +234,7 @@ fn sessions_are_resumed_until_what_proved_them_is_gone() {
     cart.rotate(same, both.clone()).unwrap();
     web.rotate(identity(&new, "web"), both.clone()).unwrap();
     assert_eq!(kinds(2), [Full, Resumed]);
-    // The old root goes: the server believes no session that it has proved, new leaf or not.
+    // The old root is removed: the server resumes none of its sessions, with a new leaf or not.
     cart.rotate(identity(&new, "cart"), both).unwrap();
     assert_eq!(kinds(2), [Full, Resumed]);
     cart.rotate(identity(&new, "cart"), new.bundle().unwrap())
@@ -241,8 +242,8 @@ fn sessions_are_resumed_until_what_proved_them_is_gone() {
     assert_eq!(kinds(2), [Full, Resumed]);
 }
 
-/// Whichever flight of a handshake a renewal falls before, nothing of the former certificate is resumed afterwards. Once
-/// such sessions were refused when the former certificate expired, long after its renewal.
+/// Whichever flight of a handshake a renewal falls before, nothing of the former certificate is resumed afterwards.
+/// Once such sessions were refused when the former certificate expired, long after its renewal.
 #[test]
 fn a_renewal_during_a_handshake_leaves_no_session_of_the_former_certificate() {
     let authority = authority();
@@ -323,7 +324,7 @@ fn a_session_of_a_removed_root_is_not_resumed_but_refused() {
     assert_eq!((rotation.identity, rotation.roots_removed), (false, 1));
     let met = Handshake::run(&client, &server);
     assert_eq!(met.seen_by_server(), Err(Refusal::UnknownRoot));
-    // Nor does a client resume with a server whose root it has given up.
+    // Nor does a client resume with a server whose root it has abandoned.
     let web = Live::new(identity(&ours, "web"), ours.bundle().unwrap()).unwrap();
     let client = support::client(&web);
     let cart = live(&ours, "cart");
@@ -351,7 +352,7 @@ fn a_cross_signed_root_lets_both_bundles_trust_a_new_leaf() {
         let met = Handshake::run(&client(&cart), &server(&web));
         assert_eq!(met.seen_by_client(), Ok(id("web")));
     }
-    // Without it, who knows only the old root does not believe the new one.
+    // Without it, a client that knows only the old root does not trust the new one.
     let new = authority_like(&new);
     let web = live(&new, "web");
     let cart = live(&old, "cart");

@@ -91,7 +91,7 @@ fn what_must_not_be_issued_is_refused() {
 }
 
 #[test]
-fn a_signing_request_gives_its_key_and_nothing_else() {
+fn a_signing_request_returns_its_key_and_nothing_else() {
     let authority = authority();
     let now = SystemTime::now();
     for algorithm in [
@@ -116,7 +116,7 @@ fn a_signing_request_gives_its_key_and_nothing_else() {
         let leaf = leaf(pem);
         assert_eq!((leaf.uris.len(), leaf.dns_names.len()), (1, 0));
 
-        // Somebody else's key, or bytes that are no request.
+        // Another key, or bytes that are not a request.
         let der = csr.der().to_vec();
         for at in [der.len() - 1, der.len() / 3] {
             let mut changed = der.clone();
@@ -255,7 +255,7 @@ fn files_are_read_again_when_they_change_and_errors_name_them() {
 }
 
 #[test]
-fn files_that_could_not_be_read_are_tried_again_although_they_stay_as_they_are() {
+fn unreadable_files_are_retried_although_they_do_not_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     fs::write(&path, "a").unwrap();
@@ -270,7 +270,7 @@ fn files_that_could_not_be_read_are_tried_again_although_they_stay_as_they_are()
     assert!(watch.poll(look(), denied).unwrap().is_err(), "another one");
     assert!(watch.poll(look(), || Ok(())).unwrap().is_ok());
     assert!(watch.poll(look(), || Ok(())).is_none());
-    // What is wrong with what they hold stays wrong until they change.
+    // The error in what they hold stays wrong until they change.
     fs::write(&path, "abc").unwrap();
     let broken = || Err::<(), _>(Error::NoCertificate);
     assert!(watch.poll(look(), broken).unwrap().is_err());
@@ -299,7 +299,7 @@ fn who_may_sign_is_no_workload_and_who_may_not_is_no_root() {
         read(&[DigitalSignature], unconstrained),
     ] {
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("may sign others"), "{error}");
+        assert!(error.contains("is a CA certificate"), "{error}");
     }
     // A leaf that has got into the bundle would make its owner an authority.
     let leaf = ours.issue(&LeafRequest::new(id("web")), SystemTime::now());

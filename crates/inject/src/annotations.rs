@@ -1,4 +1,4 @@
-//! What a namespace or a pod says about its sidecars: annotations `maglor.dev/…`, the pod's before the namespace's.
+//! Sidecar settings in annotations `maglor.dev/…`; a pod's override its namespace's.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
 /// Checks one value and puts it into the settings.
 pub(crate) type Put = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// What sidecars are told; `keys` has these beside all others.
+/// Keys for sidecars; `keys` has these and all others.
 pub(crate) const KNOWN: [(&str, Put); 11] = [
     ("maglor.dev/cpu-limit", |to, text| {
         amount(&mut to.cpu_limit, text)
@@ -111,7 +111,7 @@ pub(crate) fn apply(
                 true => "maglor.dev/cpu-request",
                 false => "maglor.dev/memory-request",
             };
-            let reason = format!("`{request}` is more than the limit, `{limit}`; set both");
+            let reason = format!("`{request}` exceeds the limit, `{limit}`; set both");
             Err(Refusal::Annotation { name, reason })
         }
     }
@@ -127,7 +127,9 @@ fn list(to: &mut String, text: &str, check: fn(&str) -> Result<(), String>) -> R
 
 fn amount(to: &mut String, text: &str) -> Result<(), String> {
     if !is_quantity(text) {
-        return Err(format!("`{text}` is no quantity such as 10m or 16Mi"));
+        return Err(format!(
+            "invalid quantity `{text}`, expected for example 10m or 16Mi"
+        ));
     }
     text.clone_into(to);
     Ok(())
@@ -138,7 +140,7 @@ fn word(to: &mut String, text: &str) -> Result<(), String> {
         return Err("must not be empty".to_owned());
     }
     if text.contains(char::is_whitespace) {
-        return Err(format!("`{text}` must be one word"));
+        return Err(format!("`{text}` must not contain spaces"));
     }
     text.clone_into(to);
     Ok(())
@@ -155,7 +157,7 @@ pub(crate) fn check_ports(text: &str) -> Result<(), String> {
     match ports(text) {
         Ok(_) => Ok(()),
         Err(part) => Err(format!(
-            "`{part}` is no port from 1 to 65535, nor a range such as 8000-8010"
+            "invalid port `{part}`, expected 1 to 65535 or a range such as 8000-8010"
         )),
     }
 }
@@ -196,7 +198,9 @@ pub(crate) fn check_subnets(text: &str) -> Result<(), String> {
         };
         let fits = |length: &str| length.parse().is_ok_and(|bits: u8| bits <= most);
         if address.is_none() || !length.is_none_or(fits) {
-            return Err(format!("`{part}` is no network such as 10.0.0.0/8"));
+            return Err(format!(
+                "invalid network `{part}`, expected for example 10.0.0.0/8"
+            ));
         }
     }
     Ok(())
@@ -241,12 +245,12 @@ mod tests {
             (
                 "maglor.dev/cpu-limit",
                 "5m",
-                "maglor.dev/cpu-request: `10m` is more than the limit, `5m`",
+                "maglor.dev/cpu-request: `10m` exceeds the limit, `5m`",
             ),
             (
                 "maglor.dev/memory-limit",
                 "8Mi",
-                "maglor.dev/memory-request: `16Mi` is more than the limit, `8Mi`",
+                "maglor.dev/memory-request: `16Mi` exceeds the limit, `8Mi`",
             ),
         ] {
             let error = with(&[(name, text)]).unwrap_err().to_string();
@@ -262,15 +266,27 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_refused_by_name() {
         for (name, text, expected) in [
-            ("maglor.dev/cpu-limit", "much", "`much` is no quantity"),
+            ("maglor.dev/cpu-limit", "much", "invalid quantity `much`"),
             ("maglor.dev/sidecar", "both", "unknown variant `both`"),
-            ("maglor.dev/skip-outbound-ports", "0", "`0` is no port"),
-            ("maglor.dev/skip-outbound-ports", "9-8", "`9-8` is no port"),
-            ("maglor.dev/skip-subnets", "10/8", "`10/8` is no network"),
+            ("maglor.dev/skip-outbound-ports", "0", "invalid port `0`"),
+            (
+                "maglor.dev/skip-outbound-ports",
+                "9-8",
+                "invalid port `9-8`",
+            ),
+            ("maglor.dev/skip-subnets", "10/8", "invalid network `10/8`"),
             ("maglor.dev/image", " ", "must not be empty"),
-            ("maglor.dev/image", "a b", "`a b` must be one word"),
-            ("maglor.dev/log-level", "loud", "`loud` is none of off, "),
-            ("maglor.dev/log-level", "info,=debug", "`=debug` is none of"),
+            ("maglor.dev/image", "a b", "`a b` must not contain spaces"),
+            (
+                "maglor.dev/log-level",
+                "loud",
+                "unknown value `loud`, expected one of off, ",
+            ),
+            (
+                "maglor.dev/log-level",
+                "info,=debug",
+                "unknown value `=debug`, expected one of",
+            ),
         ] {
             let wrong = apply(&Settings::default(), &map(&[]), &map(&[(name, text)]));
             let error = wrong.unwrap_err().to_string();

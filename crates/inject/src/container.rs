@@ -1,4 +1,4 @@
-//! What a pod with a sidecar has more than one without: two containers and two volumes.
+//! The additions to a pod with a sidecar: two containers and two volumes.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::{INIT, PROXY};
 
 /// The volume with the token and the roots.
 pub(crate) const IDENTITY_VOLUME: &str = "maglor-identity";
-/// The volume in which the proxy keeps what it was told last.
+/// The volume for the proxy's last configuration.
 pub(crate) const CACHE_VOLUME: &str = "maglor-cache";
 const IDENTITY_FOLDER: &str = "/var/run/secrets/maglor";
 const CACHE_FOLDER: &str = "/var/lib/maglor";
@@ -138,8 +138,8 @@ pub fn security_context() -> Value {
 fn resources(settings: &Settings) -> Value {
     let pick = |cpu: &str, memory: &str| {
         let pairs = [("cpu", cpu), ("memory", memory)].into_iter();
-        let given = pairs.filter(|(_, amount)| !amount.is_empty());
-        let map: Map<_, _> = given
+        let input = pairs.filter(|(_, amount)| !amount.is_empty());
+        let map: Map<_, _> = input
             .map(|(name, amount)| (name.to_owned(), json!(amount)))
             .collect();
         map
@@ -159,7 +159,7 @@ fn resources(settings: &Settings) -> Value {
     Value::Object(resources)
 }
 
-/// The flags of a proxy that say where its token and the roots are, and where it keeps what it was told.
+/// The flags of a proxy for the paths of its token, the roots and its cache.
 #[must_use]
 pub fn credentials() -> [String; 3] {
     [

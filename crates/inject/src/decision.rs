@@ -1,18 +1,18 @@
-//! Why a pod has no sidecar.
+//! Reasons why a pod has no sidecar.
 
 /// Why a pod is left as it is. The words are those of logs, events and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Skip {
     /// Its init container is there.
-    #[error("it has a container `maglor-proxy` already")]
+    #[error("the container `maglor-proxy` already exists")]
     AlreadyInjected,
     /// It says so itself, or its namespace does.
     #[error("`maglor.dev/inject` is `disabled`")]
     Disabled,
     /// The redirection would be the node's, of every pod on it.
-    #[error("hostNetwork: what is redirected would be the node's own connections")]
+    #[error("hostNetwork: redirection would affect the node's own connections")]
     HostNetwork,
-    /// Nobody has asked for it.
+    /// Injection is not enabled.
     #[error("neither the pod nor its namespace has `maglor.dev/inject: enabled`")]
     NotEnabled,
     /// The proxy runs on Linux.
@@ -43,7 +43,7 @@ impl Skip {
     }
 }
 
-/// Why a pod that should have a sidecar cannot have one. It is not started without: whoever relies on mutual
+/// Why a pod that should have a sidecar cannot have one. It is not started without one: a user who relies on mutual
 /// TLS and policies would not notice that there are none.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
@@ -52,11 +52,11 @@ pub enum Refusal {
     Annotation {
         /// Its name.
         name: &'static str,
-        /// What is wrong, and what to write instead.
+        /// The error, and what to write instead.
         reason: String,
     },
     /// Two of the same name.
-    #[error("{field}: the name `{name}` is the sidecar's; choose another one")]
+    #[error("{field}: the name `{name}` is reserved for the sidecar; choose another one")]
     Name {
         /// Where it stands.
         field: &'static str,
@@ -64,7 +64,7 @@ pub enum Refusal {
         name: String,
     },
     /// The sidecar listens there.
-    #[error("{container}: port {port} is the sidecar's; choose another one")]
+    #[error("{container}: port {port} is reserved for the sidecar; choose another one")]
     Port {
         /// Whose it is.
         container: String,
@@ -80,7 +80,7 @@ pub enum Refusal {
         expected: &'static str,
     },
     /// The proxy is known by its user: connections of another container of this user would not be redirected.
-    #[error("{container}: runAsUser 2102 is the sidecar's; choose another one")]
+    #[error("{container}: runAsUser 2102 is reserved for the sidecar; choose another one")]
     User {
         /// Whose it is.
         container: String,

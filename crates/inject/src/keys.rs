@@ -1,6 +1,7 @@
-//! All keys of labels and annotations in the mesh's domain, `maglor.dev/…`: who reads each where, and what it may say.
+//! All keys of labels and annotations in the mesh's domain, `maglor.dev/…`: who reads each where, and what it may
+//! say.
 //!
-//! Kubernetes stores any key. One that is misspelt, or stands where nobody looks, does nothing, and nothing says so:
+//! Kubernetes stores any key. One that is misspelt, or misplaced, has no effect and causes no error:
 //! [`look`] does, with the key that was meant. docs/injection.md lists all of them.
 
 use std::fmt;
@@ -16,8 +17,8 @@ pub const DOMAIN: &str = "maglor.dev";
 pub const APPLIED: &str = "maglor.dev/applied";
 /// Of a Service, or a namespace: it gets no proxies of those that are for many.
 pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
-/// Of an `AuthorizationPolicy`: the version of it that is complete although the definition in the cluster was older than
-/// the controller when it was written.
+/// Of an `AuthorizationPolicy`: the version of it that is complete although the definition in the cluster was older
+/// than the controller when it was written.
 pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
 /// What a `TrafficPolicy` that is generated was before the last change.
 pub const FORMER: &str = "maglor.dev/former";
@@ -59,7 +60,7 @@ pub const ROTATION_SINCE: &str = "maglor.dev/rotation-since";
 pub const SERVICE_TYPE: &str = "maglor.dev/service-type";
 /// Types that a Gateway's Service can have.
 pub const SERVICE_TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
-/// The roots that a replica of the controller has told its clients.
+/// The roots that a replica of the controller has published to its clients.
 pub const TRUST_BUNDLE: &str = "maglor.dev/trust-bundle";
 /// What was written to a Deployment, and what was there before.
 pub const TUNED: &str = "maglor.dev/tuned";
@@ -68,7 +69,7 @@ pub const TUNED_BY: &str = "maglor.dev/tuned-by";
 /// Deployments, or pods, that say `disabled` are not tuned.
 pub const TUNING: &str = "maglor.dev/tuning";
 
-/// Misspelt keys of one object that are told: somebody may send thousands.
+/// Maximum number of reported keys of an object: it may have thousands.
 const MOST: usize = 16;
 
 /// What has labels and annotations.
@@ -204,17 +205,17 @@ pub fn all() -> impl Iterator<Item = Key> {
     OTHERS.into_iter().chain(KNOWN.into_iter().map(sidecar))
 }
 
-/// What is wrong with a key, or with what it says.
+/// The error in a key, or with what it says.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// It is one of ours, and nobody looks for it there.
-    #[error("nobody reads it here, but as {}", Places(read))]
+    /// It is a known key in the wrong place.
+    #[error("ignored here; allowed as {}", Places(read))]
     Misplaced {
         /// Where it is read.
         read: &'static [(Holder, Part)],
     },
     /// There is no such key.
-    #[error("nobody reads it: there is no such key{}", meant(*near))]
+    #[error("unknown key{}", meant(*near))]
     Unknown {
         /// The nearest that there is.
         near: Option<&'static str>,
@@ -263,19 +264,19 @@ impl fmt::Display for Places<'_> {
 pub struct Finding {
     /// The field, `spec.template.metadata.annotations.KEY`.
     pub path: String,
-    /// What is wrong.
+    /// The error.
     pub fault: Fault,
 }
 
 impl Finding {
-    /// Whether what is said cannot be used; what nobody reads is harmless by itself.
+    /// Whether the value is invalid; an ignored key is harmless.
     #[must_use]
     pub fn is_error(&self) -> bool {
         matches!(self.fault, Fault::Value { .. })
     }
 }
 
-/// Looks at the labels and annotations of an object, and of the pods that it makes; at most so many are told.
+/// Looks at the labels and annotations of an object, and of the pods that it makes; a bounded number is reported.
 #[must_use]
 pub fn look(object: &Value) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -343,13 +344,13 @@ fn fault(name: &str, value: &Value, place: (Holder, Part)) -> Option<Fault> {
         });
     };
     if !key.read.contains(&place) {
-        // Labels that tools give to everything they make say nothing about what nobody asks.
+        // Labels that tools add to every object are ignored.
         let asked = place.0 != Other && !key.read.is_empty();
         return asked.then_some(Fault::Misplaced { read: key.read });
     }
     let reason = match value.as_str() {
         Some(text) => key.values.check(text).err()?,
-        None => "must be a text: put it in quotes".to_owned(),
+        None => "must be a string: put it in quotes".to_owned(),
     };
     Some(Fault::Value {
         name: key.name,
@@ -364,7 +365,10 @@ impl Values {
             Self::OneOf(words) if words.contains(&text) => Ok(()),
             Self::OneOf(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-                Err(format!("`{text}` is none of {}", words.join(", ")))
+                Err(format!(
+                    "unknown value `{text}`, expected one of {}",
+                    words.join(", ")
+                ))
             }
             Self::Sidecar(put) => put(&mut Settings::default(), text.trim()),
         }

@@ -1,6 +1,6 @@
 //! A pod, its namespace and what is wanted of sidecars: whether the pod gets one, and the pod with it.
 //!
-//! Nothing here asks or tells a cluster. The webhook (`maglor-controller`) and `maglor inject` call the same
+//! There are no requests to a cluster. The webhook (`maglor-controller`) and `maglor inject` call the same
 //! [`inject`]; what the one admits the other prints. docs/injection.md says what comes out and why.
 //!
 //! ```
@@ -18,10 +18,10 @@
 //! - [`Settings`]: what holds for all; `annotations`: what a namespace or a pod says otherwise.
 //! - `decision`: why a pod gets no sidecar, or is refused; `pod`: how it gets one; `container`: what is added;
 //!   `repair`: what other webhooks have changed since.
-//! - [`keys`]: all labels and annotations of the mesh; those that are misspelt, or stand where nobody reads them.
+//! - [`keys`]: all labels and annotations of the mesh; including the detection of misspelt and misplaced ones.
 //! - `probe`: the kubelet's questions, which have no mutual TLS.
-//! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them, in
-//!   YAML as Kubernetes reads it ([`yaml`]).
+//! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them,
+//!   in YAML as Kubernetes reads it ([`yaml`]).
 
 mod annotations;
 mod container;

@@ -44,11 +44,11 @@ pub struct Manifest {
     /// All documents, YAML.
     pub text: String,
     /// What has become of each pod, a line each: `deployment/web: injected`; before it, labels and annotations of the
-    /// mesh's that nobody reads.
+    /// mesh's that are unknown or misplaced.
     pub report: Vec<String>,
 }
 
-/// Gives the pods of a text with YAML or JSON documents sidecars.
+/// Injects sidecars into the pods of YAML or JSON documents.
 ///
 /// # Errors
 /// The first document that cannot be read, or has a pod that cannot have a sidecar.
@@ -109,7 +109,7 @@ fn called(object: &Value) -> String {
     format!("{kind}/{}", name.unwrap_or("without-name"))
 }
 
-/// Labels and annotations of an object that nobody reads, a line each; an error if one cannot be used.
+/// Unknown and misplaced labels and annotations of an object, one line each; an error if one is invalid.
 fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
     let name = called(object);
     let line = |finding: keys::Finding| match finding.fault {
@@ -283,7 +283,7 @@ spec:
     }
 
     #[test]
-    fn what_nobody_reads_is_reported_and_what_cannot_be_used_refused() {
+    fn unknown_keys_are_reported_and_invalid_ones_rejected() {
         let said = |line: &str| {
             let metadata = format!("  template:\n    metadata: {{annotations: {{{line}}}}}\n");
             inject_all(
@@ -293,17 +293,17 @@ spec:
         };
         let manifest = said("maglor.dev/skip-inbound-port: '22'").unwrap();
         assert_eq!(manifest.report.len(), 2);
-        let expected = "deployment/web: spec.template.metadata.annotations.maglor.dev/skip-inbound-port: nobody";
+        let expected = "deployment/web: spec.template.metadata.annotations.maglor.dev/skip-inbound-port: unknown";
         assert!(manifest.report[0].starts_with(expected), "{manifest:?}");
         assert_eq!(manifest.report[1], "deployment/web: injected");
         for (line, expected) in [
             (
                 "maglor.dev/log-level: 1",
-                "maglor.dev/log-level: must be a text",
+                "maglor.dev/log-level: must be a string",
             ),
             (
                 "maglor.dev/tuning: 'no'",
-                "maglor.dev/tuning: `no` is none of",
+                "maglor.dev/tuning: unknown value `no`, expected one of",
             ),
         ] {
             let error = said(line).unwrap_err().to_string();
@@ -321,7 +321,7 @@ spec:
             (format!("{DEPLOYMENT}---\na: [\n"), "document 2 at line 1"),
             (
                 format!("{DEPLOYMENT}---\n{refused}"),
-                "document 2 at line 9: deployment/web: web: port 15001 is the sidecar's",
+                "document 2 at line 9: deployment/web: web: port 15001 is reserved for the sidecar",
             ),
             (
                 "kind: Pod\nmetadata: {name: a}\nspec: {containers: 1}".to_owned(),

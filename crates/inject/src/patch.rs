@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_told() {
+    fn only_differences_are_reported() {
         let before = json!({"a": {"b/c": 1, "d": [1], "same": {}}, "gone": 1});
         let after = json!({"a": {"b/c": 2, "d": [1, 2], "same": {}, "~": null}});
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Whether a pod gets a sidecar, and the pod with it.
+//! Decides whether a pod gets a sidecar, and injects it.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ pub enum Outcome {
 pub struct Injected {
     /// The whole pod.
     pub pod: Value,
-    /// What is not as its author may expect, a sentence each.
+    /// Warnings for the author, one message each.
     pub notes: Vec<String>,
 }
 
-/// Gives a pod, or a template of pods, a sidecar.
+/// Injects a sidecar into a pod or pod template.
 ///
 /// Doing it twice is doing it once: a pod that has its sidecar stays as it is, but for what others have added since.
 ///
@@ -154,7 +154,7 @@ fn add(
             let one = object(Some(one), &path)?;
             match container::environment(settings) {
                 None => probes.extend(probe::rewrite(one, settings, &mut notes)),
-                Some(variables) => tell(one, variables, &path)?,
+                Some(variables) => add_variables(one, variables, &path)?,
             }
         }
     }
@@ -169,7 +169,7 @@ fn add(
             let restart = spec.get("restartPolicy").and_then(Value::as_str);
             if restart.is_some_and(|policy| policy != "Always") {
                 notes.push(
-                    "the pod ends when the sidecar does: POST http://localhost:15020/drain at the end".to_owned(),
+                    "the pod completes only when the sidecar exits: POST http://localhost:15020/drain at the end".to_owned(),
                 );
             }
         }
@@ -180,11 +180,11 @@ fn add(
         .is_some_and(|policy| policy == "Default")
     {
         notes.push(
-            "dnsPolicy: Default: the sidecar is not ready where the node's DNS does not know the controller".to_owned(),
+            "dnsPolicy: Default: the sidecar does not become ready if the node's DNS cannot resolve the controller".to_owned(),
         );
     }
     let init = list(spec, "initContainers")?;
-    // Nobody takes what is redirected before a plain container runs: the pod's own come first then.
+    // Redirected connections fail until a plain container runs, so the pod's own init containers run first then.
     let at = match settings.form {
         Form::Container => init.len(),
         Form::Auto | Form::Native => 0,
@@ -232,8 +232,8 @@ fn mark(
     Ok(())
 }
 
-/// Tells an application of a proxy by its environment, unless it has been told of one.
-pub(crate) fn tell(
+/// Sets HTTP proxy variables in the environment of an application, unless they are set.
+pub(crate) fn add_variables(
     container: &mut Map<String, Value>,
     variables: [(&'static str, String); 2],
     path: &str,
@@ -276,7 +276,7 @@ pub(crate) fn object<'a>(
     })
 }
 
-/// A list of the spec; an empty one where there is none.
+/// A list of the spec; an empty one if there is none.
 pub(crate) fn list<'a>(
     spec: &'a mut Map<String, Value>,
     field: &str,

@@ -20,7 +20,7 @@ const PROBES: [(&str, &str); 3] = [
 /// The same below `lifecycle`.
 const HOOKS: [(&str, &str); 2] = [("postStart", "post-start"), ("preStop", "pre-stop")];
 
-/// Sends a container's questions by way of the sidecar; the arguments that tell the sidecar of them.
+/// Redirects a container's probes to the sidecar; returns the sidecar's arguments for them.
 pub(crate) fn rewrite(
     container: &mut Map<String, Value>,
     settings: &Settings,
@@ -51,7 +51,7 @@ pub(crate) fn rewrite(
         };
         if target.is_https {
             notes.push(format!(
-                "{name}: the {word} probe only connects to port {}; its HTTPS is not asked",
+                "{name}: the {word} probe only connects to port {}, without an HTTPS request",
                 target.port
             ));
         }
@@ -144,7 +144,7 @@ fn target(handler: &Map<String, Value>, declared: &Value) -> Option<Target> {
     })
 }
 
-/// A port by number, or by the name that the container gives it.
+/// A port by number, or by its name in the container.
 fn number(port: &Value, declared: &Value) -> Option<u16> {
     let number = match port.as_str() {
         None => port.as_u64(),

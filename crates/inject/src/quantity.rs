@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_told_from_other_words() {
+    fn amounts_are_distinguished_from_other_words() {
         for text in [
             "0", "10m", "16Mi", "1.5", ".5", "5.", "1e3", "2E", "1E-2", "100k",
         ] {

@@ -1,9 +1,9 @@
 //! A pod that has its sidecar, after another webhook has changed it.
 //!
-//! The API server asks again about a pod that webhooks behind ours have changed (`reinvocationPolicy: IfNeeded`). What they
-//! added came without a sidecar's being told of it: probes that would be refused where mutual TLS is strict, containers that
-//! start before connections are redirected, applications that know no proxy. Here that is made good. The
-//! sidecar itself is left as it is: another registry or other limits were set on purpose.
+//! The API server asks again about a pod that webhooks behind ours have changed (`reinvocationPolicy: IfNeeded`).
+//! What they added is not adapted to the sidecar: probes that would be refused where mutual TLS is
+//! strict, containers that start before connections are redirected, applications that know no proxy. Here that is
+//! made good. The sidecar itself is left as it is: another registry or other limits were set on purpose.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, Namespace};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
 use crate::decision::Refusal;
-use crate::pod::{check, list, object, tell};
+use crate::pod::{add_variables, check, list, object};
 use crate::probe;
 use crate::settings::{Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
 use crate::{INIT, INJECTED, Injected, PROXY};
@@ -73,7 +73,7 @@ pub(crate) fn repair(
     }))
 }
 
-/// What containers are told, as when a sidecar is injected; the probes that are new.
+/// Environment of containers, as in injection; returns the new probes.
 fn rewrite(
     spec: &mut Map<String, Value>,
     settings: &Settings,
@@ -93,7 +93,7 @@ fn rewrite(
             let one = object(Some(one), &path)?;
             match container::environment(settings) {
                 None => probes.extend(probe::rewrite(one, settings, notes)),
-                Some(variables) => tell(one, variables, &path)?,
+                Some(variables) => add_variables(one, variables, &path)?,
             }
         }
     }
@@ -128,7 +128,8 @@ fn to_front(list: &mut Vec<Value>, is_it: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Updates the probes that the sidecar forwards: adds new ones, and removes those that the pod does not have any more.
+/// Updates the probes that the sidecar forwards: adds new ones, and removes those that the pod does not have any
+/// more.
 fn ask(spec: &mut Map<String, Value>, form: Form, new: &[String]) -> Result<(), Refusal> {
     let asked = asked(spec);
     let field = match form {

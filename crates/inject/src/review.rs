@@ -44,7 +44,7 @@ pub enum Verdict {
     Allowed {
         /// The patch's operations; none = as it is.
         patch: Vec<Value>,
-        /// Told to who asked; kubectl prints them.
+        /// Warnings for the client; kubectl prints them.
         warnings: Vec<String>,
     },
     /// It may not.
@@ -78,7 +78,7 @@ impl Review {
             ["uid", "operation", "namespace", "name"].map(&mut text);
         if uid.is_empty() || uid.len() > LONGEST_UID {
             return Err(ReviewError::Field(
-                "request.uid: must be a text of up to 256 bytes",
+                "request.uid: must be a string of up to 256 bytes",
             ));
         }
         Ok(Self {
@@ -133,8 +133,8 @@ mod tests {
         })));
         let review = review.unwrap();
         assert!(!review.dry_run);
-        let tried = Review::read(&question(&json!({"uid": "u2", "dryRun": true})));
-        assert!(tried.unwrap().dry_run);
+        let dry = Review::read(&question(&json!({"uid": "u2", "dryRun": true})));
+        assert!(dry.unwrap().dry_run);
         assert_eq!(
             (review.namespace.as_str(), &review.object),
             ("shop", &json!({"a": 1}))

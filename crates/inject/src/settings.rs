@@ -1,4 +1,4 @@
-//! What holds for all sidecars, unless a namespace or a pod says otherwise.
+//! Default settings of all sidecars, which namespaces and pods override.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub enum Redirect {
     /// An init container with `NET_ADMIN` writes rules; the application notices nothing.
     #[default]
     Nftables,
-    /// Nothing is redirected: the application is told of an HTTP proxy by its environment.
+    /// No redirection: the application gets HTTP proxy variables in its environment.
     None,
 }
 
@@ -80,7 +80,7 @@ pub struct Settings {
     pub image_pull_policy: PullPolicy,
     /// `HOST:PORT` of the controller; empty = by default.
     pub control_plane: String,
-    /// Trust domain of the SPIFFE ids; empty = by default.
+    /// Trust domain of the SPIFFE IDs; empty = by default.
     pub trust_domain: String,
     /// Domain of the Services' names.
     pub cluster_domain: String,
@@ -132,16 +132,16 @@ impl Default for Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// They are not what settings are written as.
-    #[error("settings of sidecars: {0}")]
+    #[error("sidecar settings: {0}")]
     Form(#[from] serde_yaml::Error),
     /// There is more than one document.
-    #[error("settings of sidecars: a second document begins at line {0}; remove it")]
+    #[error("sidecar settings: more than one document, see line {0}")]
     Second(usize),
     /// They are no YAML.
-    #[error("settings of sidecars: {0}")]
+    #[error("sidecar settings: {0}")]
     Syntax(#[from] yaml::ReadError),
-    /// A value makes no sense.
-    #[error("settings of sidecars: {field}: {reason}")]
+    /// A value is invalid.
+    #[error("sidecar settings: {field}: {reason}")]
     Value {
         /// Which field.
         field: &'static str,
@@ -181,7 +181,7 @@ impl Settings {
     /// Checks values.
     ///
     /// # Errors
-    /// The first that makes no sense.
+    /// The first that is invalid.
     pub fn check(&self) -> Result<(), SettingsError> {
         let wrong = |field, reason: String| Err(SettingsError::Value { field, reason });
         for (field, text, may_be_empty) in [
@@ -192,7 +192,7 @@ impl Settings {
             ("logLevel", &self.log_level, false),
         ] {
             if text.is_empty() && !may_be_empty || text.contains(char::is_whitespace) {
-                return wrong(field, "must be one word".to_owned());
+                return wrong(field, "must be non-empty and without spaces".to_owned());
             }
         }
         for (field, text) in [
@@ -204,7 +204,7 @@ impl Settings {
             if !(text.is_empty() || is_quantity(text)) {
                 return wrong(
                     field,
-                    format!("`{text}` is no quantity such as 10m or 16Mi"),
+                    format!("invalid quantity `{text}`, expected for example 10m or 16Mi"),
                 );
             }
         }
@@ -213,7 +213,7 @@ impl Settings {
                 true => "cpuRequest",
                 false => "memoryRequest",
             };
-            let reason = format!("`{request}` is more than the limit, `{limit}`");
+            let reason = format!("`{request}` exceeds the limit, `{limit}`");
             return wrong(field, reason);
         }
         if let Err(reason) = check_log_level(&self.log_level) {
@@ -268,7 +268,7 @@ pub(crate) fn check_log_level(text: &str) -> Result<(), String> {
     match text.split(',').find(|part| !fits(part)) {
         None => Ok(()),
         Some(part) => Err(format!(
-            "`{part}` is none of {}, nor TARGET=LEVEL",
+            "unknown value `{part}`, expected one of {} or TARGET=LEVEL",
             LEVELS.join(", ")
         )),
     }
@@ -294,17 +294,26 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_by_field() {
         for (text, expected) in [
-            ("{image: ''}", "image: must be one word"),
+            ("{image: ''}", "image: must be non-empty and without spaces"),
             (
                 "{memoryLimit: 16 MB}",
-                "memoryLimit: `16 MB` is no quantity",
+                "memoryLimit: invalid quantity `16 MB`",
             ),
-            ("{skipInboundPorts: '80,x'}", "skipInboundPorts: `x`"),
-            ("{skipSubnets: 10.0.0.0/33}", "skipSubnets: `10.0.0.0/33`"),
-            ("{logLevel: loud}", "logLevel: `loud` is none of off"),
+            (
+                "{skipInboundPorts: '80,x'}",
+                "skipInboundPorts: invalid port `x`",
+            ),
+            (
+                "{skipSubnets: 10.0.0.0/33}",
+                "skipSubnets: invalid network `10.0.0.0/33`",
+            ),
+            (
+                "{logLevel: loud}",
+                "logLevel: unknown value `loud`, expected one of off",
+            ),
             (
                 "{cpuLimit: 5m}",
-                "cpuRequest: `10m` is more than the limit, `5m`",
+                "cpuRequest: `10m` exceeds the limit, `5m`",
             ),
             ("{imge: a}", "unknown field `imge`"),
             ("{form: other}", "unknown variant `other`"),

@@ -70,7 +70,7 @@ fn nothing_is_called_by_a_key_that_is_not_in_the_table() {
     let mut files = texts(&root.join("docs"), "md");
     files.extend(texts(&root.join("deploy/chart/templates"), "yaml"));
     files.extend(texts(&root.join("controller/src"), "rs"));
-    for package in ["cli", "cluster", "config", "istio", "mcg"] {
+    for package in ["cli", "cluster", "config", "istio", "service-graph"] {
         files.extend(texts(&root.join("crates").join(package).join("src"), "rs"));
     }
     // What tests misspell stands behind their attribute, or in a file of their own.

@@ -111,7 +111,7 @@ fn older_servers_get_a_plain_container() {
     assert_eq!(
         names(&pod["spec"]["initContainers"]),
         ["fetch", "maglor-init"],
-        "what the pod's own do is not redirected to nobody"
+        "connections of the pod's own init containers are not redirected"
     );
     assert_eq!(names(&pod["spec"]["containers"]), ["maglor-proxy", "work"]);
     let proxy = &pod["spec"]["containers"][0];
@@ -130,7 +130,7 @@ fn older_servers_get_a_plain_container() {
 }
 
 #[test]
-fn without_privileges_the_application_is_told_of_a_proxy() {
+fn without_privileges_the_application_gets_proxy_variables() {
     let mut before = annotated(&json!({"maglor.dev/redirect": "none"}));
     before["spec"]["containers"] = json!([
         {"name": "web", "readinessProbe": {"httpGet": {"port": 80}}},
@@ -197,7 +197,7 @@ fn annotations_of_pod_and_namespace_say_otherwise() {
 }
 
 #[test]
-fn who_gets_none_is_told_why() {
+fn a_pod_without_sidecar_gets_the_reason() {
     assert_eq!(skipped(&web(), &Namespace::default()), Skip::NotEnabled);
     assert_eq!(
         skipped(
@@ -228,19 +228,19 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
     for (spec, expected) in [
         (
             json!({"containers": [{"name": "web", "ports": [{"containerPort": 15020}]}]}),
-            "web: port 15020 is the sidecar's; choose another one",
+            "web: port 15020 is reserved for the sidecar; choose another one",
         ),
         (
             json!({"securityContext": {"runAsUser": 2102}, "containers": [{"name": "web"}]}),
-            "web: runAsUser 2102 is the sidecar's; choose another one",
+            "web: runAsUser 2102 is reserved for the sidecar; choose another one",
         ),
         (
             json!({"initContainers": [{"name": "maglor-init"}], "containers": [{"name": "web"}]}),
-            "spec.initContainers: the name `maglor-init` is the sidecar's; choose another one",
+            "spec.initContainers: the name `maglor-init` is reserved for the sidecar; choose another one",
         ),
         (
             json!({"containers": [{"name": "web"}], "volumes": [{"name": "maglor-cache"}]}),
-            "spec.volumes: the name `maglor-cache` is the sidecar's; choose another one",
+            "spec.volumes: the name `maglor-cache` is reserved for the sidecar; choose another one",
         ),
         (json!({"containers": {}}), "spec.containers: must be a list"),
         (
@@ -294,7 +294,7 @@ fn later(pod: &mut Value, list: &str, at: usize, container: Value) {
 }
 
 #[test]
-fn what_a_later_webhook_adds_is_told_of_the_sidecar() {
+fn containers_added_later_are_adapted_to_the_sidecar() {
     let own = json!({"name": "web", "livenessProbe": {"httpGet": {"port": 8080}}});
     let injected = with(&pod(&json!({"containers": [own]})), &shop()).pod;
     let mut changed = injected.clone();
@@ -376,7 +376,7 @@ fn a_plain_sidecar_is_first_again_and_redirection_last() {
 }
 
 #[test]
-fn without_redirection_a_later_container_is_told_of_the_proxy() {
+fn without_redirection_a_later_container_gets_proxy_variables() {
     let mut changed = with(&annotated(&json!({"maglor.dev/redirect": "none"})), &shop()).pod;
     later(&mut changed, "containers", 1, json!({"name": "agent"}));
     let repaired = repaired(&changed);

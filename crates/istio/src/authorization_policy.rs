@@ -1,6 +1,6 @@
 //! `AuthorizationPolicy`: who may do what.
 //!
-//! What cannot be told is on the safe side: a rule that allows and has a condition which is not done
+//! Unsupported conditions fail safe: a rule that allows and has a condition which is not supported
 //! allows nothing, one that denies loses the condition and denies more.
 
 mod operation;
@@ -67,7 +67,7 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     let mut to = Vec::new();
     for (i, entry) in block.blocks("to").iter().enumerate() {
         let Some(operation) = entry.block("operation") else {
-            entry.refuse("operation", format!("it is missing in to[{i}]"));
+            entry.refuse("operation", format!("missing in to[{i}]"));
             continue;
         };
         let (read, known) = operation::read(&operation, action);
@@ -85,7 +85,7 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
         let read = read_source(&source, action);
         whole &= read.known;
         if clash(read.from.as_ref(), when.source.from.as_ref()) {
-            let what = "it is said of this in `when`, too, which is not supported";
+            let what = "it is also in `when`, which is not supported";
             source.ignore("principals", what);
             whole = false;
         }
@@ -171,13 +171,13 @@ fn unsupported(block: &Block<'_>, name: &'static str, action: AuthorizationActio
 }
 
 /// What is said of a rule that allows, and has a condition that is not done.
-pub const ALLOWS_NOTHING: &str = "it is not supported, so this rule allows nothing";
+pub const ALLOWS_NOTHING: &str = "not supported, so this rule allows nothing";
 
 fn consequence(action: AuthorizationAction) -> &'static str {
     match action {
         AuthorizationAction::Allow => ALLOWS_NOTHING,
-        AuthorizationAction::Audit => "it is not supported, so this rule logs more",
-        AuthorizationAction::Deny => "it is not supported, so this rule denies more",
+        AuthorizationAction::Audit => "not supported, so this rule logs more",
+        AuthorizationAction::Deny => "not supported, so this rule denies more",
     }
 }
 
@@ -269,7 +269,7 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
                     let also = source(values);
                     // Both would have to hold, and one list of values is all that there is.
                     if clash(from.as_ref(), Some(&also)) {
-                        let what = format!("`{key}` is there twice: {}", consequence(action));
+                        let what = format!("`{key}` is defined twice: {}", consequence(action));
                         entry.ignore("key", what);
                         known = false;
                     }

@@ -1,4 +1,4 @@
-//! A mapping of a resource that knows its path, and which of its fields nobody has asked for.
+//! A mapping of an object with its path, which tracks unread fields.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl<'a> Block<'a> {
     /// The mapping at a path; anything else is refused, and empty.
     pub(crate) fn new(value: &'a Value, path: String, report: &'a Report) -> Self {
         if !value.is_object() && !value.is_null() {
-            report.add(Effect::Refused, path.clone(), "a mapping is wanted");
+            report.add(Effect::Refused, path.clone(), "expected a mapping");
         }
         Self {
             fields: value.as_object(),
@@ -52,14 +52,14 @@ impl<'a> Block<'a> {
         let value = self.value(name)?;
         let found = read(value);
         if found.is_none() {
-            let what = format!("{wanted} is wanted");
+            let what = format!("expected {wanted}");
             self.report.add(Effect::Refused, self.at(name), what);
         }
         found
     }
 
     pub(crate) fn text(&self, name: &'static str) -> Option<&'a str> {
-        self.typed(name, "a text", Value::as_str)
+        self.typed(name, "a string", Value::as_str)
     }
 
     pub(crate) fn number(&self, name: &'static str) -> Option<u32> {
@@ -144,7 +144,7 @@ impl<'a> Block<'a> {
         self.report.add(Effect::Ignored, self.at(name), why);
     }
 
-    /// Reports what nobody has asked for. To be called when everything that is known was.
+    /// Reports unread fields. Call it after reading all known fields.
     pub(crate) fn end(&self, effect: Effect) {
         let asked = self.asked.borrow();
         let Some(fields_of) = self.fields else { return };
@@ -153,8 +153,8 @@ impl<'a> Block<'a> {
                 let absent = |field: &&str| fields_of.get(*field).is_none_or(Value::is_null);
                 let near = nearest(name, asked.iter().copied().filter(absent));
                 let what = match near {
-                    Some(near) => format!("it is not supported; did you mean `{near}`?"),
-                    None => "it is not supported".to_owned(),
+                    Some(near) => format!("not supported; did you mean `{near}`?"),
+                    None => "not supported".to_owned(),
                 };
                 self.report.add(effect, self.at(name), what);
             }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_is_named() {
+    fn unknown_fields_are_named() {
         let value = serde_json::json!({"a": "x", "b": 1, "c": null, "d": {"e": [1]}});
         let report = Report::default();
         let block = Block::new(&value, "spec".into(), &report);
@@ -224,7 +224,7 @@ mod tests {
         let texts: Vec<String> = found.findings.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
-            ["spec.b: a text is wanted", "spec.d: it is not supported"]
+            ["spec.b: expected a string", "spec.d: not supported"]
         );
         assert_eq!(found.value, None);
     }

@@ -72,7 +72,7 @@ impl DestinationRule {
             own_namespace_only: !export.is_empty() && export.iter().all(|to| to == "."),
         };
         if !rule.own_namespace_only && export.iter().any(|to| to != "*" && to != ".") {
-            block.ignore("exportTo", "only `*` and `.` are told apart");
+            block.ignore("exportTo", "only `*` and `.` are supported");
         }
         block.without(
             "workloadSelector",
@@ -137,7 +137,7 @@ impl Policy {
             let number = entry.block("port").and_then(|port| port.port("number"));
             match number {
                 Some(number) => drop(ports.insert(number, Self::parts(&entry))),
-                None => entry.refuse("port", "say `port: {number: NUMBER}`"),
+                None => entry.refuse("port", "write `port: {number: NUMBER}`"),
             }
             entry.end(Effect::Ignored);
         }
@@ -200,7 +200,7 @@ impl Policy {
     }
 }
 
-/// `tls`: between members of the mesh there is mutual TLS anyway.
+/// `tls`: between workloads of the mesh there is mutual TLS anyway.
 fn plain_text(block: &Block<'_>) -> bool {
     let mode = block.text("mode");
     match mode {
@@ -208,7 +208,7 @@ fn plain_text(block: &Block<'_>) -> bool {
         Some(other) => block.refuse(
             "mode",
             format!(
-                "`{other}` is not supported: proxies open TLS to members of the mesh only; leave `tls` out and let the application open it"
+                "`{other}` is not supported: proxies use TLS only within the mesh; remove `tls` and use TLS in the application"
             ),
         ),
     }

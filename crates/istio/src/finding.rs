@@ -1,4 +1,4 @@
-//! What a translation leaves out, and why.
+//! Fields that a translation leaves out, with reasons.
 
 use std::cell::RefCell;
 use std::fmt;

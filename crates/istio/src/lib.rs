@@ -18,7 +18,7 @@ mod finding;
 mod matching;
 mod peer_authentication;
 mod pool;
-mod tries;
+mod retries_and_faults;
 mod virtual_service;
 mod write;
 

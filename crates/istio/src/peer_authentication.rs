@@ -37,14 +37,14 @@ impl PeerAuthentication {
             own.end(Effect::Ignored);
             match (port.parse::<u16>(), mode) {
                 (Ok(port @ 1..), mode) => ports.extend(mode.map(|mode| (port, mode))),
-                _ => block.refuse("portLevelMtls", format!("`{port}` is no port")),
+                _ => block.refuse("portLevelMtls", format!("`{port}` is not a port")),
             }
         }
         if selector.is_none() && !ports.is_empty() {
             ports.clear();
             block.ignore(
                 "portLevelMtls",
-                "ports are those of pods: it holds beside a `selector` only, as in Istio",
+                "portLevelMtls needs a `selector`, as in Istio",
             );
         }
         block.end(Effect::Ignored);
@@ -65,7 +65,7 @@ fn mode(block: &Block<'_>) -> Option<MeshMode> {
         Some("DISABLE") => {
             block.ignore(
                 "mode",
-                "`DISABLE` is taken as `PERMISSIVE`: mutual TLS stays possible",
+                "`DISABLE` is treated as `PERMISSIVE`: mutual TLS remains possible",
             );
             Some(MeshMode::Permissive)
         }

@@ -114,7 +114,7 @@ pub(crate) fn balancer(block: &Block<'_>) -> (raw::Cluster, Vec<HashPolicy>) {
     block.without(
         "localityLbSetting",
         Effect::Ignored,
-        "places are preferred by the Service's own `trafficDistribution`",
+        "use the Service's `trafficDistribution` for locality preferences",
     );
     block.end(Effect::Ignored);
     (cluster, hash)
@@ -185,7 +185,7 @@ fn consistent_hash(block: &Block<'_>) -> (Option<Spec>, Vec<HashPolicy>) {
     };
     let spec = text.parse::<Spec>();
     if let Err(error) = &spec {
-        block.refuse(field, format!("`{text}` cannot be: {error}"));
+        block.refuse(field, format!("invalid `{text}`: {error}"));
     }
     let spec = spec.ok();
     block.end(Effect::Ignored);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
 use crate::matching::{self, Matched};
-use crate::tries;
+use crate::retries_and_faults;
 
 /// A `VirtualService`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ pub struct VirtualService {
     pub hosts: Vec<String>,
     /// Only clients of its own namespace are to see it (`exportTo: ["."]`).
     pub own_namespace_only: bool,
-    /// Tried in order.
+    /// Evaluated in order.
     pub rules: Vec<Rule>,
 }
 
@@ -69,7 +69,7 @@ impl VirtualService {
         let block = Block::new(spec, "spec".to_owned(), &report);
         let hosts = block.texts("hosts");
         if hosts.is_empty() {
-            let what = "it is missing: a VirtualService that another one delegates to is not supported; write its rules into that one";
+            let what = "missing `hosts`: a VirtualService that another one delegates to is not supported; write its rules into that one";
             block.refuse("hosts", what);
         }
         let gateways = block.texts("gateways");
@@ -83,17 +83,17 @@ impl VirtualService {
         }
         let bytes = ["tcp", "tls"];
         for name in bytes {
-            block.without(name, Effect::Refused, "only `http` is routed; leave it out: connections go to the Service that the application called");
+            block.without(name, Effect::Refused, "only `http` is supported; remove it: connections go to the Service that the application called");
         }
         let export = block.texts("exportTo");
         let own_namespace_only = !export.is_empty() && export.iter().all(|to| to == ".");
         if !own_namespace_only && export.iter().any(|to| to != "*" && to != ".") {
-            block.ignore("exportTo", "only `*` and `.` are told apart");
+            block.ignore("exportTo", "only `*` and `.` are supported");
         }
         let rules: Vec<Rule> = block.blocks("http").iter().flat_map(Rule::read).collect();
         // Else it is said already what its rules are for.
         if rules.is_empty() && bytes.iter().all(|name| spec.get(name).is_none()) {
-            block.refuse("http", "there is no rule for the mesh");
+            block.refuse("http", "no rule applies to the mesh");
         }
         block.end(Effect::Refused);
         drop(block);
@@ -108,9 +108,9 @@ impl VirtualService {
 impl Rule {
     /// A rule; several where a rewrite depends on which of the matches took the request.
     fn read(block: &Block<'_>) -> Vec<Self> {
-        let given = block.blocks("match");
-        let mut matches: Vec<(Match, Matched)> = given.iter().filter_map(matching::read).collect();
-        if given.is_empty() {
+        let input = block.blocks("match");
+        let mut matches: Vec<(Match, Matched)> = input.iter().filter_map(matching::read).collect();
+        if input.is_empty() {
             matches.push((Match::default(), Matched::prefix("/", false)));
         }
         let mut rule = Self {
@@ -119,10 +119,9 @@ impl Rule {
         };
         rule.forward(block);
         rule.answer(block);
-        let delegate = "it is not supported; write the rules of the other VirtualService here";
+        let delegate = "not supported; write the rules of the other VirtualService here";
         block.without("delegate", Effect::Refused, delegate);
-        let cors =
-            "it is not supported; the application answers, or `headers.response` sets the fields";
+        let cors = "not supported; answer CORS in the application, or set the headers with `headers.response`";
         block.without("corsPolicy", Effect::Refused, cors);
         let headers = headers(block);
         (rule.action.request_headers, rule.action.response_headers) = headers;
@@ -161,15 +160,15 @@ impl Rule {
         if several && self.destinations.iter().all(|one| one.weight == 0) {
             block.refuse(
                 "route",
-                "the weights are 0 altogether: no request would go anywhere",
+                "all weights are 0: no cluster would receive requests",
             );
         }
         self.action.timeout = block.time("timeout");
         if let Some(retries) = block.block("retries") {
-            self.action.retry = Some(raw::Short(tries::retries(&retries)));
+            self.action.retry = Some(raw::Short(retries_and_faults::retries(&retries)));
         }
         if let Some(fault) = block.block("fault") {
-            self.action.fault = Some(tries::fault(&fault));
+            self.action.fault = Some(retries_and_faults::fault(&fault));
         }
         let percent = block.block("mirrorPercentage").map(|share| {
             let value = share.float("value").unwrap_or(0.0);
@@ -202,7 +201,7 @@ impl Rule {
             redirect.without(
                 "derivePort",
                 Effect::Ignored,
-                "the port is that of the request, or the scheme's",
+                "the port is derived from the request or the scheme",
             );
             let read = raw::Redirect {
                 status: Some(redirect.number("redirectCode").unwrap_or(301)),
@@ -258,7 +257,7 @@ impl Rule {
                 }
                 (Some(uri), _, Matched::Exact) => rewrite.path = Some(uri.to_owned()),
                 (Some(_), _, Matched::Regex) => {
-                    block.refuse("uri", "beside a match by `regex` use `uriRegexRewrite`");
+                    block.refuse("uri", "with a match by `regex` use `uriRegexRewrite`");
                 }
                 (None, Some((regex, substitution)), _) => {
                     rewrite.regex = Some(regex.clone());
@@ -333,7 +332,7 @@ fn literal(block: &Block<'_>, field: &'static str) -> Vec<(String, String)> {
                 let what = header_format::refusal(command);
                 block.refuse(
                     &format!("{field}.{name}"),
-                    format!("{what}; the text itself is `%%{command}%%`"),
+                    format!("{what}; for the literal text write `%%{command}%%`"),
                 );
                 String::new()
             }

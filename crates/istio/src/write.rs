@@ -117,7 +117,7 @@ fn balancer(cluster: &raw::Cluster) -> Option<Value> {
     block([("simple", simple), ("warmup", warmup)])
 }
 
-/// The fields that there are; None where there is none.
+/// The fields that there are; None if there is none.
 fn block<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
     let there = fields
         .into_iter()

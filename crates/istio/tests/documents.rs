@@ -190,7 +190,7 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
     for (text, expected) in [
         (
             "match: [{sourceLabels: {app: a}}]",
-            "spec.http[0].match[0].sourceLabels: it is not supported",
+            "spec.http[0].match[0].sourceLabels: not supported",
         ),
         (
             "match: [{method: {prefix: G}}]",
@@ -198,15 +198,15 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
         ),
         (
             "corsPolicy: {}",
-            "spec.http[0].corsPolicy: it is not supported; the application answers, or `headers.response` sets the fields",
+            "spec.http[0].corsPolicy: not supported; answer CORS in the application, or set the headers with `headers.response`",
         ),
         (
             "match: [{uri: {regex: .*}}], rewrite: {uri: /x}",
-            "spec.http[0].rewrite.uri: beside a match by `regex` use `uriRegexRewrite`",
+            "spec.http[0].rewrite.uri: with a match by `regex` use `uriRegexRewrite`",
         ),
         (
             "timeout: soon",
-            "spec.http[0].timeout: a time such as `10s` or `500ms` is wanted",
+            "spec.http[0].timeout: expected a time such as `10s` or `500ms`",
         ),
     ] {
         assert_eq!(rule(text).unwrap_err(), [expected], "{text}");
@@ -253,7 +253,7 @@ http:
 
 /// What is left out means what it means in Istio, and not what it means of ours.
 #[test]
-fn faults_without_a_share_happen_to_nobody() {
+fn faults_without_a_share_affect_no_request() {
     for (fault, expected) in [
         (
             "{abort: {httpStatus: 503}}",
@@ -267,8 +267,11 @@ fn faults_without_a_share_happen_to_nobody() {
         let route = "[{destination: {host: a}}]";
         let text = format!("{{hosts: [a], http: [{{fault: {fault}, route: {route}}}]}}");
         let read = VirtualService::read(&spec(&text));
-        let told = texts(&read.findings, Effect::Ignored);
-        assert!(told[0].ends_with("it happens to no request"), "{told:?}");
+        let reported = texts(&read.findings, Effect::Ignored);
+        assert!(
+            reported[0].ends_with("it applies to no request"),
+            "{reported:?}"
+        );
         let rules = read.value.unwrap().rules;
         assert_eq!(json(&rules[0].action.fault), expected);
     }
@@ -293,7 +296,7 @@ fn limits_of_zero_say_nothing() {
 }
 
 #[test]
-fn weights_that_send_nobody_anywhere_are_refused() {
+fn weights_of_zero_are_refused() {
     let read = |weights: [&str; 2]| {
         let [one, other] = weights;
         let text = format!(
@@ -426,12 +429,12 @@ fn exceptions_of_operations_are_read() {
 fn headers_are_conditions() {
     let read = AuthorizationPolicy::read(&spec(
         "{action: DENY, rules: [{to: [{operation: {methods: [GET]}}], when: [{key: 'request.headers[X-Role]', values: [admin, 'root*']}, \
-         {key: 'request.headers[x-role]', values: ['*'], notValues: [guest]}]}]}",
+         {key: 'request.headers[x-role]', values: ['*'], notValues: [visitor]}]}]}",
     ));
     assert_eq!(read.findings, []);
     assert_eq!(
         json(&read.value.unwrap().rules),
-        r#"[{"action":"deny","name":"0","not_to":[{"headers":[{"name":"x-role","values":["guest"]}]}],"to":[{"headers":[{"name":"X-Role","values":["admin","root*"]},{"name":"x-role","values":["*"]}],"methods":["GET"]}]}]"#
+        r#"[{"action":"deny","name":"0","not_to":[{"headers":[{"name":"x-role","values":["visitor"]}]}],"to":[{"headers":[{"name":"X-Role","values":["admin","root*"]},{"name":"x-role","values":["*"]}],"methods":["GET"]}]}]"#
     );
     let read = AuthorizationPolicy::read(&spec(
         "{rules: [{when: [{key: 'request.headers[a]', values: [b]}]}]}",
@@ -471,8 +474,8 @@ fn percent_signs_are_envoys() {
             "%DOWNSTREAM_REMOTE_ADDRESS%",
             "`x-forwarded-for` has the client",
         ),
-        ("a %REQ(x-user)% b", "passed on under their own names"),
-        ("%UNKNOWN%", "the text itself is `%%UNKNOWN%%`"),
+        ("a %REQ(x-user)% b", "forwarded under their own names"),
+        ("%UNKNOWN%", "for the literal text write `%%UNKNOWN%%`"),
     ] {
         let error = set(value).unwrap_err();
         assert!(
@@ -482,7 +485,7 @@ fn percent_signs_are_envoys() {
     }
 }
 
-/// What cannot be told is on the safe side.
+/// Unsupported conditions fail safe.
 #[test]
 fn conditions_that_are_not_done_never_open_anything() {
     for condition in [

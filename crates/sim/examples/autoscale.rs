@@ -5,18 +5,18 @@
 //! ```
 //!
 //! Each seed is another application with other requests. Algorithm 2 runs at several ceilings of utilization,
-//! the autoscaler at its usual target with several ways of choosing what replicas request. Beside each of these stands
-//! the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is how
-//! far the memory of a replica is off its mean, 0.02 by default.
+//! the autoscaler at its usual target with several ways of choosing what replicas request. Beside each of these
+//! stands the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is
+//! how far the memory of a replica is off its mean, 0.02 by default.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use maglor_mcg::advise::Params;
+use maglor_service_graph::advise::Params;
 use maglor_sim::autoscale::{Advised, Application, Day, Hpa, Outcome, Size, run};
 
 const SERVICES: usize = 30;
-/// Ceilings of utilization that are tried, those with most memory last.
+/// Tested ceilings of utilization, those with most memory last.
 const CEILINGS: [f64; 10] = [0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.35, 0.3, 0.15];
 /// That of the autoscaler.
 const TARGET: f64 = 0.7;
@@ -84,7 +84,7 @@ impl Way {
 }
 
 /// An application and what became of it, in the order of [`ways`].
-struct Scene {
+struct Scenario {
     seed: u64,
     application: Application,
     outcomes: Vec<Outcome>,
@@ -104,64 +104,64 @@ fn main() {
     };
     let seeds = number().map_or(1, |seeds| seeds as u64);
     let varies = number().unwrap_or(0.02);
-    let scene = |seed| {
+    let scenario = |seed| {
         let mut application = Application::random(SERVICES, seed);
         application.memory_varies = varies;
-        Scene {
+        Scenario {
             seed,
             application,
             outcomes: Vec::new(),
         }
     };
-    let mut scenes: Vec<Scene> = (1..=seeds.max(1)).map(scene).collect();
-    simulate(&mut scenes, &day);
-    for scene in &scenes {
-        table(scene, &day);
+    let mut scenarios: Vec<Scenario> = (1..=seeds.max(1)).map(scenario).collect();
+    simulate(&mut scenarios, &day);
+    for scenario in &scenarios {
+        table(scenario, &day);
     }
     for (at, way) in AUTOSCALED.into_iter().enumerate() {
-        compare(&scenes, way, CEILINGS.len() + at);
+        compare(&scenarios, way, CEILINGS.len() + at);
     }
 }
 
 /// Runs all of them, on all processors.
-fn simulate(scenes: &mut [Scene], day: &Day) {
-    let tasks: Vec<(usize, Way)> = (0..scenes.len())
-        .flat_map(|scene| ways().map(move |way| (scene, way)))
+fn simulate(scenarios: &mut [Scenario], day: &Day) {
+    let tasks: Vec<(usize, Way)> = (0..scenarios.len())
+        .flat_map(|scenario| ways().map(move |way| (scenario, way)))
         .collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((scene, way)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Scene {
+                while let Some((scenario, way)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let Scenario {
                         seed, application, ..
-                    } = &scenes[*scene];
+                    } = &scenarios[*scenario];
                     let outcome = way.run(application, day, *seed);
                     let at = ways().position(|one| one.name() == way.name());
                     if let Ok(mut done) = done.lock() {
-                        done.push((*scene, at, outcome));
+                        done.push((*scenario, at, outcome));
                     }
                 }
             });
         }
     });
     let mut done = done.into_inner().unwrap_or_default();
-    done.sort_by_key(|(scene, at, _)| (*scene, *at));
-    for (scene, _, outcome) in done {
-        scenes[scene].outcomes.push(outcome);
+    done.sort_by_key(|(scenario, at, _)| (*scenario, *at));
+    for (scenario, _, outcome) in done {
+        scenarios[scenario].outcomes.push(outcome);
     }
 }
 
-fn table(scene: &Scene, day: &Day) {
-    let all: f64 = scene.application.visits().iter().sum();
+fn table(scenario: &Scenario, day: &Day) {
+    let all: f64 = scenario.application.visits().iter().sum();
     println!(
-        "{SERVICES} services, {all:.1} visits a request, {:.0}-{:.0} requests/s, {:.0} s, memory ±{:.0} %, seed {}",
+        "{SERVICES} services, {all:.1} calls a request, {:.0}-{:.0} requests/s, {:.0} s, memory ±{:.0} %, seed {}",
         day.rps.0,
         day.rps.1,
         day.seconds,
-        scene.application.memory_varies * 100.0,
-        scene.seed
+        scenario.application.memory_varies * 100.0,
+        scenario.seed
     );
     println!(
         "{:<30} {:>7} {:>7} {:>8} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
@@ -177,7 +177,7 @@ fn table(scene: &Scene, day: &Day) {
         "memory",
         "changes"
     );
-    for (way, outcome) in ways().zip(&scene.outcomes) {
+    for (way, outcome) in ways().zip(&scenario.outcomes) {
         println!(
             "{:<30} {:>6.0}m {:>6.0}m {:>5.0}MiB {:>8.1} {:>5.1}ms {:>5.1}ms {:>5.1}ms {:>5.2}% {:>5.2}% {:>6.1}",
             way.name(),
@@ -197,17 +197,17 @@ fn table(scene: &Scene, day: &Day) {
 }
 
 /// What is saved beside one way of the autoscaler, seed by seed and in the mean.
-fn compare(scenes: &[Scene], way: Way, at: usize) {
+fn compare(scenarios: &[Scenario], way: Way, at: usize) {
     println!("beside {}", way.name());
     let saved = |before: f64, after: f64| (1.0 - after / before) * 100.0;
     let (mut cpu, mut memory, mut equal) = (0.0, 0.0, 0.0);
-    for scene in scenes {
-        let autoscaled = &scene.outcomes[at];
-        let advised = CEILINGS.iter().zip(&scene.outcomes);
+    for scenario in scenarios {
+        let autoscaled = &scenario.outcomes[at];
+        let advised = CEILINGS.iter().zip(&scenario.outcomes);
         let no_slower = advised.filter(|(_, one)| one.p95_ms <= autoscaled.p95_ms);
         let smallest = no_slower.min_by(|(_, a), (_, b)| a.memory_mib.total_cmp(&b.memory_mib));
         let Some((ceiling, one)) = smallest else {
-            println!("  seed {}: no ceiling comes to its p95", scene.seed);
+            println!("  seed {}: no ceiling comes to its p95", scenario.seed);
             continue;
         };
         let less = saved(autoscaled.cpu_millis, one.cpu_millis);
@@ -215,7 +215,7 @@ fn compare(scenes: &[Scene], way: Way, at: usize) {
         println!(
             "  seed {}: Algorithm 2 at {ceiling}: {less:.1} % of CPU, {smaller:.1} % of memory saved, \
              p95 {:.1} of {:.1} ms, p99 {:.1} of {:.1} ms",
-            scene.seed, one.p95_ms, autoscaled.p95_ms, one.p99_ms, autoscaled.p99_ms
+            scenario.seed, one.p95_ms, autoscaled.p95_ms, one.p99_ms, autoscaled.p99_ms
         );
         (cpu, memory, equal) = (cpu + less, memory + smaller, equal + 1.0);
     }

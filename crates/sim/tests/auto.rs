@@ -6,7 +6,9 @@ mod support;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::rule::{Budget, Change, Choice, Governor, Limits, Reason, Situation, Telemetry};
+use maglor_service_graph::rule::{
+    Budget, Change, Choice, Governor, Limits, Reason, Situation, Telemetry,
+};
 use maglor_sim::des::{Network, Proxies, Scenario};
 use support::{paper, run};
 

@@ -1,7 +1,7 @@
 //! Scalers over a simulated day, shortened: what both have to do whatever the numbers are.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use maglor_mcg::advise::Params;
+use maglor_service_graph::advise::Params;
 use maglor_sim::autoscale::{Advised, Application, Day, Hpa, Size, run};
 
 const SIZE: Size = Size {
@@ -38,12 +38,12 @@ fn both_follow_the_load() {
     assert!(advised.cpu_millis < autoscaled.cpu_millis);
     assert!(advised.memory_mib < autoscaled.memory_mib);
     assert!(advised.above_request < 0.1, "{advised:?}");
-    // A burst is answered as soon as an autoscaler does; nobody's memory is short.
+    // A burst is answered as soon as an autoscaler does; no memory is short.
     assert!(advised.p99_ms <= autoscaled.p99_ms, "{advised:?}");
     assert!(advised.above_memory <= 0.0, "{advised:?}");
 }
 
-/// The same seed gives the same day.
+/// The same seed produces the same day.
 #[test]
 fn days_are_reproducible() {
     let application = Application::random(5, 3);

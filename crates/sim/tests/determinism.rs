@@ -1,4 +1,4 @@
-//! The same seed gives the same numbers, on any number of threads; another seed gives others.
+//! The same seed produces the same numbers, on any number of threads; another seed produces others.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;
@@ -80,13 +80,13 @@ fn policies_see_the_same_requests() {
 }
 
 #[test]
-fn progress_is_told_to_the_end() {
+fn progress_is_reported_to_the_end() {
     let last = std::sync::Mutex::new((0, 0));
-    let tell = |done: usize, all: usize| {
+    let report = |done: usize, all: usize| {
         let mut last = last.lock().unwrap();
         last.0 = done.max(last.0);
         last.1 = all;
     };
-    simulate_all(&scenarios()[..2], NonZeroUsize::new(2).unwrap(), &tell).unwrap();
+    simulate_all(&scenarios()[..2], NonZeroUsize::new(2).unwrap(), &report).unwrap();
     assert_eq!(*last.lock().unwrap(), (10, 10));
 }

@@ -279,7 +279,7 @@ fn views_differ_for_as_long_as_they_may() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_disturbances() {
+fn the_same_seed_produces_the_same_disturbances() {
     let scenario = Scenario {
         silent: 10,
         network: Network {

@@ -60,7 +60,7 @@ fn retries_hide_failures_at_little_cost() {
 }
 
 #[test]
-fn collaborative_policies_are_tried_again_too() {
+fn collaborative_policies_are_retried_too() {
     for policy in ["bounce(tries=3)", "ledger(group=40)"] {
         let outcomes = run_all(&[faulty(policy, Guards::retrying(2))]);
         assert!(failed_share(&outcomes[0]) < 0.0005, "{policy}");
@@ -87,7 +87,7 @@ fn ejection_takes_bad_servers_out_and_the_guard_holds() {
         "{}",
         failed_share(&outcomes[0])
     );
-    // Everything fails, everything is still tried: half of the servers at most are out.
+    // Everything fails, all servers are still used: half of the servers at most are out.
     assert!(failed_share(&outcomes[1]) > 0.99);
     assert!(
         outcomes[1].ejections >= 5 * 20 * 4,

@@ -77,7 +77,7 @@ fn one_message_in_a_hundred_costs_little() {
 }
 
 #[test]
-fn half_of_the_messages_lost_is_no_worse_than_nobody_to_ask() {
+fn half_of_the_messages_lost_is_no_worse_than_no_messages() {
     for policy in [
         "ledger(group=40)",
         "join-idle-queue",

@@ -1,4 +1,4 @@
-//! What a Maglor process says about itself: metrics, logs and trace context.
+//! Telemetry of Maglor processes: metrics, logs and trace context.
 //!
 //! # Layout
 //!

@@ -33,14 +33,14 @@ pub enum Format {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LogError {
     /// The process has a logger.
-    #[error("logging was set up before in this process")]
+    #[error("logging is already initialized in this process")]
     AlreadySet,
     /// A directive of the filter is wrong; the filter that was in force stays.
     #[error("log filter: `{directive}`: {reason}")]
     Directive {
         /// The directive as it was written.
         directive: String,
-        /// What is wrong with it.
+        /// The error.
         reason: &'static str,
     },
     /// The filter has no directive.
@@ -50,7 +50,7 @@ pub enum LogError {
     #[error("log format `{0}`: expected `text` or `json`")]
     Format(String),
     /// The subscriber that the handle belongs to is gone.
-    #[error("this logger is no longer in use")]
+    #[error("this logger was replaced")]
     Gone,
 }
 

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-# HELP maglor_upstream_retries_total Tries after a first one.
+# HELP maglor_upstream_retries_total Attempts after the first one.
 maglor_upstream_retries_total{cluster=\"reviews\"} 3
 maglor_upstream_request_duration_seconds_bucket{cluster=\"reviews\",le=\"+Inf\"} 7
 process_resident_memory_bytes 5e6
@@ -143,7 +143,7 @@ nonsense
         assert_eq!(retries(&mut meter, 5), (5.0, 5e6), "and again");
     }
 
-    /// Pieces of lines in any order, seed 7: read or passed over, never a panic.
+    /// Pieces of lines in any order, seed 7: read or skipped, never a panic.
     #[test]
     fn any_page_is_read() {
         let pieces = [

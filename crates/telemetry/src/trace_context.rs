@@ -80,7 +80,7 @@ pub struct TraceContext {
 
 /// Finds the context of a request.
 ///
-/// `header` gives all values of the header with a name (lower case). A header that must be unique
+/// `header` returns all values of a header by its lower-case name. A header that must be unique
 /// and is not is ignored, as is one that cannot be parsed.
 pub fn extract<'a, I>(mut header: impl FnMut(&'static str) -> I) -> Option<(TraceContext, Format)>
 where

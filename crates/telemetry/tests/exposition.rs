@@ -232,7 +232,7 @@ fn a_series_ends_with_its_last_handle_and_starts_again_at_zero() {
 }
 
 #[test]
-fn asking_again_gives_the_same_family() {
+fn asking_again_returns_the_same_family() {
     let registry = Registry::new(1);
     let handle = registry.counter("x_total", "X.", &["a"]).with(&["1"]);
     registry

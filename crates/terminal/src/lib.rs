@@ -1,3 +1,3 @@
-//! How our programs for people write to a terminal.
+//! Terminal output of the command line programs.
 
 pub mod output;

@@ -4,15 +4,15 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether something could not be written that somebody counts on.
+/// Whether required output could not be written.
 static FAILED: AtomicBool = AtomicBool::new(false);
-/// Whether nobody reads any more, or nothing more can be written.
+/// Whether the reader is gone, or nothing more can be written.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Prints.
 ///
-/// A reader that has gone (`maglor schema | head`) is no error. Any other failure is said once, and makes the exit code
-/// ([`exit_code`]) one of failure.
+/// A reader that has gone (`maglor schema | head`) is no error. Any other failure is said once, and makes the exit
+/// code ([`exit_code`]) one of failure.
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else {
@@ -25,7 +25,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Whether it makes no sense to print more.
+/// Whether it is invalid to print more.
 #[must_use]
 pub fn has_ended() -> bool {
     ENDED.load(Ordering::Relaxed)

@@ -8,7 +8,7 @@
 //! An instance is a FIFO queue with c workers whose clock is virtual ([`Queue`]): the end of a
 //! request's work is known when it arrives, so a late timer makes one answer late and no queue longer.
 //! When its work has ended, a request calls what the model says, groups at the same time and the
-//! services of a group one after the other, holding no worker; then it is answered.
+//! services of a group one after another, holding no worker; then it is answered.
 //!
 //! ```text
 //! server ──► instance ──► queue, fault ──► clock ──► caller ──► the next service, by its proxy

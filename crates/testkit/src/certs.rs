@@ -94,7 +94,7 @@ impl Authority {
             let uri = uri.to_owned().try_into().expect("a URI is ASCII");
             params.subject_alt_names.push(rcgen::SanType::URI(uri));
         }
-        let first = names.first().copied().unwrap_or("nobody");
+        let first = names.first().copied().unwrap_or("unnamed");
         params.distinguished_name.push(DnType::CommonName, first);
         params.use_authority_key_identifier_extension = true;
         params.extended_key_usages = vec![

@@ -1,7 +1,7 @@
 //! Hostile input as data: tables of cases with the expected outcome of each, and what runs them.
 //!
 //! The tables are `hostile/*.txt` beside this crate's sources; [`table`] describes their format. A runner of an area
-//! sends a case to a proxy and gives what was observed: what the client got, and what reached the origin. The same
+//! sends a case to a proxy and returns the observations: what the client got, and what reached the origin. The same
 //! runners serve the test of the proxy (`proxy/tests/hostile.rs`), which compares with the expected outcome, and
 //! `cargo xtask hostile`, which compares with other proxies. See docs/hostile.md.
 
@@ -67,7 +67,7 @@ pub struct Outcome {
     pub detail: String,
 }
 
-/// A table; with `HOSTILE_TABLES`, the one in that folder, so that cases can be tried without building anything.
+/// A table; with `HOSTILE_TABLES`, the one in that folder, so that cases can be run without building anything.
 fn read(name: &str, text: &str) -> Vec<Case> {
     let folder = std::env::var_os("HOSTILE_TABLES").map(std::path::PathBuf::from);
     let other = folder.map(|folder| std::fs::read_to_string(folder.join(format!("{name}.txt"))));

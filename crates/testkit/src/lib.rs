@@ -1,4 +1,4 @@
-//! What the tests of Maglor are written with. A dev-dependency only: the proxy never links it.
+//! Support for the tests of Maglor. A dev-dependency only: the proxy never links it.
 //!
 //! # Layout
 //!
@@ -12,8 +12,8 @@
 //! - [`Load`]: clients that ask without pause, and forgive nothing.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
 //! - [`pattern`]: long bodies that need no memory and can be checked.
-//! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated; `property`, the same for
-//!   properties.
+//! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated; `property`,
+//!   the same for properties.
 //!
 //! Everything binds port 0, has a deadline ([`TIMEOUT`]) and ends with the value that stands for
 //! it. Helpers panic with a message that says what was expected, at the line of the test.
@@ -50,7 +50,7 @@ pub use seed::seed;
 pub use upstream::{Answer, Recorded, Upstream};
 pub use wait::eventually;
 
-/// The deadline of everything that waits for somebody else.
+/// The deadline of everything that waits for a peer.
 ///
 /// Far above what a loaded machine needs, so that it is only ever reached by a bug.
 pub const TIMEOUT: Duration = Duration::from_secs(10);

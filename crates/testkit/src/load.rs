@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::{RawHttp1, RawResponse, TIMEOUT, eventually};
 
-/// Threads that send requests until they are told to stop, or nobody listens any more.
+/// Threads that send requests until they are stopped, or the server is gone.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ impl Load {
         });
     }
 
-    /// What went wrong so far.
+    /// The error so far.
     ///
     /// # Panics
     ///
@@ -102,7 +102,7 @@ impl Shared {
     fn ask(&self, address: SocketAddr, request: &str) {
         while !self.stop.load(SeqCst) {
             let Ok(socket) = std::net::TcpStream::connect(address) else {
-                // Nobody listens: the proxy has said that it goes.
+                // Connection refused: the proxy has announced its end.
                 return;
             };
             drop(socket.set_nodelay(true));

@@ -61,7 +61,7 @@ pub fn hash(data: &[u8]) -> u64 {
 pub struct PatternBody {
     offset: u64,
     length: u64,
-    /// Whether the length is told in advance (`content-length`) or not (chunked).
+    /// Whether the length is sent in advance (`content-length`) or not (chunked).
     announced: bool,
 }
 
@@ -76,7 +76,7 @@ impl PatternBody {
         }
     }
 
-    /// A body of `length` bytes that does not tell its length.
+    /// A body of `length` bytes without an announced length.
     #[must_use]
     pub fn streamed(length: u64) -> Self {
         Self {

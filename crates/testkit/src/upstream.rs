@@ -1,4 +1,4 @@
-//! An HTTP server that does what it is told, and remembers what it was asked.
+//! A programmable HTTP server that records its requests.
 //!
 //! It speaks HTTP/1.1 and HTTP/2 with prior knowledge on one port, or both over TLS by ALPN. It
 //! runs in a thread of its own, so that a test needs no runtime. Every response has
@@ -69,7 +69,7 @@ pub use record::Recorded;
 
 use record::Shared;
 
-/// What the server's thread is told.
+/// Commands for the server's thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Running,
@@ -128,12 +128,12 @@ impl UpstreamBuilder {
         let address = listener
             .local_addr()
             .expect("a bound socket has an address");
-        let (phase, told) = watch::channel(Phase::Running);
+        let (phase, reported) = watch::channel(Phase::Running);
         let shared = Arc::clone(&self.shared);
         let tls = self.tls;
         let thread = thread::Builder::new()
             .name(format!("upstream {}", shared.name()))
-            .spawn(move || server::run(listener, tls, &shared, told))
+            .spawn(move || server::run(listener, tls, &shared, reported))
             .expect("a thread");
         Upstream {
             address,
@@ -161,7 +161,7 @@ impl Upstream {
         Self::builder(name).start()
     }
 
-    /// A server that has to be told more.
+    /// A server with more settings.
     #[must_use]
     pub fn builder(name: &str) -> UpstreamBuilder {
         UpstreamBuilder {

@@ -16,7 +16,7 @@ pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> 
     until(timeout, what, || condition().then_some(()));
 }
 
-/// Waits until `value` gives something, and gives that; see [`eventually`].
+/// Waits until `value` returns something, and returns that; see [`eventually`].
 ///
 /// # Panics
 ///
@@ -28,7 +28,10 @@ pub fn until<T>(timeout: Duration, what: &str, mut value: impl FnMut() -> Option
         if let Some(value) = value() {
             return value;
         }
-        assert!(Instant::now() < deadline, "not within {timeout:?}: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "timeout after {timeout:?}: {what}"
+        );
         thread::sleep(INTERVAL);
     }
 }
@@ -47,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "not within 1ms: never")]
+    #[should_panic(expected = "timeout after 1ms: never")]
     fn a_condition_that_does_not_fails_with_its_name() {
         eventually(Duration::from_millis(1), "never", || false);
     }

@@ -136,7 +136,7 @@ fn groups_are_called_together_and_their_services_one_after_the_other() {
     ]));
     let (status, took) = app.get("hub");
     assert_eq!(status, 200);
-    // 10 + max(20 + 30, 40): one after the other it would be 100.
+    // 10 + max(20 + 30, 40): one after another it would be 100.
     assert!(took >= ms(60), "{took:?}");
     let answer = RawHttp1::connect(app.of("hub").listen).get("/api/v1");
     assert_eq!(answer.header("x-exact-us"), Some("60000"));

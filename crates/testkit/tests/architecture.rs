@@ -1,5 +1,5 @@
-//! The shape of the workspace, checked: which package may use which, that the modules of the
-//! proxy form layers, that files stay readable.
+//! The shape of the workspace, checked: which package may use which, that the folders
+//! and modules of the proxy form layers, that files do not use each other in circles and stay readable.
 //!
 //! A failure says what to change. The tables below are the place to discuss a new edge; see
 //! ARCHITECTURE.md.
@@ -26,7 +26,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
     ("maglor-admin", &[]),
     (
-        "maglor-ads",
+        "maglor-xds-server",
         &["maglor-balance", "maglor-identity", "maglor-xds"],
     ),
     ("maglor-balance", &[]),
@@ -34,8 +34,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
     ("maglor-istio", &["maglor-balance", "maglor-config"]),
-    ("maglor-mcg", &["maglor-balance"]),
-    ("maglor-sim", &["maglor-balance", "maglor-mcg"]),
+    ("maglor-service-graph", &["maglor-balance"]),
+    ("maglor-sim", &["maglor-balance", "maglor-service-graph"]),
     ("maglor-telemetry", &[]),
     ("maglor-terminal", &[]),
     (
@@ -58,13 +58,13 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "maglor-controller",
         &[
             "maglor-admin",
-            "maglor-ads",
+            "maglor-xds-server",
             "maglor-balance",
             "maglor-config",
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",
-            "maglor-mcg",
+            "maglor-service-graph",
             "maglor-telemetry",
             "maglor-xds",
         ],
@@ -91,7 +91,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",
-            "maglor-mcg",
+            "maglor-service-graph",
             "maglor-sim",
             "maglor-telemetry",
             "maglor-terminal",
@@ -122,7 +122,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-xtask",
         &[
-            "maglor-ads",
+            "maglor-xds-server",
             "maglor-config",
             "maglor-controller",
             "maglor-testkit",
@@ -133,13 +133,13 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
 
 /// Packages that must not be linked, however many packages are between.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    // Both ends of the conversation, without a socket.
+    // Both ends of the protocol, without a socket.
     ("maglor-xds", &["tokio", "mio", "hyper"]),
     // Decisions are pure: no I/O, no runtime, no randomness but what they are given.
     ("maglor-balance", &["tokio", "mio", "rand", "getrandom"]),
     ("maglor-sim", &["tokio", "mio"]),
     ("maglor-inject", &["tokio", "mio", "kube"]),
-    ("maglor-mcg", &["tokio", "mio", "kube"]),
+    ("maglor-service-graph", &["tokio", "mio", "kube"]),
     ("maglor-config", &["tokio", "hyper"]),
     ("maglor-istio", &["tokio", "hyper", "kube"]),
     ("maglor-telemetry", &["tokio", "hyper"]),
@@ -149,6 +149,25 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         &["kube", "k8s-openapi", "maglor-testkit", "ring", "openssl"],
     ),
 ];
+
+/// The folders of the proxy, each of which may use those before it.
+const LAYERS: [&str; 12] = [
+    "os",
+    "net",
+    "protocol",
+    "telemetry",
+    "tls",
+    "runtime",
+    "upstream",
+    "mesh",
+    "routing",
+    "http",
+    "downstream",
+    "control",
+];
+
+/// Folders inside of those folders whose modules are nodes of their own.
+const SUBDIVIDED: &[&str] = &["mesh::load_feedback"];
 
 /// How many packages the proxy may be made of, itself included.
 const PROXY_PACKAGES: usize = 250;
@@ -204,17 +223,83 @@ fn forbidden_packages_are_not_linked() {
 }
 
 #[test]
+fn the_folders_of_the_proxy_form_layers() {
+    let modules = proxy();
+    let folder = |name: &str| name.split("::").next().map(str::to_owned);
+    let folders = modules.grouped(|name| folder(name).filter(|folder| !folder.is_empty()));
+    let names = BTreeSet::from_iter(folders.names());
+    assert_eq!(names, BTreeSet::from_iter(LAYERS), "LAYERS has all folders");
+    let layer = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    let upwards = folders
+        .edges()
+        .filter(|(user, used, _)| layer(user) < layer(used));
+    let wrong: Vec<_> = upwards
+        .map(|(user, used, place)| format!("{user} must not use {used}, as it does at {place}"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn the_modules_of_the_proxy_form_layers() {
-    let modules = cycles::read(&metadata::root().join("proxy/src"));
-    assert!(modules.names().len() > 3, "the proxy's modules were found");
+    let modules = proxy();
+    let modules = modules.grouped(|name| {
+        let names: Vec<_> = name.split("::").collect();
+        let is_folder = |depth: &usize| {
+            let folder = names[..*depth].join("::");
+            modules.is_facade(&folder) && (*depth < 2 || SUBDIVIDED.contains(&&*folder))
+        };
+        // What is directly in a folder; the folder itself only passes names on.
+        let depth = (1..=names.len()).find(|depth| !is_folder(depth))?;
+        Some(names[..depth].join("::")).filter(|name| !name.is_empty())
+    });
+    assert!(modules.names().len() > 70, "the proxy's modules were found");
     if let Some(cycle) = modules.cycle() {
-        let largest = modules.largest_component();
+        let components = modules.components();
         panic!(
             "modules of the proxy use each other in a circle:\n{cycle}\n\
-             all of these are in circles with each other: {largest:?}\n\
+             all of these are in circles with each other: {components:?}\n\
              move what both sides need into a module below them"
         );
     }
+}
+
+#[test]
+fn files_use_each_other_in_no_circle() {
+    let root = metadata::root();
+    let mut found = BTreeSet::new();
+    for package in sources::packages(&root) {
+        for main in ["lib.rs", "main.rs"] {
+            let src = root.join(&package).join("src");
+            let modules = cycles::read(&src, main).without_nesting();
+            let components = modules.components().into_iter();
+            found
+                .extend(components.map(|component| {
+                    format!("{package}: {}", Vec::from_iter(component).join(" "))
+                }));
+        }
+    }
+    let known = include_str!("architecture/file_cycles.txt").lines();
+    let known = BTreeSet::from_iter(
+        known
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned),
+    );
+    let new: Vec<_> = found.difference(&known).cloned().collect();
+    assert!(
+        new.is_empty(),
+        "files that use each other in a circle; move what they share into one below them:\n{}",
+        new.join("\n")
+    );
+    let gone: Vec<_> = known.difference(&found).cloned().collect();
+    assert!(
+        gone.is_empty(),
+        "no longer circles, to be removed from architecture/file_cycles.txt:\n{}",
+        gone.join("\n")
+    );
+}
+
+fn proxy() -> cycles::Modules {
+    cycles::read(&metadata::root().join("proxy/src"), "lib.rs")
 }
 
 #[test]

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 /// Where metrics get their names. Others are a reason to add the file here.
 const SOURCES: [&str; 10] = [
-    "proxy/src/metrics.rs",
-    "proxy/src/metrics/choices.rs",
-    "proxy/src/metrics/exchange.rs",
-    "proxy/src/metrics/guards.rs",
-    "proxy/src/metrics/mesh.rs",
-    "proxy/src/metrics/upstream.rs",
-    "proxy/src/metrics/workers.rs",
+    "proxy/src/telemetry/metrics/mod.rs",
+    "proxy/src/telemetry/metrics/choices.rs",
+    "proxy/src/telemetry/metrics/load_feedback.rs",
+    "proxy/src/telemetry/metrics/guards.rs",
+    "proxy/src/telemetry/metrics/mesh.rs",
+    "proxy/src/telemetry/metrics/upstream.rs",
+    "proxy/src/telemetry/metrics/workers.rs",
     "crates/telemetry/src/metrics/process.rs",
     "crates/telemetry/src/metrics/registry.rs",
-    "proxy/src/metrics/xds.rs",
+    "proxy/src/telemetry/metrics/xds.rs",
 ];
 
 #[test]
@@ -44,7 +44,7 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
     let unknown = documented
         .keys()
         .filter(|name| !registered.contains_key(*name));
-    wrong.extend(unknown.map(|name| format!("{name} is documented, but nobody registers it")));
+    wrong.extend(unknown.map(|name| format!("{name} is documented, but not registered")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -61,7 +61,7 @@ fn labels_and_their_values_are_those_of_the_code() {
     for label in labels {
         assert!(
             code.contains(&format!("\"{label}\"")),
-            "nobody registers a label {label}"
+            "no metric registers a label {label}"
         );
     }
     let page = read("docs/metrics.md");
@@ -105,7 +105,7 @@ fn registered() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for path in SOURCES {
         let text = read(path);
-        // Documentation and tests register what nobody will see.
+        // Registrations in documentation and tests do not count.
         let code = text.split("#[cfg(test)]").next().unwrap();
         let lines = code
             .lines()

@@ -1,4 +1,4 @@
-//! Network namespaces as hosts: they reach each other, as late as they are told to, and they go.
+//! Network namespaces as hosts: they reach each other with configured delays, and are removed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,6 +1,6 @@
 //! The asking end: delta ADS with subscriptions by name.
 //!
-//! A [`Client`] outlives its streams. While there is one, [`Client::request`] gives what is to be said
+//! A [`Client`] outlives its streams. While there is one, [`Client::request`] returns what to send
 //! next and [`Client::receive`] takes what was answered; each response is then acknowledged or refused
 //! as a whole. A new stream begins with the versions of what the client has, so that only what it
 //! missed is sent again.
@@ -21,7 +21,7 @@ use crate::proto::google::rpc::Status;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// gRPC's code for a request that makes no sense.
+/// gRPC's code for a request that is invalid.
 const INVALID_ARGUMENT: i32 = 3;
 
 /// See the module's documentation.
@@ -37,7 +37,7 @@ pub struct Client {
 /// What is asked for of one kind.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// The version that is in force, where there is one.
+    /// The version that is in force, if there is one.
     names: BTreeMap<Arc<str>, Option<String>>,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,
@@ -151,7 +151,7 @@ impl Client {
         doubled.min(LONGEST_PAUSE).mul_f64(0.5 + 0.5 * rng.unit())
     }
 
-    /// What is to be said next on the stream, if anything is.
+    /// The next message for the stream, if any.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         let due = |kind: &&Kind| {
             let wanted = &self.kinds[kind.index()];
@@ -188,7 +188,7 @@ impl Client {
         })
     }
 
-    /// Takes a response; `None` if it is of a kind that nobody asked for.
+    /// Handles a response; `None` if its kind is not subscribed.
     pub fn receive(&mut self, response: wire::DeltaDiscoveryResponse) -> Option<Update> {
         let kind = Kind::of(&response.type_url)?;
         // A server that answers is well.
@@ -246,7 +246,7 @@ impl Client {
     }
 
     /// What was accepted could not be put in force after all, for a reason (NACK), or has been since (ACK). Until it
-    /// is, a new stream is not told that it is known.
+    /// is, it is not announced as known on a new stream.
     pub fn correct(&mut self, kind: Kind, nonce: &str, reason: Option<&str>) {
         let wanted = &mut self.kinds[kind.index()];
         let error = reason.map(str::to_owned);

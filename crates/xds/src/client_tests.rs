@@ -39,7 +39,7 @@ impl Server {
     }
 
     /// Requests over, responses back.
-    fn exchange(&mut self, client: &mut Client) -> Vec<Update> {
+    fn round_trip(&mut self, client: &mut Client) -> Vec<Update> {
         while let Some(request) = client.request() {
             self.session
                 .receive_delta(&mut self.cache, &request, Time::ZERO);
@@ -74,10 +74,10 @@ fn what_was_taken_is_not_sent_again_on_a_new_stream() {
     client.subscribe(Kind::Cluster, "a");
     client.subscribe(Kind::Cluster, "b");
     client.connected();
-    let updates = server.exchange(&mut client);
+    let updates = server.round_trip(&mut client);
     assert_eq!(updates[0].resources.len(), 2);
     client.accept(&updates[0]);
-    assert!(server.exchange(&mut client).is_empty());
+    assert!(server.round_trip(&mut client).is_empty());
     let cache = std::mem::take(&mut server.cache);
     server = Server {
         cache,
@@ -86,7 +86,7 @@ fn what_was_taken_is_not_sent_again_on_a_new_stream() {
     server.put(Kind::Cluster, "b", b"2");
     server.cache.remove(Kind::Cluster, "a", Time::ZERO);
     client.connected();
-    let updates = server.exchange(&mut client);
+    let updates = server.round_trip(&mut client);
     assert_eq!(&*updates[0].resources[0].name, "b");
     assert_eq!(&*updates[1].removed[0], "a");
     assert_eq!(updates.len(), 2);
@@ -98,9 +98,9 @@ fn what_was_refused_is_sent_again_on_a_new_stream() {
     server.put(Kind::Cluster, "a", b"1");
     client.subscribe(Kind::Cluster, "a");
     client.connected();
-    let updates = server.exchange(&mut client);
+    let updates = server.round_trip(&mut client);
     client.refuse(&updates[0], "no");
-    server.exchange(&mut client);
+    server.round_trip(&mut client);
     let nacks: Vec<_> = server
         .session
         .nacks()
@@ -113,22 +113,22 @@ fn what_was_refused_is_sent_again_on_a_new_stream() {
         ..Server::new()
     };
     client.connected();
-    assert_eq!(server.exchange(&mut client).len(), 1);
+    assert_eq!(server.round_trip(&mut client).len(), 1);
 }
 
 #[test]
-fn what_nobody_asks_for_any_more_is_not_followed() {
+fn unsubscribed_resources_are_not_followed() {
     let (mut client, mut server) = (client(), Server::new());
     client.connected();
     client.subscribe(Kind::Routes, "a");
     client.unsubscribe(Kind::Routes, "a");
     assert!(client.request().is_none(), "the server never heard of it");
     client.subscribe(Kind::Routes, "a");
-    server.exchange(&mut client);
+    server.round_trip(&mut client);
     client.unsubscribe(Kind::Routes, "a");
-    server.exchange(&mut client);
+    server.round_trip(&mut client);
     server.put(Kind::Routes, "a", b"1");
-    assert!(server.exchange(&mut client).is_empty());
+    assert!(server.round_trip(&mut client).is_empty());
     assert_eq!(server.session.subscribed(Kind::Routes), 0);
 }
 

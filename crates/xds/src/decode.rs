@@ -42,7 +42,7 @@ pub enum DecodeError {
     #[error("{0}")]
     Invalid(#[from] Errors),
     /// It has another name than was said.
-    #[error("{kind} `{name}` calls itself `{own}`")]
+    #[error("{kind} `{name}` has the name `{own}` inside")]
     Name {
         /// Of which kind the resource is.
         kind: Kind,
@@ -89,7 +89,7 @@ impl Fault {
 
     /// Something that is not done here.
     fn unsupported(field: impl Into<String>) -> Self {
-        Self::new(field, "this is not supported")
+        Self::new(field, "not supported")
     }
 
     /// The same field inside `place`.
@@ -191,7 +191,7 @@ pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
     listener::decode(name, &message)
 }
 
-/// Reads the roots that members of the mesh trust; each has to be usable.
+/// Reads the roots that workloads of the mesh trust; each has to be usable.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -263,6 +263,6 @@ fn time(
 }
 
 /// A text of a field that may be absent.
-fn given(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Discovery`] follows *targets*: names of Listeners. What a target refers to is asked for as it
 //! becomes known (Listener → RouteConfiguration → Cluster → ClusterLoadAssignment) and forgotten when
-//! nothing refers to it any more. What comes is decoded and checked at once; what is wrong is refused,
+//! nothing refers to it any more. What comes is decoded and checked at once; invalid resources are rejected,
 //! resource by resource, and the last good one stays.
 //!
 //! Beside targets it follows *workloads*: what the inbound listener of a sidecar does. The clusters for
@@ -103,7 +103,7 @@ pub struct Used {
 /// What a response has changed.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Whom members of the mesh trust.
+    /// Whom workloads of the mesh trust.
     pub bundle: bool,
     /// Listeners, routes or clusters.
     pub routing: bool,
@@ -135,12 +135,12 @@ impl Discovery {
         }
     }
 
-    /// Follows the roots that members of the mesh trust.
+    /// Follows the roots that workloads of the mesh trust.
     pub fn follow_bundle(&mut self) {
         self.client.subscribe(Kind::Bundle, BUNDLE);
     }
 
-    /// Follows a target from now on; what is known of it already, because it was kept and nobody answers.
+    /// Follows a target from now on; what is known of it already, because it is cached and no server responds.
     pub fn want(&mut self, target: &str) -> Changes {
         if !self.targets.insert(target.into()) {
             return Changes::default();
@@ -197,7 +197,7 @@ impl Discovery {
         self.client.disconnected(rng)
     }
 
-    /// What is to be said next on the stream, if anything is.
+    /// The next message for the stream, if any.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         self.client.request()
     }
@@ -314,7 +314,7 @@ impl Discovery {
     fn remove(&mut self, kind: Kind, name: &Arc<str>) -> bool {
         let name = Arc::clone(name);
         match kind {
-            // Nobody is trusted for less than what was said last.
+            // The last message always applies.
             Kind::Bundle => return false,
             // The workload is there: it is this one. A server that does not know it is behind.
             Kind::Inbound => return self.inbound.entry(name).or_insert(None).is_none(),
@@ -379,7 +379,7 @@ impl Discovery {
         }
     }
 
-    /// Whom members of the mesh trust, once that was said.
+    /// Whom workloads of the mesh trust, once that was said.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()

@@ -8,13 +8,13 @@ use crate::{Health, MOST_AHEAD, Resource, ServedEndpoint, encode};
 
 const TARGET: &str = "a.shop.svc.cluster.local:80";
 
-struct World {
+struct Fixture {
     discovery: Discovery,
     cache: Cache,
     session: Session,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let mut discovery = Discovery::new(Node::default(), false);
         discovery.connected();
@@ -105,70 +105,70 @@ fn endpoints(name: &str, addresses: &[&str]) -> Resource {
 
 #[test]
 fn a_target_leads_to_its_endpoints_step_by_step() {
-    let mut world = World::new();
-    world.serve();
-    world.discovery.want(TARGET);
-    assert!(matches!(world.discovery.target(TARGET), Target::Pending));
-    world.settle();
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.discovery.want(TARGET);
+    assert!(matches!(fixture.discovery.target(TARGET), Target::Pending));
+    fixture.settle();
     assert!(matches!(
-        world.discovery.target(TARGET),
+        fixture.discovery.target(TARGET),
         Target::Http { bytes: None, .. }
     ));
-    let used: Vec<_> = world.discovery.clusters().collect();
+    let used: Vec<_> = fixture.discovery.clusters().collect();
     assert_eq!(used.len(), 1);
     assert_eq!(used[0].endpoints.as_ref().unwrap().len(), 1);
-    assert_eq!(world.subscribed(), [1, 1, 1, 1]);
+    assert_eq!(fixture.subscribed(), [1, 1, 1, 1]);
 }
 
 #[test]
 fn what_no_target_leads_to_is_forgotten() {
-    let mut world = World::new();
-    world.serve();
-    world.discovery.want(TARGET);
-    world.settle();
-    world.discovery.forget(TARGET);
-    world.settle();
-    assert_eq!(world.subscribed(), [0, 0, 0, 0]);
-    assert_eq!(world.discovery.clusters().count(), 0);
-    world.discovery.want(TARGET);
-    world.settle();
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.discovery.want(TARGET);
+    fixture.settle();
+    fixture.discovery.forget(TARGET);
+    fixture.settle();
+    assert_eq!(fixture.subscribed(), [0, 0, 0, 0]);
+    assert_eq!(fixture.discovery.clusters().count(), 0);
+    fixture.discovery.want(TARGET);
+    fixture.settle();
     assert!(
-        matches!(world.discovery.target(TARGET), Target::Http { .. }),
+        matches!(fixture.discovery.target(TARGET), Target::Http { .. }),
         "asked for again"
     );
 }
 
 #[test]
 fn what_is_not_there_is_known_not_to_be_and_may_come() {
-    let mut world = World::new();
-    world.discovery.want(TARGET);
-    world.settle();
-    assert!(matches!(world.discovery.target(TARGET), Target::Absent));
-    world.serve();
-    world.settle();
+    let mut fixture = Fixture::new();
+    fixture.discovery.want(TARGET);
+    fixture.settle();
+    assert!(matches!(fixture.discovery.target(TARGET), Target::Absent));
+    fixture.serve();
+    fixture.settle();
     assert!(matches!(
-        world.discovery.target(TARGET),
+        fixture.discovery.target(TARGET),
         Target::Http { .. }
     ));
     // A cluster that has gone is one without endpoints, not a reason to wait.
-    world.cache.remove(Kind::Cluster, "a", Time::ZERO);
-    world.settle();
+    fixture.cache.remove(Kind::Cluster, "a", Time::ZERO);
+    fixture.settle();
     assert!(matches!(
-        world.discovery.target(TARGET),
+        fixture.discovery.target(TARGET),
         Target::Http { .. }
     ));
-    assert!(world.discovery.cluster("a").is_none());
+    assert!(fixture.discovery.cluster("a").is_none());
 }
 
 #[test]
 fn a_change_of_endpoints_is_only_that() {
-    let mut world = World::new();
-    world.serve();
-    world.discovery.want(TARGET);
-    world.settle();
-    let before = world.discovery.cluster("a").unwrap().cluster;
-    world.put(endpoints("a", &["10.0.0.1:80", "10.0.0.2:80"]));
-    let changes = world.settle();
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.discovery.want(TARGET);
+    fixture.settle();
+    let before = fixture.discovery.cluster("a").unwrap().cluster;
+    fixture.put(endpoints("a", &["10.0.0.1:80", "10.0.0.2:80"]));
+    let changes = fixture.settle();
     assert!(!changes.routing);
     assert_eq!(
         changes
@@ -178,21 +178,21 @@ fn a_change_of_endpoints_is_only_that() {
             .collect::<Vec<_>>(),
         ["a"]
     );
-    let after = world.discovery.cluster("a").unwrap();
+    let after = fixture.discovery.cluster("a").unwrap();
     assert!(Arc::ptr_eq(&before, &after.cluster));
     assert_eq!(after.endpoints.unwrap().len(), 2);
 }
 
 #[test]
 fn what_is_wrong_is_refused_and_the_last_good_one_stays() {
-    let mut world = World::new();
-    world.serve();
-    world.discovery.want(TARGET);
-    world.settle();
-    let before = world.discovery.cluster("a").unwrap().cluster;
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.discovery.want(TARGET);
+    fixture.settle();
+    let before = fixture.discovery.cluster("a").unwrap().cluster;
     let bad = cluster("{name: a, max_concurrent_streams: 0}");
-    world.put(bad);
-    let changes = world.settle();
+    fixture.put(bad);
+    let changes = fixture.settle();
     let error = changes.refused[0].to_string();
     assert!(
         error.contains("cluster `a`") && error.contains("max_concurrent_streams"),
@@ -200,47 +200,47 @@ fn what_is_wrong_is_refused_and_the_last_good_one_stays() {
     );
     assert!(Arc::ptr_eq(
         &before,
-        &world.discovery.cluster("a").unwrap().cluster
+        &fixture.discovery.cluster("a").unwrap().cluster
     ));
-    let nacks: Vec<_> = world
+    let nacks: Vec<_> = fixture
         .session
         .nacks()
         .map(|nack| nack.reason.to_string())
         .collect();
     assert_eq!(nacks, [error]);
-    world.put(Resource {
+    fixture.put(Resource {
         body: Bytes::from_static(b"\xff\xff"),
         ..cluster("{name: a}")
     });
-    assert_eq!(world.settle().refused.len(), 1, "no protobuf at all");
-    world.put(cluster("{name: a, policy: random}"));
-    assert!(world.settle().refused.is_empty());
-    assert_eq!(world.session.nacks().count(), 0);
+    assert_eq!(fixture.settle().refused.len(), 1, "no protobuf at all");
+    fixture.put(cluster("{name: a, policy: random}"));
+    assert!(fixture.settle().refused.is_empty());
+    assert_eq!(fixture.session.nacks().count(), 0);
 }
 
 #[test]
 fn a_new_stream_goes_on_where_the_last_one_ended() {
-    let mut world = World::new();
-    world.serve();
-    world.discovery.want(TARGET);
-    world.settle();
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.discovery.want(TARGET);
+    fixture.settle();
     let mut rng = Rng::seed(1);
-    world.discovery.disconnected(&mut rng);
+    fixture.discovery.disconnected(&mut rng);
     assert!(
-        matches!(world.discovery.target(TARGET), Target::Http { .. }),
+        matches!(fixture.discovery.target(TARGET), Target::Http { .. }),
         "it goes on serving"
     );
-    world.put(endpoints("a", &["10.0.0.9:80"]));
-    world.session = session();
-    world.discovery.connected();
-    let changes = world.settle();
+    fixture.put(endpoints("a", &["10.0.0.9:80"]));
+    fixture.session = session();
+    fixture.discovery.connected();
+    let changes = fixture.settle();
     assert!(!changes.routing, "what it has is not sent again");
     assert_eq!(changes.endpoints.len(), 1);
 }
 
 const WORKLOAD: &str = "shop/cart-1";
 
-impl World {
+impl Fixture {
     fn inbound(&mut self, words: &str) {
         self.inbound_ahead(words, &[]);
     }
@@ -253,85 +253,88 @@ impl World {
 
 #[test]
 fn what_a_workload_is_expected_to_call_is_there_before_it_does() {
-    let mut world = World::new();
-    world.serve();
-    world.inbound_ahead("{}", &[TARGET.to_owned(), "nobody:1".to_owned()]);
-    world
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.inbound_ahead("{}", &[TARGET.to_owned(), "absent:1".to_owned()]);
+    fixture
         .discovery
         .want_workloads([WORKLOAD.into()].into_iter());
-    world.settle();
+    fixture.settle();
     assert!(matches!(
-        world.discovery.target(TARGET),
+        fixture.discovery.target(TARGET),
         Target::Http { .. }
     ));
-    assert!(matches!(world.discovery.target("nobody:1"), Target::Absent));
-    assert_eq!(world.discovery.targets().len(), 0, "nobody has called it");
-    // Who calls it now does not wait; when nobody calls it any more, it stays as long as it is expected.
-    world.discovery.want(TARGET);
-    assert!(world.discovery.request().is_none(), "it is there");
-    world.discovery.forget(TARGET);
-    world.settle();
     assert!(matches!(
-        world.discovery.target(TARGET),
+        fixture.discovery.target("absent:1"),
+        Target::Absent
+    ));
+    assert_eq!(fixture.discovery.targets().len(), 0, "not called yet");
+    // A caller now does not wait; without callers it stays as long as it is expected.
+    fixture.discovery.want(TARGET);
+    assert!(fixture.discovery.request().is_none(), "it is there");
+    fixture.discovery.forget(TARGET);
+    fixture.settle();
+    assert!(matches!(
+        fixture.discovery.target(TARGET),
         Target::Http { .. }
     ));
-    world.inbound("{}");
-    let changes = world.settle();
+    fixture.inbound("{}");
+    let changes = fixture.settle();
     assert!(changes.inbound && changes.refused.is_empty());
-    assert!(matches!(world.discovery.target(TARGET), Target::Pending));
-    assert_eq!(world.subscribed(), [0; 4]);
-    // No more than a few, whatever somebody sends.
+    assert!(matches!(fixture.discovery.target(TARGET), Target::Pending));
+    assert_eq!(fixture.subscribed(), [0; 4]);
+    // No more than a few, whatever is sent.
     let many: Vec<String> = (0..1000).map(|port| format!("10.0.0.1:{port}")).collect();
-    world.inbound_ahead("{}", &many);
-    world.settle();
-    assert_eq!(world.subscribed()[0], MOST_AHEAD);
+    fixture.inbound_ahead("{}", &many);
+    fixture.settle();
+    assert_eq!(fixture.subscribed()[0], MOST_AHEAD);
 }
 
 #[test]
 fn a_workload_is_followed_with_the_clusters_of_its_ledgers() {
-    let mut world = World::new();
-    world.serve();
-    world.inbound("{ports: {80: {load_reports: {cluster: a, endpoint: '10.0.0.1:80'}}}}");
+    let mut fixture = Fixture::new();
+    fixture.serve();
+    fixture.inbound("{ports: {80: {load_reports: {cluster: a, endpoint: '10.0.0.1:80'}}}}");
     assert!(
-        !world
+        !fixture
             .discovery
             .want_workloads([WORKLOAD.into()].into_iter())
     );
-    world.settle();
-    assert_eq!(world.discovery.workloads().len(), 1);
+    fixture.settle();
+    assert_eq!(fixture.discovery.workloads().len(), 1);
     assert_eq!(
-        world.subscribed(),
+        fixture.subscribed(),
         [0, 0, 1, 1],
         "its cluster and the endpoints"
     );
-    let known = world.discovery.workloads();
-    world.inbound("{tls: strict}");
-    let refused = world.settle().refused;
+    let known = fixture.discovery.workloads();
+    fixture.inbound("{tls: strict}");
+    let refused = fixture.settle().refused;
     assert!(refused[0].to_string().contains(WORKLOAD), "{}", refused[0]);
     assert_eq!(
-        world.discovery.workloads(),
+        fixture.discovery.workloads(),
         known,
         "the last good one stays"
     );
-    world.cache.remove(Kind::Inbound, WORKLOAD, Time::ZERO);
-    world.settle();
+    fixture.cache.remove(Kind::Inbound, WORKLOAD, Time::ZERO);
+    fixture.settle();
     assert_eq!(
-        world.discovery.workloads(),
+        fixture.discovery.workloads(),
         known,
         "it exists, whatever a server that is behind says"
     );
-    world.inbound("{}");
-    world.settle();
+    fixture.inbound("{}");
+    fixture.settle();
     assert!(
-        world.discovery.want_workloads(std::iter::empty()),
+        fixture.discovery.want_workloads(std::iter::empty()),
         "what was known is not"
     );
-    assert!(world.discovery.workloads().is_empty());
+    assert!(fixture.discovery.workloads().is_empty());
 }
 
 #[test]
-fn what_was_kept_serves_while_nobody_answers_and_only_differences_come_then() {
-    let mut first = World::new();
+fn cached_resources_serve_while_no_server_answers_and_only_differences_follow() {
+    let mut first = Fixture::new();
     first.discovery.keep(Vec::new());
     first.serve();
     first.discovery.want(TARGET);
@@ -340,16 +343,19 @@ fn what_was_kept_serves_while_nobody_answers_and_only_differences_come_then() {
     assert_eq!(kept.len(), 4);
     assert_eq!(first.discovery.kept(), None, "nothing has changed since");
 
-    let mut second = World::new();
+    let mut second = Fixture::new();
     second.discovery.keep(kept);
     second.discovery.want(TARGET);
     let target = second.discovery.target(TARGET);
-    assert!(matches!(target, Target::Pending), "somebody may answer");
+    assert!(
+        matches!(target, Target::Pending),
+        "a server may still respond"
+    );
     assert!(second.discovery.go_offline().routing);
-    let reached = |world: &World| {
-        let target = world.discovery.target(TARGET);
+    let reached = |fixture: &Fixture| {
+        let target = fixture.discovery.target(TARGET);
         assert!(matches!(target, Target::Http { .. }), "{target:?}");
-        let used = world.discovery.cluster("a").unwrap();
+        let used = fixture.discovery.cluster("a").unwrap();
         used.endpoints.unwrap()[0].address.clone()
     };
     let before = reached(&second);
@@ -371,13 +377,13 @@ fn what_was_kept_serves_while_nobody_answers_and_only_differences_come_then() {
 
 #[test]
 fn what_was_kept_and_is_gone_is_removed() {
-    let mut world = World::new();
-    world.discovery.keep(Vec::new());
-    world.serve();
-    world.discovery.want(TARGET);
-    world.settle();
-    let kept = world.discovery.kept().unwrap();
-    let mut later = World::new();
+    let mut fixture = Fixture::new();
+    fixture.discovery.keep(Vec::new());
+    fixture.serve();
+    fixture.discovery.want(TARGET);
+    fixture.settle();
+    let kept = fixture.discovery.kept().unwrap();
+    let mut later = Fixture::new();
     later.discovery.keep(kept);
     later.discovery.want(TARGET);
     later.discovery.go_offline();
@@ -390,46 +396,52 @@ fn what_was_kept_and_is_gone_is_removed() {
 
 #[test]
 fn what_cannot_be_put_in_force_is_refused_and_accepted_once_it_is() {
-    let mut world = World::new();
-    world.inbound("{}");
-    world
+    let mut fixture = Fixture::new();
+    fixture.inbound("{}");
+    fixture
         .discovery
         .want_workloads([WORKLOAD.into()].into_iter());
-    world.settle();
-    let holds = |world: &World| world.session.holds(&world.cache, Kind::Inbound, WORKLOAD);
-    world.discovery.confirm_workloads(Ok(()));
-    assert!(world.discovery.request().is_none(), "as it was said");
-    assert!(holds(&world));
+    fixture.settle();
+    let holds = |fixture: &Fixture| {
+        fixture
+            .session
+            .holds(&fixture.cache, Kind::Inbound, WORKLOAD)
+    };
+    fixture.discovery.confirm_workloads(Ok(()));
+    assert!(fixture.discovery.request().is_none(), "as it was said");
+    assert!(holds(&fixture));
 
     // Found out before the answer has gone, and after it.
     for (round, early) in [(1, true), (2, false)] {
         let words = format!("{{ports: {{{round}: {{}}}}}}");
-        world.inbound(&words);
+        fixture.inbound(&words);
         if early {
-            let responses = world.session.poll_delta(&mut world.cache, Time::ZERO);
+            let responses = fixture.session.poll_delta(&mut fixture.cache, Time::ZERO);
             for response in responses {
-                world.discovery.receive(response);
+                fixture.discovery.receive(response);
             }
         } else {
-            world.settle();
-            assert!(holds(&world));
+            fixture.settle();
+            assert!(holds(&fixture));
         }
         for _ in 0..2 {
-            world.discovery.confirm_workloads(Err("the port is taken"));
-            world.settle();
-            let nack = world.session.nacks().next().map(|nack| &*nack.reason);
+            fixture
+                .discovery
+                .confirm_workloads(Err("the port is taken"));
+            fixture.settle();
+            let nack = fixture.session.nacks().next().map(|nack| &*nack.reason);
             assert_eq!(nack, Some("the port is taken"));
-            assert!(!holds(&world) && world.discovery.request().is_none());
+            assert!(!holds(&fixture) && fixture.discovery.request().is_none());
         }
-        world.discovery.confirm_workloads(Ok(()));
-        world.settle();
-        assert!(holds(&world), "{early}");
+        fixture.discovery.confirm_workloads(Ok(()));
+        fixture.settle();
+        assert!(holds(&fixture), "{early}");
     }
 
-    // A new stream is not told that it is known.
-    world.discovery.confirm_workloads(Err("again"));
-    world.discovery.connected();
-    world.session = session();
-    let changes = world.settle();
-    assert!(changes.inbound && holds(&world));
+    // It is not announced as known on a new stream.
+    fixture.discovery.confirm_workloads(Err("again"));
+    fixture.discovery.connected();
+    fixture.session = session();
+    let changes = fixture.settle();
+    assert!(changes.inbound && holds(&fixture));
 }

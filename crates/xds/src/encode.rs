@@ -27,7 +27,7 @@ use crate::proto::maglor::proxy::v1 as wire;
 use crate::{BUNDLE, Inbound, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint, decode, words};
 
 /// The cluster without endpoints that clients which cannot answer a share of a route by themselves are
-/// sent to; whoever serves such routes serves it.
+/// sent to; every server of such routes serves it.
 pub const NOWHERE: &str = "maglor/no-backend";
 
 /// Why something cannot be sent.
@@ -94,7 +94,7 @@ pub fn listener(name: &str, listener: &Listener) -> Result<Resource, EncodeError
     Ok(resource(Kind::Listener, name, &message))
 }
 
-/// The roots that members of the mesh trust.
+/// The roots that workloads of the mesh trust.
 #[must_use]
 pub fn bundle(bundle: &TrustBundle) -> Resource {
     let roots = bundle.certificates().iter();

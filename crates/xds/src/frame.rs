@@ -10,11 +10,11 @@ const PREFIX: usize = 5;
 /// Why a stream of messages cannot be read on.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
-    /// The message is compressed, which nobody offered.
-    #[error("a message is compressed, which was not agreed on")]
+    /// The message is compressed without negotiation.
+    #[error("compressed message without negotiated compression")]
     Compressed,
     /// The message is longer than allowed.
-    #[error("a message of {length} bytes; at most {limit} are taken")]
+    #[error("a message of {length} bytes exceeds the limit of {limit}")]
     TooLong {
         /// Its length in bytes.
         length: usize,
@@ -34,7 +34,7 @@ pub fn frame(message: &impl Message) -> Bytes {
     framed.freeze()
 }
 
-/// Takes bytes as they come, gives messages when they are whole.
+/// Takes bytes as they arrive, returns complete messages.
 #[derive(Debug)]
 pub struct Deframer {
     buffer: BytesMut,

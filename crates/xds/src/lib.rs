@@ -1,7 +1,7 @@
-//! Envoy's discovery protocol (xDS): its types to our words and back, and both ends of the
-//! conversation.
+//! Envoy's discovery protocol (xDS): conversion between its types and the configuration, and both ends of the
+//! protocol.
 //!
-//! No I/O, no runtime and no clock: whoever owns a connection feeds what comes in, carries out what
+//! No I/O, no runtime and no clock: the owner of a connection feeds received bytes, carries out what
 //! goes out, and says what time it is. Nothing else in the workspace knows protobuf.
 //!
 //! | module | what |

@@ -31,9 +31,9 @@ const SELDOM: Duration = Duration::from_secs(3600);
 pub struct ClusterLoad {
     /// The cluster.
     pub name: Arc<str>,
-    /// Tries that were answered, since the last report, and not with 5xx.
+    /// Attempts since the last report with a response other than 5xx.
     pub succeeded: u64,
-    /// Tries that were answered with 5xx, or not at all.
+    /// Attempts with a 5xx response, or without one.
     pub failed: u64,
     /// Requests for which there was no endpoint, or no place.
     pub dropped: u64,
@@ -154,7 +154,7 @@ impl LoadReport {
         }
     }
 
-    /// From a message; what makes no sense counts as nothing. A cluster that is named twice is added up.
+    /// From a message; what is invalid counts as nothing. A cluster that is named twice is added up.
     #[must_use]
     pub fn read(request: &LoadStatsRequest) -> Self {
         let intervals = request.cluster_stats.iter().filter_map(|stats| {
@@ -213,7 +213,7 @@ impl ClusterLoad {
         counts == [0; 5] && self.round_trips.is_empty()
     }
 
-    /// Tries that have ended.
+    /// Finished attempts.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.succeeded.saturating_add(self.failed)
@@ -311,7 +311,7 @@ mod tests {
         load.add(&part(vec![range(250, 1), range(1000, 7)]));
         let together = [range(250, 1), range(500, 0), range(1000, 12), above(2)];
         assert_eq!(load.times, together);
-        // Nobody has so many.
+        // No client has so many.
         load.add(&part((0..1000).map(|most| range(most, 1)).collect()));
         assert_eq!(load.times.len(), MAX_RANGES);
         assert!(load.times.is_sorted_by_key(Range::key));

@@ -1,4 +1,4 @@
-//! What is distributed: resources of six kinds.
+//! The distributed resources, of six kinds.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! A [`Cache`] holds what is to be distributed and which change of it came when. A [`Session`] is one
 //! client's stream: requests go in, responses come out, and it knows what its client has. Both
-//! protocols are spoken (`envoy.service.discovery.v3.AggregatedDiscoveryService`): delta, in which a
+//! protocols are used (`envoy.service.discovery.v3.AggregatedDiscoveryService`): delta, in which a
 //! response holds what has changed, and state of the world, in which it holds everything of a kind
 //! that was asked for.
 //!

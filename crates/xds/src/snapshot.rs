@@ -33,10 +33,10 @@ pub struct Kept {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SnapshotError {
     /// They end too early, or were changed.
-    #[error("the checksum does not fit")]
+    #[error("checksum mismatch")]
     Checksum,
     /// They are of another form, or of no form at all.
-    #[error("they were not written by this version")]
+    #[error("written by another version")]
     Form,
 }
 
@@ -72,7 +72,7 @@ pub fn write(resources: &[Kept]) -> Vec<u8> {
 /// The resources that bytes hold; those of kinds that are not known are left out.
 ///
 /// # Errors
-/// [`SnapshotError`]; then nothing of it is to be believed.
+/// [`SnapshotError`]; then nothing of it must be used.
 pub fn read(bytes: &[u8]) -> Result<Vec<Kept>, SnapshotError> {
     let rest = bytes.strip_prefix(HEAD).ok_or(SnapshotError::Form)?;
     let (sum, body) = rest.split_first_chunk().ok_or(SnapshotError::Checksum)?;

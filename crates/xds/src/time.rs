@@ -23,7 +23,7 @@ pub(crate) fn decode(duration: &Duration) -> Result<TimeSpan, String> {
             Ok(TimeSpan(std::time::Duration::new(seconds, nanos)))
         }
         _ => Err(format!(
-            "{}s {}ns is not a length of time",
+            "{}s {}ns is not a duration",
             duration.seconds, duration.nanos
         )),
     }

@@ -1,4 +1,4 @@
-//! What Envoy's types cannot say, in the words of the configuration file.
+//! Configuration that Envoy's types cannot express, in the form of the configuration file.
 //!
 //! A resource is first written in Envoy's fields as well as they can, and read back. What then
 //! differs from what was meant goes into `filter_metadata["maglor.dev"]`, field by field: a field

@@ -383,9 +383,9 @@ fn listeners_mean_the_same_after_the_way() {
     let inbound: Inbound = resource::read(text, "x").unwrap();
     let ahead = vec!["10.96.0.7:80".to_owned()];
     let wire = encode::inbound("shop/cart-1", &inbound, &ahead).unwrap();
-    let (got, told) = decode::inbound("shop/cart-1", &wire.body).unwrap();
+    let (got, reported) = decode::inbound("shop/cart-1", &wire.body).unwrap();
     assert_eq!(format!("{got:?}"), format!("{inbound:?}"));
-    assert_eq!(told, ahead);
+    assert_eq!(reported, ahead);
     let cluster = "db".to_owned();
     let wire = encode::listener("x", &Listener::Tcp { cluster }).unwrap();
     let got = decode::listener("x", &wire.body).unwrap();

@@ -30,34 +30,34 @@ use anyhow::{Context as _, ensure};
 
 use self::report::Report;
 
-/// Proves HTTP/2, gRPC, WebSocket, bulk transfer, reload, drain and xDS against the real programs.
+/// Test HTTP/2, gRPC, WebSocket, bulk transfer, reload, drain and xDS against the real programs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What to run.
+    /// Suites to run.
     #[arg(value_enum, default_value = "all")]
     suite: Suite,
 
-    /// The proxy's binary; built with `--profile quick` without it.
+    /// Proxy binary [default: built with `--profile quick`].
     #[arg(long, value_name = "PATH")]
     proxy: Option<PathBuf>,
 
-    /// The controller's binary, for the suite `xds`; built with `--profile quick` without it.
+    /// Controller binary, for the suite `xds` [default: built with `--profile quick`].
     #[arg(long, value_name = "PATH")]
     controller: Option<PathBuf>,
 
-    /// Where the results go; without it, `benches/results/<date>-conformance`.
+    /// Directory for the results [default: `benches/results/<date>-conformance`].
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 
-    /// How often the drain suite ends a proxy.
+    /// Number of proxies that the drain suite stops.
     #[arg(long, value_name = "N", default_value_t = 20)]
     drains: u32,
 
-    /// How often the reload suite changes the configuration.
+    /// Number of configuration changes of the reload suite.
     #[arg(long, value_name = "N", default_value_t = 100)]
     reloads: u32,
 
-    /// Bytes of each transfer of the bulk suite, in MiB.
+    /// Size of each transfer of the bulk suite, in MiB.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     mebibytes: u64,
 }
@@ -74,12 +74,12 @@ enum Suite {
     Xds,
 }
 
-/// What a suite works with.
+/// The environment of a suite.
 #[derive(Debug)]
 struct Bench {
     /// The proxy's binary.
     proxy: PathBuf,
-    /// The controller's binary, where one is given.
+    /// The controller's binary, if set.
     controller: Option<PathBuf>,
     /// The workspace.
     root: PathBuf,
@@ -101,7 +101,7 @@ const SUITES: &[(Suite, &str, Run)] = &[
     (Suite::Drain, "drain", drain::run),
 ];
 
-/// Runs the suites that were asked for.
+/// Runs the selected suites.
 ///
 /// # Errors
 ///

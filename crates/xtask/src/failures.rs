@@ -1,4 +1,4 @@
-//! Which tests failed, read from what `cargo test` prints.
+//! Parses failed tests from the output of `cargo test`.
 //!
 //! A log of all tests is long, and what is kept of it is often its end alone: what failed is said
 //! again there, with what it had to say.

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the fuzz targets of every package, one after the other.
+//! `cargo xtask fuzz`: the fuzz targets of every package, one after another.
 //!
 //! A package's targets are in its folder `fuzz`, which is no member of the workspace: it needs a
 //! nightly compiler. Inputs worth keeping are in `fuzz/seeds/TARGET`, words of its language in
@@ -10,20 +10,20 @@ use std::process::ExitCode;
 use crate::shell::{self, Cargo};
 use crate::tools;
 
-/// No input is longer, so that a second tries many.
+/// Maximum length of inputs, so that many fit into a second.
 const LONGEST_INPUT: &str = "-max_len=16384";
-/// Above this the fuzzer reports a leak or an explosion.
+/// The fuzzer reports memory use above this.
 const MEMORY: &str = "-rss_limit_mb=2048";
-/// What it finds is printed, not what it covers: thousands of lines.
+/// Findings are printed, not coverage, which would be thousands of lines.
 const QUIET: &str = "-verbosity=0";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long each target runs.
+    /// Run time of each target, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
 
-    /// Only targets of this name.
+    /// Only the target with this name.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 }

@@ -1,10 +1,10 @@
 //! `cargo xtask hot-functions`: which functions serve requests, for the linker to put them together.
 //!
 //! Under callgrind a proxy without a mesh serves requests, then a mesh serves users, each counted from when it is
-//! warm; then a sidecar starts, is told of services and connects to them (`proxy/tests/sidecar_memory.rs`). What
-//! every request runs through lies closest together, because a request that comes alone finds neither pages nor
+//! warm; then a sidecar starts, is configured with services and connects to them (`proxy/tests/sidecar_memory.rs`).
+//! What every request runs through lies closest together, because a request that comes alone finds neither pages nor
 //! lines of it in the processor ([`functions`] has the order). The names go to `proxy/hot-functions.txt`, which
-//! `proxy/build.rs` gives to the linker. Names that the program does not have are ignored, so an old file costs
+//! `proxy/build.rs` passes to the linker. Names that the program does not have are ignored, so an old file costs
 //! nothing but what it was for: a name goes with the types in a function's signature, so after a change of the
 //! compiler, of many dependencies or of the path of a request it is to be written anew.
 

@@ -26,14 +26,14 @@ use shell::Cargo;
 enum Task {
     /// Start or end a real Kubernetes on this machine, without images or Docker; see docs/cluster.md.
     ///
-    /// What follows goes to its program: `cargo xtask cluster up --nodes 3`.
+    /// Arguments are passed to the program: `cargo xtask cluster up --nodes 3`.
     #[command(disable_help_flag = true)]
     Cluster(PassedOn),
 
     /// Compare Maglor with HAProxy, nginx and Envoy; see benches/README.md.
     ///
-    /// Installs HAProxy and nginx where it may (root on Debian or Ubuntu), and says what is missing
-    /// where it may not. What follows goes to the comparison: `cargo xtask compare --quick`.
+    /// Installs HAProxy and nginx if possible (as root on Debian or Ubuntu), else reports what is missing. Arguments
+    /// are passed to the comparison: `cargo xtask compare --quick`.
     #[command(disable_help_flag = true)]
     Compare(PassedOn),
 
@@ -41,8 +41,8 @@ enum Task {
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
 
-    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy; `mesh` and `gateway`: the Gateway API's
-    /// suite against a cluster, see docs/cluster.md.
+    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy; `mesh` and `gateway`: the Gateway
+    /// API's suite against a cluster, see docs/cluster.md.
     #[cfg(not(feature = "conformance"))]
     #[command(disable_help_flag = true)]
     Conformance(PassedOn),
@@ -51,13 +51,13 @@ enum Task {
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
 
-    /// Measure how fast changes of a big, simulated cluster reach its proxies; see benches/README.md.
+    /// Measure how fast changes of a large, simulated cluster reach its proxies; see benches/README.md.
     ///
-    /// What follows goes to the measurement: `cargo xtask distribution --proxies 100`.
+    /// Arguments are passed to the measurement: `cargo xtask distribution --proxies 100`.
     #[command(disable_help_flag = true)]
     Distribution(PassedOn),
 
-    /// Run an application with sidecars, and the controller, on a real Kubernetes; builds it the first time.
+    /// Run an application with sidecars, and the controller, on a real Kubernetes, which is built the first time.
     E2e,
 
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
@@ -65,42 +65,44 @@ enum Task {
 
     /// Run the kept hostile suite beside HAProxy, nginx and Envoy; see docs/hostile.md.
     ///
-    /// Installs HAProxy and nginx where it may. What follows goes to the suite: `cargo xtask hostile --only maglor,nginx`.
+    /// Installs HAProxy and nginx if possible. Arguments are passed to the suite: `cargo xtask hostile --only
+    /// maglor,nginx`.
     #[command(disable_help_flag = true)]
     Hostile(PassedOn),
 
-    /// Find out which functions serve requests, for the linker; needs valgrind, takes some minutes.
+    /// Find the functions that serve requests, for the linker; needs valgrind, takes some minutes.
     HotFunctions,
 
     /// Run emulated applications behind many proxies, beside the simulator and Envoy; see benches/README.md.
     ///
-    /// What follows goes to the experiments: `cargo xtask mesh --quick`.
+    /// Arguments are passed to the experiments: `cargo xtask mesh --quick`.
     #[command(disable_help_flag = true)]
     Mesh(PassedOn),
 
-    /// Place an application in four ways on a real Kubernetes whose nodes are apart; see benches/README.md.
+    /// Compare four placements of an application on a real Kubernetes with delays between nodes; see
+    /// benches/README.md.
     ///
-    /// What follows goes to the experiment: `cargo xtask place --rounds 1`.
+    /// Arguments are passed to the experiment: `cargo xtask place --rounds 1`.
     #[command(disable_help_flag = true)]
     Place(PassedOn),
 
     /// Write the newest results of the comparison into README.md.
     ReadmeTable(readme::Options),
 
-    /// Fail, overload and restart what is behind Maglor and Envoy; see benches/README.md.
+    /// Measure Maglor and Envoy while endpoints fail, overload and restart; see benches/README.md.
     ///
-    /// What follows goes to the experiments: `cargo xtask resilience --quick`.
+    /// Arguments are passed to the experiments: `cargo xtask resilience --quick`.
     #[command(disable_help_flag = true)]
     Resilience(PassedOn),
 
-    /// Analyze the samples of Istio and of the Gateway API, and tabulate what of them is supported; see docs/controller.md.
+    /// Analyze the samples of Istio and the Gateway API, and tabulate which are supported; see docs/controller.md.
     Samples(samples::Options),
 
     /// Run all checks and tests: formatting, clippy, documentation, tests, dependencies, fuzzing.
     Test(test::Options),
 }
 
-/// Arguments that belong to the program behind a task.
+/// Arguments of the program that a task runs.
 #[derive(Debug, clap::Args)]
 struct PassedOn {
     #[arg(
@@ -118,7 +120,7 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
     first.is_some_and(|one| one == "gateway" || one == "mesh")
 }
 
-/// The tests that want a Kubernetes of their own, one after the other.
+/// The tests that need a Kubernetes of their own, one after another.
 fn end_to_end() -> ExitCode {
     const OF_CLUSTERS: [&str; 11] = [
         "e2e",

@@ -12,9 +12,9 @@ use crate::shell;
 const BEGIN: &str = "<!-- measured: written by `cargo xtask readme-table` -->";
 const END: &str = "<!-- /measured -->";
 const RESULTS: &str = "benches/results";
-/// The section of a summary that holds the table.
+/// The section of a summary with the table.
 const TABLE: &str = "\n## Side by side\n";
-/// A row that only a comparison of all parts has.
+/// A row that only a complete comparison has.
 const LAST: &str = "| stripped binary, MB";
 /// The rows that decide whether to use the proxy; the others are in the results. By how their first cell begins.
 const SHOWN: [&str; 10] = [
@@ -33,7 +33,7 @@ const NOTHING: &str = "Nothing has been measured yet; `cargo xtask compare` does
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The results to show, a folder in benches/results. [default: the newest whole comparison]
+    /// Results to show, a folder in benches/results [default: the newest complete comparison]
     #[arg(value_name = "FOLDER")]
     folder: Option<String>,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 enum Error {
     /// The file cannot be read or written.
     File(PathBuf, io::Error),
-    /// The file does not have what is looked for.
+    /// The file does not have the expected section.
     Lacks(PathBuf, &'static str),
 }
 
@@ -86,7 +86,7 @@ fn write(folder: Option<&str>) -> Result<String, Error> {
     Ok(folder.unwrap_or_else(|| "that nothing has been measured".into()))
 }
 
-/// What is before, in, and after the section.
+/// The text before, in and after the section.
 fn split(readme: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = readme.split_once(BEGIN)?;
     let (section, after) = rest.split_once(END)?;

@@ -1,9 +1,9 @@
 //! `cargo xtask samples`: what `maglor analyze` reports for resources that others wrote.
 //!
 //! The samples are those of Istio (`samples/`), the YAML examples in the comments of Istio's API (`*.proto`), and
-//! the examples and conformance tests of the Gateway API, each at a pinned commit. Each file is analyzed by itself, together
-//! with what its own project applies beside it: the Services, Gateways, and namespaces of its folder, or the manifests that the
-//! conformance tests begin with.
+//! the examples and conformance tests of the Gateway API, each at a pinned commit. Each file is analyzed by itself,
+//! together with what its own project applies beside it: the Services, Gateways, and namespaces of its folder, or the
+//! manifests that the conformance tests begin with.
 
 mod report;
 mod upstream;
@@ -17,8 +17,8 @@ use crate::shell::{self, Cargo};
 /// Arguments of `cargo xtask samples`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Folder with `istio`, `istio-api` and `gateway-api` at the pinned commits; without it they are fetched into
-    /// `~/.cache/maglor`.
+    /// Folder with `istio`, `istio-api` and `gateway-api` at the pinned commits [default: they are fetched into
+    /// `~/.cache/maglor`].
     #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
 
@@ -26,11 +26,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FOLDER", default_value = "target/samples")]
     out: PathBuf,
 
-    /// Program to run; without it `maglor` is built.
+    /// The `maglor` program to run [default: it is built].
     #[arg(long, value_name = "PROGRAM")]
     maglor: Option<PathBuf>,
 
-    /// Files to choose for a check by hand.
+    /// Number of files to choose for a check by hand.
     #[arg(long, default_value_t = 40)]
     cases: usize,
 

@@ -20,7 +20,7 @@ pub(crate) fn target() -> PathBuf {
     root().join(target)
 }
 
-/// A command that runs in the workspace's folder and prints as somebody would type it.
+/// A command that runs in the workspace's folder and is printed as on a command line.
 #[derive(Debug)]
 pub(crate) struct Cargo {
     command: Command,
@@ -65,7 +65,7 @@ impl Cargo {
         self
     }
 
-    /// Ends it, with all that it has started, after `limit`; on CI, where nobody watches.
+    /// Ends it, with all that it has started, after `limit`; on CI, which is unattended.
     ///
     /// Elsewhere Ctrl-C has to reach it, which it would not in a process group of its own.
     pub(crate) fn at_most(mut self, limit: Duration) -> Self {

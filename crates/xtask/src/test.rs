@@ -20,47 +20,47 @@ const LOOM: &str = "crates/balance/loom/Cargo.toml";
 const SMOKE: u64 = 5;
 /// On CI the tests are ended after this: one that hangs fails with its name in the output.
 const TESTS: Duration = Duration::from_secs(45 * 60);
-/// More failed tests than this are no accident, and are not tried again.
+/// More failed tests than this are not retried.
 const AGAIN: usize = 3;
 /// How long the database of advisories may take to come.
 const ADVISORIES: Duration = Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only this step; may be repeated.
+    /// Run only this step; may be repeated.
     #[arg(long, value_enum, value_name = "STEP")]
     only: Vec<Step>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Step {
-    /// Sources are formatted.
+    /// Check formatting.
     Fmt,
-    /// Clippy has nothing to say.
+    /// Run clippy.
     Clippy,
-    /// Documentation builds without warnings.
+    /// Build the documentation without warnings.
     Doc,
-    /// All tests pass.
+    /// Run all tests.
     Test,
-    /// What threads share holds in every order in which they may meet (loom).
+    /// Check the concurrent types with loom.
     Loom,
-    /// Dependencies: bans, licences, sources, known vulnerabilities.
+    /// Check dependencies: bans, licences, sources, known vulnerabilities.
     Deny,
-    /// Fuzz targets build and survive a few seconds.
+    /// Run each fuzz target for a few seconds.
     Fuzz,
 }
 
 enum Outcome {
     Passed,
-    /// Passed, but these tests only when they were tried again, alone.
+    /// Passed, but these tests only when retried alone.
     PassedAgain(Failures),
     Failed,
-    /// Failed, and this is what is known of why.
+    /// Failed, with the reason.
     FailedTests(Failures),
     Skipped(String),
 }
 
-/// Runs the steps, all of them even if one fails.
+/// Runs all steps, even if one fails.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let wanted = |step: &Step| options.only.is_empty() || options.only.contains(step);
     let steps: Vec<_> = Step::value_variants()
@@ -140,12 +140,12 @@ impl Outcome {
         matches!(self, Self::Failed | Self::FailedTests(_))
     }
 
-    /// Says once more, near the end of a long log, what failed tests had to say.
+    /// Repeats the output of failed tests at the end of the log.
     fn repeat(&self, step: Step) {
         let (Self::FailedTests(failures) | Self::PassedAgain(failures)) = self else {
             return;
         };
-        println!("\n=== what failed in {step}");
+        println!("\n=== failures in {step}");
         for line in &failures.output {
             println!("{line}");
         }
@@ -158,7 +158,7 @@ impl fmt::Display for Outcome {
             Self::Passed => f.write_str("passed"),
             Self::PassedAgain(failures) => {
                 let names: Vec<_> = failures.tests.iter().map(String::as_str).collect();
-                write!(f, "passed, when tried again: {}", names.join(", "))
+                write!(f, "passed only when retried: {}", names.join(", "))
             }
             Self::Failed | Self::FailedTests(_) => f.write_str("FAILED"),
             Self::Skipped(why) => write!(f, "skipped: {why}"),
@@ -178,10 +178,10 @@ fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
     outcome
 }
 
-/// All tests, side by side; a few that fail are tried once more, alone.
+/// All tests in parallel; if few fail, each is retried once, alone.
 ///
-/// They use real sockets and real time, and whoever shares the machine can stop one of them for
-/// seconds. What failed only then is printed at the end all the same: it is to be looked at.
+/// They use real sockets and real time, so other load on the machine can stall one for seconds. A test that passes
+/// only when retried is reported as flaky at the end and needs a fix.
 fn tests() -> Outcome {
     let run = |what: &[&str], names: &[&str]| {
         let command = Cargo::new("test").args(ALL);

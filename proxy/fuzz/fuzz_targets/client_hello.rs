@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::detect::{ClientHelloParser, Detected, http2_preface, tls};
+use maglor_proxy::seams::{ClientHelloParser, Detected, http2_preface, tls};
 
 fuzz_target!(|input: (u16, &[u8])| {
     let (cut, bytes) = input;

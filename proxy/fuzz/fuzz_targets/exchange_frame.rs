@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::exchange::{FRAME_LENGTH, Frame};
+use maglor_proxy::seams::{QUEUE_FRAME_LENGTH as FRAME_LENGTH, QueueFrame as Frame};
 
 fuzz_target!(|bytes: [u8; FRAME_LENGTH]| {
     if let Some(frame) = Frame::decode(&bytes) {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use libfuzzer_sys::{Corpus, fuzz_target};
 use maglor_config::{Domain, Filter};
-use maglor_proxy::probe::Router;
+use maglor_proxy::seams::Router;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let mut lines = bytes.split(|&byte| byte == b'\n');

@@ -4,8 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::http2::frame::PREFACE;
-use maglor_proxy::http2::{Exercise, Seen};
+use maglor_proxy::seams::{Exercise, HTTP2_PREFACE as PREFACE, Seen};
 
 /// Streams at a time of an exercise, and the window of each.
 const STREAMS: usize = 8;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::mux::frame::{Decoder, Frame, Malformed};
+use maglor_proxy::seams::mesh_transport::{Decoder, Frame, Malformed};
 
 /// Smaller than some texts that come.
 const TEXT_LIMIT: usize = 64;
@@ -11,7 +11,7 @@ const TEXT_LIMIT: usize = 64;
 /// What frames say, with the pieces of a body joined.
 fn decode(pieces: &[&[u8]]) -> (Vec<String>, Option<Malformed>) {
     let mut decoder = Decoder::new(TEXT_LIMIT);
-    let mut told = Vec::new();
+    let mut frames = Vec::new();
     let mut body = (0, Vec::new());
     for mut piece in pieces.iter().copied() {
         loop {
@@ -23,18 +23,18 @@ fn decode(pieces: &[&[u8]]) -> (Vec<String>, Option<Malformed>) {
                     }
                     body.1.extend_from_slice(bytes);
                     if end {
-                        told.push(format!("{body:?}"));
+                        frames.push(format!("{body:?}"));
                         body.1.clear();
                     }
                 }
                 Ok(Some(Frame::Silent)) => {}
-                Ok(Some(frame)) => told.push(format!("{frame:?}")),
-                Err(error) => return (told, Some(error)),
+                Ok(Some(frame)) => frames.push(format!("{frame:?}")),
+                Err(error) => return (frames, Some(error)),
             }
         }
         assert!(piece.is_empty());
     }
-    (told, None)
+    (frames, None)
 }
 
 fuzz_target!(|input: (usize, &[u8])| {

@@ -5,7 +5,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use maglor_proxy::proxy_protocol::{Parsed, encode_v1, encode_v2, parse};
+use maglor_proxy::seams::{Parsed, encode_v1, encode_v2, parse_proxy_header as parse};
 
 fuzz_target!(|input: (u16, &[u8])| {
     let (cut, bytes) = input;

@@ -8,8 +8,8 @@ use maglor_config::route::RouteAction;
 use tokio::time::{Instant, timeout_at};
 
 use super::upload::Upload;
-use crate::fields::{Fields, Known};
-use crate::message::Request;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::Request;
 
 /// When something is over at the latest. The time that a client takes to send its request does not
 /// count, so it moves as long as the request comes.
@@ -70,7 +70,7 @@ impl Deadline {
     }
 
     /// The same request may take so long from now on, and no other limit holds.
-    pub(super) fn of_try(&self, timeout: Duration, now: Instant) -> Self {
+    pub(super) fn for_attempt(&self, timeout: Duration, now: Instant) -> Self {
         Self {
             started: now,
             timeout: Some(timeout),
@@ -133,7 +133,7 @@ fn lesser<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 }
 
 /// The time that the client leaves by `x-envoy-expected-rq-timeout-ms`. One that will not wait any longer
-/// needs no tries after that; it can only shorten the time.
+/// needs no attempts after that; it can only shorten the time.
 fn expected(fields: &Fields) -> Option<Duration> {
     let millis = fields
         .get(Known::XEnvoyExpectedRqTimeoutMs)
@@ -192,8 +192,8 @@ mod tests {
     use http_body::{Body as _, Frame, SizeHint};
 
     use super::*;
-    use crate::error::ProxyError;
-    use crate::message::{Body, Source};
+    use crate::protocol::error::ProxyError;
+    use crate::protocol::message::{Body, Source};
 
     #[test]
     fn grpc_units() {
@@ -313,7 +313,7 @@ mod tests {
     async fn what_others_take_before_they_ask_for_it_does() {
         let (deadline, mut body, _) = of_upload(&Fields::default());
         assert!(deadline.is_over(after(100).await));
-        // Nor does it matter to the next try that the last one has asked in vain.
+        // Nor does it matter to the next attempt that the last one has asked in vain.
         poll(&mut body);
         assert!(!deadline.is_over(Instant::now()));
         deadline.upload().unwrap().leave();

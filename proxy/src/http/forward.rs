@@ -1,42 +1,28 @@
 //! One request to one endpoint and its response back.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use http::{StatusCode, Version};
 use maglor_config::UpstreamProtocol;
-use maglor_config::route::{Destination, Forward, HostRewrite};
-use tokio::time::Instant;
+use maglor_config::route::Destination;
 
+use super::accounting::Accounting;
+use super::attempt::{Attempts, Progress};
+use super::client::assertion;
+use super::connection::Hop;
 use super::hash_key::{self, HashKey};
-use super::record::Record;
-use super::service::{RequestContext, Service};
-use super::tries::{Progress, Tries};
-use super::{assertion, headers, rewrite};
-use crate::error::ProxyError;
-use crate::fields::Known;
-use crate::message::{Body, Request, Response};
-use crate::proxy_protocol::Addresses;
-use crate::route::Route;
-use crate::upstream::{Cluster, Sender, Target};
-
-/// A request on its way from a route to an endpoint.
-#[derive(Clone, Copy)]
-pub(crate) struct Hop<'a> {
-    pub(crate) service: &'a Service,
-    pub(crate) route: &'a Route,
-    pub(crate) forward: &'a Forward,
-    pub(crate) context: &'a RequestContext,
-    /// The protocol that the client may and wants to switch to.
-    pub(crate) upgrade: Option<&'a [u8]>,
-}
+use super::{headers, rewrite};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::message::{Body, Request, Response};
+use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
 pub(crate) async fn forward(
     hop: Hop<'_>,
     mut request: Request,
     body: Body,
-    record: &mut Record,
+    accounting: &mut Accounting,
 ) -> Result<Response, ProxyError> {
     let worker = &hop.service.worker;
     let sticky = hop.sticky_key(&request);
@@ -52,35 +38,48 @@ pub(crate) async fn forward(
     let key = hop.hash_key(&request);
     hop.prepare(&mut request, &cluster)?;
 
-    let mut tries = Tries::new(
+    let mut attempts = Attempts::new(
         hop,
         &cluster,
         key.hash,
         request,
         body,
-        record.deadline().clone(),
+        accounting.deadline().clone(),
     );
     let mut progress = Progress::default();
     let result = {
-        let run = pin!(tries.run(&mut progress));
-        record.patiently(run).await.and_then(|result| result)
+        let run = pin!(attempts.run(&mut progress));
+        accounting
+            .with_deadline(run)
+            .await
+            .and_then(|result| result)
     };
-    record.forwarded(progress, &result);
+    accounting.forwarded(progress, &result);
     if let Err(error) = &result {
         cluster.count_overflow(error);
     }
     let mut response = result?;
-    finish(&mut response, [sticky, key], hop.upgrade.is_some(), record);
+    finish(
+        &mut response,
+        [sticky, key],
+        hop.upgrade.is_some(),
+        accounting,
+    );
     headers::apply(&share.response_headers, &mut response.fields);
     Ok(response)
 }
 
 /// Takes off the response what concerned only the endpoint's connection.
-fn finish(response: &mut Response, keys: [HashKey; 2], upgrading: bool, record: &mut Record) {
+fn finish(
+    response: &mut Response,
+    keys: [HashKey; 2],
+    upgrading: bool,
+    accounting: &mut Accounting,
+) {
     let fields = &mut response.fields;
     fields.remove(Known::XMaglorQueue);
     if upgrading && response.status == StatusCode::SWITCHING_PROTOCOLS {
-        record.lift_deadline();
+        accounting.lift_deadline();
         let protocol = fields.get(Known::Upgrade).map(<[u8]>::to_vec);
         fields.remove_hop_by_hop();
         if let Some(protocol) = protocol {
@@ -94,7 +93,7 @@ fn finish(response: &mut Response, keys: [HashKey; 2], upgrading: bool, record: 
     }
 }
 
-impl<'a> Hop<'a> {
+impl Hop<'_> {
     /// What keeps the client at one of the route's clusters.
     fn sticky_key(&self, request: &Request) -> HashKey {
         let Some(kind) = &self.forward.sticky else {
@@ -124,7 +123,7 @@ impl<'a> Hop<'a> {
         if in_mesh && self.service.settings().says_client {
             assertion::set(&mut request.fields, &self.service.client);
         }
-        let carried = self.service.carried(request);
+        let original_version = self.service.original_version(request);
         request.fields.remove(Known::XMaglorHttpVersion);
         headers::keep_only_te_trailers(&mut request.fields);
         if let Some(protocol) = self.upgrade {
@@ -134,52 +133,12 @@ impl<'a> Hop<'a> {
             headers::join_cookies(&mut request.fields);
             let follows = cluster.config().protocol == UpstreamProtocol::Downstream;
             let guess = follows && self.service.is_edge() && !request.is_grpc();
-            request.version = match carried {
-                Some(carried) => carried,
+            request.version = match original_version {
+                Some(original_version) => original_version,
                 None if guess => Version::HTTP_11,
                 None => Version::HTTP_2,
             };
         }
         rewrite::path(request, self.forward, self.route)
-    }
-
-    /// Names the endpoint in the request where the route wants that.
-    pub(super) fn rewrite_host(&self, request: &mut Request, target: &Target) {
-        match &self.forward.host_rewrite {
-            Some(HostRewrite::Literal(value)) => {
-                request.fields.set(Known::Host, value.as_bytes());
-            }
-            None if request.fields.contains(Known::Host) => {}
-            Some(HostRewrite::Endpoint) | None => {
-                request
-                    .fields
-                    .set(Known::Host, target.authority().as_bytes());
-            }
-        }
-    }
-
-    /// Both ends of the client's connection, where they have addresses.
-    pub(super) fn ends(&self) -> Option<Addresses> {
-        self.service.ends
-    }
-
-    /// The way to an endpoint.
-    pub(super) fn sender<'b>(
-        &'b self,
-        cluster: &'b Arc<Cluster>,
-        target: &'b Arc<Target>,
-        now: Instant,
-    ) -> Sender<'b> {
-        let Service { worker, pools, .. } = self.service;
-        Sender {
-            cluster,
-            target,
-            pools,
-            shard: worker.shard(),
-            now,
-            ends: self.ends(),
-            interim: self.context.interim.as_deref(),
-            unlimited: false,
-        }
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use maglor_balance::{Rng, combine, hash_bytes};
 use maglor_config::route::{HashKind, HashSource};
 
-use super::headers::{self, Client};
-use crate::fields::{Fields, Known};
-use crate::message::Request;
-use crate::route::query_value;
+use super::client::Client;
+use super::headers;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::Request;
+use crate::routing::route::query_value;
 
 /// The hash of a request, and the cookie that keeps it where the client had none.
 #[derive(Debug, Default)]
@@ -96,7 +97,7 @@ mod tests {
     use http::{Method, Version};
 
     use super::*;
-    use crate::codec::Target;
+    use crate::protocol::http1::Target;
 
     fn key(policy: &[HashSource], uri: &str, cookie: Option<&str>) -> HashKey {
         let mut request = Request {

@@ -1,93 +1,17 @@
 //! Header fields on their way through: what is between two neighbours only is taken off, what the
 //! next one should know is put on (RFC 9110 §7.6, RFC 7239).
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use http::{Method, Version};
 use maglor_balance::Rng;
 use maglor_config::listener::{ClientCertMode, ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
-use maglor_identity::SpiffeId;
 
-use super::assertion::Assertion;
-use crate::client_address::ClientAddress;
-use crate::fields::{Fields, Known};
-use crate::message::Request;
-use crate::tls::Peer;
-
-/// The client of a connection, in the forms in which headers want it. Made once a connection.
-#[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) address: ClientAddress,
-    pub(crate) tls: bool,
-    /// For `x-forwarded-for`, which knows addresses only: nothing of a Unix socket.
-    ip: Option<String>,
-    /// `for=…;proto=…` of RFC 7239.
-    forwarded: String,
-    member: Option<Box<Member>>,
-}
-
-/// A client that is a member of the mesh.
-#[derive(Debug)]
-struct Member {
-    peer: Box<Peer>,
-    /// `By=…;URI=…`, as Envoy writes `x-forwarded-client-cert`.
-    element: String,
-}
-
-impl Client {
-    pub(crate) fn new(address: ClientAddress, tls: bool, peer: Option<Box<Peer>>) -> Self {
-        let ip = address.ip();
-        let scheme = scheme(tls);
-        let forwarded = match ip {
-            None => format!("for=unknown;proto={scheme}"),
-            Some(IpAddr::V4(ip)) => format!("for={ip};proto={scheme}"),
-            Some(IpAddr::V6(ip)) => format!("for=\"[{ip}]\";proto={scheme}"),
-        };
-        Self {
-            address,
-            tls,
-            ip: ip.map(|ip| ip.to_string()),
-            forwarded,
-            member: peer.map(|peer| {
-                let element = format!("By={};URI={}", peer.by, peer.id);
-                Box::new(Member { peer, element })
-            }),
-        }
-    }
-
-    /// Who it is, where it has proved that.
-    pub(crate) fn peer(&self) -> Option<&SpiffeId> {
-        self.member.as_ref().map(|member| &member.peer.id)
-    }
-
-    /// Who it is in `x-forwarded-client-cert`; with a word of a proxy in front, who that says it is.
-    pub(crate) fn element(&self, said: Option<&Assertion>) -> Option<Cow<'_, str>> {
-        let member = self.member.as_ref()?;
-        let Some(said) = said else {
-            return Some(Cow::Borrowed(&member.element));
-        };
-        let id = said.id.as_ref()?;
-        Some(Cow::Owned(format!("By={};URI={id}", member.peer.by)))
-    }
-
-    /// Whether it has proved to be of the same workload as this proxy.
-    pub(crate) fn is_of_own_workload(&self) -> bool {
-        let peer = self.member.as_ref().map(|member| &member.peer);
-        peer.is_some_and(|peer| peer.id == peer.by)
-    }
-
-    pub(crate) fn scheme(&self) -> &'static str {
-        scheme(self.tls)
-    }
-}
-
-fn scheme(tls: bool) -> &'static str {
-    if tls { "https" } else { "http" }
-}
+use super::client::Client;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::Request;
 
 /// The first protocol that a request asks to switch to and that is one of `allowed` (lower case).
 pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<Vec<u8>> {

@@ -1,8 +1,8 @@
 use http::{Method, Version};
 
 use super::*;
-use crate::codec::Target;
-use crate::fields::Key;
+use crate::protocol::fields::Key;
+use crate::protocol::http1::Target;
 
 fn fields(list: &[(&str, &str)]) -> Fields {
     let mut fields = Fields::default();

@@ -12,17 +12,16 @@ use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 use tokio::time::{Instant, Sleep};
 
-use super::LEAVE_AFTER;
-use super::service::{RequestContext, Service};
+use super::connection::{LEAVE_AFTER, RequestContext, Service};
 use super::streams::{self, Busy, Streams};
-use super::timers::{Lent, Timers};
-use crate::codec;
-use crate::error::ProxyError;
-use crate::fields::Known;
-use crate::http2::{Accepted, Closed, Limits, Reason, Sending, Server, Stream};
-use crate::io;
-use crate::memory;
-use crate::message::{Body, Interim, Request, Response};
+use super::timer::{Lent, Timers};
+use crate::net::io;
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::http1;
+use crate::protocol::http2::{Accepted, Closed, Limits, Reason, Sending, Server, Stream};
+use crate::protocol::message::{Body, Interim, Request, Response};
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
@@ -151,7 +150,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         && !fields.contains(Known::ContentLength)
         && let Some(length) = body.size_hint().exact()
     {
-        codec::set_content_length(&mut fields, length);
+        http1::set_content_length(&mut fields, length);
     }
     let room = poll_fn(|cx| {
         if stream.poll_closed(cx).is_ready() || stream.poll_room(cx).is_ready() {

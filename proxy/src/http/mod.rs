@@ -1,41 +1,29 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
-//! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mux`] (a request off the wire) →
-//! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way.
+//! A request's way: [`mod@serve`] (which version?) → [`http1`], [`http2`] or [`mesh_transport`] (a request off the wire) →
+//! [`pipeline`] (its phases) → [`forward`] (to a cluster and back) → [`attempt`] (to an endpoint and back), and out the
+//! same way. All of a connection's requests share its [`connection`].
 
-mod assertion;
-mod consult;
+mod accounting;
+mod attempt;
+pub(crate) mod client;
+mod connection;
 mod deadline;
 mod forward;
 mod hash_key;
-mod headers;
-mod hedge;
+pub(crate) mod headers;
 mod http1;
 mod http2;
-mod mirror;
-mod mux;
-mod path;
-mod payload;
-pub mod probe;
-mod record;
-mod replay;
+mod load_feedback;
+mod mesh_transport;
+mod pipeline;
 mod reply;
 mod rewrite;
-mod sent;
 mod serve;
-mod service;
 mod streams;
-mod timers;
-mod tried;
-mod tries;
+mod timer;
 mod upload;
 
-use std::time::Duration;
-
-pub(crate) use headers::Client;
+pub(crate) use client::Client;
+pub(crate) use connection::Service;
 pub(crate) use serve::serve;
-pub(crate) use service::Service;
-
-/// A connection that is to end (drain, changed listener, age) waits so long for requests that were
-/// sent before its client could know.
-const LEAVE_AFTER: Duration = Duration::from_secs(1);

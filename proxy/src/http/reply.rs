@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use http::StatusCode;
 use maglor_config::route::DirectResponse;
 
-use crate::error::ProxyError;
-use crate::exchange::{PROTOCOL, Said};
-use crate::fields::{Fields, Known};
-use crate::message::{Body, Response};
+use crate::mesh::load_feedback::queue_protocol::{PROTOCOL, QueueResponse};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Body, Response};
 
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
@@ -33,7 +33,7 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
     let fields = &mut response.fields;
     fields.push(Known::XMaglorReason, verdict.flag.as_bytes());
     if let ProxyError::Busy(in_flight) = error {
-        Said::Refused(*in_flight).set(fields);
+        QueueResponse::Refused(*in_flight).set(fields);
     }
     if let Some(wait) = error.retry_after() {
         // Whole seconds, and never so few that it is too early.
@@ -57,14 +57,14 @@ fn grpc_message(text: &str) -> String {
 }
 
 /// Leaves HTTP for messages about a server's queue.
-pub(crate) fn exchange() -> Response {
+pub(crate) fn channel_upgrade() -> Response {
     let mut fields = Fields::default();
     fields.push(Known::Connection, b"upgrade");
     fields.push(Known::Upgrade, PROTOCOL);
     Response {
         status: StatusCode::SWITCHING_PROTOCOLS,
         fields,
-        body: Body::exchange(),
+        body: Body::channel_upgrade(),
     }
 }
 

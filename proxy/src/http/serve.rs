@@ -13,11 +13,11 @@ use maglor_config::listener::HttpProtocol;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
-use super::service::Service;
-use super::{LEAVE_AFTER, http1, http2};
-use crate::detect::{self, Detected};
-use crate::io::Stream;
-use crate::mux;
+use super::connection::{LEAVE_AFTER, Service};
+use super::{http1, http2};
+use crate::net::io::Stream;
+use crate::protocol::detect::{self, Detected};
+use crate::protocol::mesh_transport;
 
 /// Most first requests fit.
 const FIRST_READ: usize = 2048;
@@ -32,8 +32,8 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
 
 /// What serves the connection from now on.
 async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-    if stream.io.alpn() == Some(mux::ALPN) {
-        return Some(Box::pin(super::mux::serve(stream.io, service)));
+    if stream.io.alpn() == Some(mesh_transport::ALPN) {
+        return Some(Box::pin(super::mesh_transport::serve(stream.io, service)));
     }
     let first = version(stream, &service).await?;
     Some(match first.version {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::service::Service;
+use super::connection::Service;
 
 /// Ready when the connection should be left: drain, age, no stream for the idle timeout, or no first stream
 /// within `fresh`.

@@ -11,9 +11,9 @@ use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::error::ProxyError;
-use crate::fields::{Fields, Known};
-use crate::message::{Body, Interim, Source};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Body, Interim, Source};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Upload {
         self.awaited.get()
     }
 
-    /// Nobody asks for it any more until another try does.
+    /// Nobody asks for it any more until another attempt does.
     pub(super) fn leave(&self) {
         self.awaited.set(false);
     }

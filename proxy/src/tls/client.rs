@@ -20,7 +20,7 @@ const SESSIONS: usize = 128;
 ///
 /// # Errors
 /// When a file cannot be read or used; the error names it.
-pub fn client_config(
+pub(crate) fn client_config(
     tls: &UpstreamTls,
     alpn: &[&[u8]],
     roots: &mut Roots,

@@ -98,14 +98,14 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 /// Root certificates by file, so that configurations built together share them: the system's alone
 /// take some 100 kB. Make one for each (re)build, so that changed files are read again.
 #[derive(Debug, Default)]
-pub struct Roots {
+pub(crate) struct Roots {
     by_file: HashMap<PathBuf, Arc<RootCertStore>>,
     system: Option<Arc<RootCertStore>>,
 }
 
 impl Roots {
     /// Nothing read yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
@@ -149,13 +149,13 @@ impl Roots {
 }
 
 /// How the files of a filter chain look now: whether they have to be read again.
-pub fn downstream_files(tls: &DownstreamTls) -> Fingerprint {
+pub(crate) fn downstream_files(tls: &DownstreamTls) -> Fingerprint {
     let pairs = tls.certificates.iter();
     Fingerprint::of(pairs.flat_map(pair).chain(tls.client_ca.as_deref()))
 }
 
 /// How the files of a cluster look now, and those of the system's roots when it uses these.
-pub fn upstream_files(tls: &UpstreamTls) -> Fingerprint {
+pub(crate) fn upstream_files(tls: &UpstreamTls) -> Fingerprint {
     let ca = match &tls.ca {
         Some(path) => vec![path.as_path()],
         None if tls.insecure_skip_verify => Vec::new(),

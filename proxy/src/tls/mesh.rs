@@ -13,16 +13,16 @@ use rustls::{ClientConfig, HandshakeKind};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::io::{Io, Stream};
-use crate::metrics::{MeshMetrics, Refusals};
-use crate::throttle::Throttle;
+use crate::net::io::{Io, Stream};
+use crate::os::throttle::Throttle;
+use crate::telemetry::metrics::{MeshMetrics, Refusals};
 
 /// The first byte of TLS: a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
 /// A member of the mesh on the other side of a connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Who it is.
     pub id: SpiffeId,
     /// Who we were when we met.

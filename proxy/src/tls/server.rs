@@ -19,7 +19,10 @@ use super::{Error, Roots, files, provider, versions};
 ///
 /// # Errors
 /// When a file cannot be read or used; the error names it.
-pub fn server_config(tls: &DownstreamTls, roots: &mut Roots) -> Result<Arc<ServerConfig>, Error> {
+pub(crate) fn server_config(
+    tls: &DownstreamTls,
+    roots: &mut Roots,
+) -> Result<Arc<ServerConfig>, Error> {
     let certificates = tls.certificates.iter().map(files::certified_key);
     let resolver = CertificateResolver::new(certificates.collect::<Result<_, _>>()?);
     let mut config = ServerConfig::builder_with_provider(provider().clone())

@@ -13,14 +13,14 @@ use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::{ClientTls, Cluster, Target, round_trip};
-use crate::error::ProxyError;
-use crate::io::Io;
-use crate::mux;
-use crate::own_connections;
-use crate::proxy_protocol::{self, Addresses};
-use crate::send_queue;
-use crate::socket;
+use super::{ClientTls, Cluster, Target, rtt};
+use crate::net::io::Io;
+use crate::net::own_connections;
+use crate::net::send_queue;
+use crate::net::socket;
+use crate::protocol::error::ProxyError;
+use crate::protocol::mesh_transport;
+use crate::protocol::proxy_protocol::{self, Addresses};
 use crate::tls;
 
 /// What is about to be spoken on a connection, and what ALPN may therefore promise.
@@ -42,7 +42,7 @@ impl Speaks {
 
     fn alpn(self, in_mesh: bool) -> &'static [&'static [u8]] {
         match self {
-            Self::Negotiated if in_mesh => &[mux::ALPN, b"h2", b"http/1.1"],
+            Self::Negotiated if in_mesh => &[mesh_transport::ALPN, b"h2", b"http/1.1"],
             Self::Bytes => &[],
             Self::Http1 => &[b"http/1.1"],
             Self::Http2 => &[b"h2"],
@@ -92,7 +92,7 @@ pub(crate) async fn connect(
 ///
 /// # Errors
 /// When there is no connection; the caller minds the time.
-pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
+pub(crate) async fn connect_channel(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     identified(cluster).await?;
     establish(cluster, target, None, cluster.tls(), Speaks::Http1).await
 }
@@ -147,7 +147,7 @@ async fn establish(
     let mut tcp = socket::connect(&target.address).await?;
     if target.address.ip().is_some() {
         prepare(&tcp)?;
-        if let Some(micros) = round_trip::of(&tcp) {
+        if let Some(micros) = rtt::of(&tcp) {
             target.measured(micros);
         }
     }
@@ -164,7 +164,7 @@ async fn establish(
     match tls.mesh() {
         None => tls::connect(tcp, name, config)
             .await
-            .map_err(tls::words::explained),
+            .map_err(tls::explain::explained),
         Some(mesh) => tls::mesh::connect(tcp, name, config, &mesh.refused).await,
     }
 }

@@ -84,14 +84,14 @@ pub(crate) const FLOODS: [Flood; 15] = [
         pump(&mut client, stop, |_| requests.clone())
     }),
     flood("h1-refused", |target, stop| {
-        let requests = b"GET / HTTP/1.1\r\nhost: nobody\r\n\r\n".repeat(100);
+        let requests = b"GET / HTTP/1.1\r\nhost: absent\r\n\r\n".repeat(100);
         let mut client = connect(target.web)?;
         pump(&mut client, stop, |_| requests.clone())
     }),
     flood("handshakes", |target, _| {
         let mut client = connect(target.mesh)?;
         client.write_all(&clients::hello(&target.member))?;
-        // The answer is what is dear: it is waited for, and not used.
+        // The response is expensive: it is awaited, and not used.
         client.read_exact(&mut [0; 1])
     }),
     flood("connections", |target, _| connect(target.web).map(drop)),
@@ -109,7 +109,7 @@ const fn flood(name: &'static str, repeat: Repeat) -> Flood {
     Flood { name, repeat }
 }
 
-/// A flood that goes on until it is dropped.
+/// A flood that continues until it is dropped.
 pub(crate) struct Running(Arc<AtomicBool>, Vec<thread::JoinHandle<u64>>);
 
 impl Running {
@@ -145,7 +145,8 @@ impl Running {
 }
 
 /// The sender has no claim to the processor that the server and the measured client need: what is measured is how the
-/// proxy shares its own time. A lower priority is not enough: who wakes waits for the rest of its slice, 3 ms each time.
+/// proxy shares its own time. A lower priority is not enough: who wakes waits for the rest of its slice, 3 ms each
+/// time.
 pub(crate) fn yield_to_others() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let idle = Command::new("chrt")

@@ -1,13 +1,13 @@
 //! What a well-behaved client meets while others flood the proxy: its p99 beside the undisturbed one, for each flood.
 //!
 //! `MAGLOR_PROXY=FILE` measures that binary, with all floods and a table; `MAGLOR_FLOODS=a,b` chooses some,
-//! `MAGLOR_CONNECTIONS=16` how many connections a flood has, and `MAGLOR_RUNS=3` of how many runs the median is taken. Times
-//! say nothing on a busy machine and of an unoptimised build: without the variable only the order of events is looked at,
-//! which no other process changes.
+//! `MAGLOR_CONNECTIONS=16` how many connections a flood has, and `MAGLOR_RUNS=3` of how many runs the median is
+//! taken. Times say nothing on a busy machine and of an unoptimised build: without the variable only the order of
+//! events is checked, which no other process changes.
 //!
-//! The proxy has the first processor to itself, and everything else the others: what a flood takes from the client that is
-//! measured, or from the servers, is no fault of the proxy. So the flood, and the server that it asks, run only when nothing else
-//! wants to, and spin there while the undisturbed time is measured.
+//! The proxy has the first processor to itself, and everything else the others: what a flood takes from the client
+//! that is measured, or from the servers, is no fault of the proxy. So the flood, and the server that it asks, run
+//! only when nothing else wants to, and spin there while the undisturbed time is measured.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -52,7 +52,8 @@ struct Setup {
     _victims: Upstream,
 }
 
-/// Where the calling thread runs, and what it starts from now on; of a machine with one processor nothing is left out.
+/// Where the calling thread runs, and what it starts from now on; of a machine with one processor nothing is left
+/// out.
 fn use_processors(which: impl Fn(usize) -> bool) {
     let all = *PROCESSORS;
     if all == 1 {
@@ -115,7 +116,7 @@ impl Met {
     }
 }
 
-/// Requests one after the other, each on the connection of the one before; every tenth on a new one.
+/// Requests one after another, each on the connection of the one before; every tenth on a new one.
 fn ask(setup: &Setup, time: Duration) -> Met {
     let (address, until) = (setup.proxy.listener("web"), Instant::now() + time);
     let (mut times, mut failed, mut client) = (Vec::new(), 0, None);

@@ -1,7 +1,7 @@
-//! The order of events, where no clock is needed: the proxy stands still while a flood and one request of a victim come to
-//! its sockets, and goes on. Its access log says how much of the flood it has served before the victim.
+//! The order of events, where no clock is needed: the proxy stands still while a flood and one request of a victim
+//! come to its sockets, and continues. Its access log says how much of the flood it has served before the victim.
 //!
-//! The flood asks for a host that nobody has: what the proxy answers by itself needs no server, so that nothing but its
+//! The flood requests an unknown host: what the proxy answers by itself needs no server, so that nothing but its
 //! own turns stops a connection.
 
 use std::fs;
@@ -23,7 +23,7 @@ const TURN: usize = 4;
 const STREAMS: usize = 100;
 const BEGUN: usize = 8;
 
-const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: nobody\r\n\r\n";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: absent\r\n\r\n";
 const PIPELINED: usize = 400;
 
 /// A connection of the flood.
@@ -84,8 +84,8 @@ impl Setup {
     }
 }
 
-/// How many requests of `flood` on each of some connections are served before one of a victim. `open` makes a connection
-/// that has sent its first request; `host` is whom the victim asks for.
+/// How many requests of `flood` on each of some connections are served before one of a victim. `open` makes a
+/// connection that has sent its first request; `host` is whom the victim asks for.
 fn before_the_victim(open: impl Fn(&Setup) -> Client, flood: &[u8], host: &str) -> usize {
     let setup = Setup::new();
     let mut floods: Vec<_> = (0..FLOODING).map(|_| open(&setup)).collect();
@@ -123,7 +123,7 @@ fn pipelines_take_turns_with_a_victim() {
 #[test]
 fn streams_of_http2_take_turns_with_a_victim() {
     // GET, http, / and the authority, from the static table of HPACK.
-    let head = [&[0x82, 0x86, 0x84, 0x41, 6][..], b"nobody"].concat();
+    let head = [&[0x82, 0x86, 0x84, 0x41, 6][..], b"absent"].concat();
     let request = |n: usize| frame(1, 5, u32::try_from(2 * n + 1).unwrap(), &head);
     let first = [
         &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
@@ -131,7 +131,7 @@ fn streams_of_http2_take_turns_with_a_victim() {
         &request(0),
     ];
     let flood: Vec<u8> = (1..=STREAMS).flat_map(request).collect();
-    let served = before_the_victim(|setup| setup.plain(&first.concat()), &flood, "nobody");
+    let served = before_the_victim(|setup| setup.plain(&first.concat()), &flood, "absent");
     println!("{served} streams of HTTP/2 came first");
     assert!(served <= BEGUN * FLOODING, "{served} requests came first");
 }
@@ -146,7 +146,7 @@ fn streams_of_the_mesh_transport_take_turns_with_a_victim() {
         member.try_send(&request(1)).unwrap();
         Client::Member(Box::new(member))
     };
-    let served = before_the_victim(open, &flood, "nobody");
+    let served = before_the_victim(open, &flood, "absent");
     println!("{served} streams of the mesh transport came first");
     assert!(served <= BEGUN * FLOODING, "{served} requests came first");
 }

@@ -274,7 +274,7 @@ impl Mesh {
         }
     }
 
-    /// Reloads some times, and now and then drains the inbound proxy, while clients are there.
+    /// Reloads some times, and periodically drains the inbound proxy, while clients are there.
     pub(crate) fn disturb(&mut self, rng: &mut Rng) {
         for _ in 0..rng.below(4) {
             std::thread::sleep(Duration::from_millis(u64::from(rng.below(400))));

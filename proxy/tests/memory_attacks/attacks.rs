@@ -1,5 +1,5 @@
-//! The attacks: each takes what a stream, a connection, a head, a handshake, a queue or an observer may hold, as often
-//! as it can.
+//! The attacks: each takes what a stream, a connection, a head, a handshake, a queue or an observer may hold, as
+//! often as it can.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub(crate) struct Target {
     pub(crate) member: Arc<ClientConfig>,
 }
 
-/// What goes on until it is dropped.
+/// What continues until it is dropped.
 pub(crate) type Held = Box<dyn Any>;
 
 pub(crate) struct Attack {

@@ -83,7 +83,7 @@ pub(crate) fn silent(address: SocketAddr, count: usize, bytes: &[u8]) -> Vec<Tcp
     streams
 }
 
-/// A connection of a member of the mesh, which reads until the handshake is over.
+/// A connection of a workload of the mesh, which reads until the handshake is over.
 pub(crate) struct Member {
     stream: TcpStream,
     tls: ClientConnection,

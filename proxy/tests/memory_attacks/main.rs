@@ -2,7 +2,8 @@
 //! well-behaved client met meanwhile, and what was resident 10 s after the attack.
 //!
 //! The bounds are those of the release build: `MAGLOR_PROXY=FILE` measures that binary. Unoptimised builds run a few
-//! of the attacks with the smallest budget. `MAGLOR_ATTACKS=a,b` and `MAGLOR_BUDGETS=16,0` choose others (0 = no budget).
+//! of the attacks with the smallest budget. `MAGLOR_ATTACKS=a,b` and `MAGLOR_BUDGETS=16,0` choose others (0 = no
+//! budget).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,7 +29,7 @@ use support::mesh::Root;
 const MIB: u64 = 1 << 20;
 /// What may be resident beyond the budget.
 const BEYOND: u64 = 8 * MIB;
-/// An attack goes on that long at the least, and until it takes no more memory, but no longer than that.
+/// An attack continues that long at the least, and until it takes no more memory, but no longer than that.
 const HELD: Duration = Duration::from_secs(4);
 const LONGEST: Duration = Duration::from_secs(20);
 /// It takes no more memory when that has not grown for this time.
@@ -52,7 +53,8 @@ fn binary() -> (PathBuf, bool) {
 }
 
 /// A proxy, its servers, and the identity of the attacker. That a client has left shows only when something of it is
-/// read, so what waits for a server that answers nothing ends by its route's timeout, which is shorter than [`AFTER`].
+/// read, so what waits for a server that answers nothing ends by its route's timeout, which is shorter than
+/// [`AFTER`].
 struct Setup {
     proxy: Proxy,
     root: Root,
@@ -131,7 +133,7 @@ impl Victim {
         let stop = Arc::new(AtomicBool::new(false));
         let met = Arc::<Mutex<Met>>::default();
         let address = proxy.listener("web");
-        let (stopped, told) = (Arc::clone(&stop), Arc::clone(&met));
+        let (stopped, reported) = (Arc::clone(&stop), Arc::clone(&met));
         let thread = thread::spawn(move || {
             let mut client = None;
             let mut number = 0_u32;
@@ -145,7 +147,7 @@ impl Victim {
                     .take()
                     .or_else(|| clients::connect(address, None).ok());
                 let answered = asked.as_mut().is_some_and(clients::ask);
-                let mut met = told.lock().unwrap();
+                let mut met = reported.lock().unwrap();
                 met.times.push(started.elapsed());
                 met.failed += usize::from(!answered);
                 drop(met);
@@ -181,8 +183,8 @@ struct Measured {
     /// The most that was not of files.
     own: u64,
     after: u64,
-    /// What stayed resident afterwards and was not before, not counting files: which of their pages are resident is the
-    /// system's choice.
+    /// What stayed resident afterwards and was not before, not counting files: which of their pages are resident is
+    /// the system's choice.
     remains: u64,
     undisturbed: Duration,
     p99: Duration,
@@ -292,7 +294,7 @@ fn report(attack: &Attack, budget: u64, measured: &Measured) {
     );
 }
 
-/// What is wrong with it, in the terms of the issue: resident memory, service, return.
+/// The error, in the terms of the issue: resident memory, service, return.
 fn faults(budget: u64, measured: &Measured, optimised: bool) -> Vec<String> {
     let mut faults = Vec::new();
     let limit = budget * MIB;
@@ -353,7 +355,7 @@ fn the_budget_holds_under_attack() {
     run(&names, &budgets);
 }
 
-/// A proxy that has answered once answers again, whatever was tried on it meanwhile.
+/// A proxy that has responded once responds again, after any attack.
 #[test]
 fn after_an_attack_everything_is_served() {
     clients::raise_file_limit();

@@ -119,7 +119,7 @@ impl Client {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (told, sender) = oneshot::channel();
+        let (reported, sender) = oneshot::channel();
         std::thread::spawn(move || {
             runtime().block_on(async move {
                 let io = TokioIo::new(connect.await.expect("a connection"));
@@ -129,7 +129,7 @@ impl Client {
                     .initial_stream_window_size(65_535)
                     .initial_connection_window_size(1 << 20);
                 let (sender, connection) = builder.handshake(io).await.expect("a handshake");
-                let _ = told.send(sender);
+                let _ = reported.send(sender);
                 // How it ends is seen by the requests.
                 let _ = connection.await;
             });
@@ -139,7 +139,7 @@ impl Client {
         Self { sender, runtime }
     }
 
-    /// Whether no new request can be sent: closed, or told to go away.
+    /// Whether no new request can be sent: closed, or after GOAWAY.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

@@ -1,4 +1,4 @@
-//! Members of a mesh, and strangers.
+//! Members of a mesh, and unauthenticated clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
 use tempfile::TempDir;
 
-/// A root that signs whatever it is told to, and a folder for what it has signed.
+/// A root that signs any request, and a directory for its certificates.
 pub(crate) struct Root {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
@@ -153,7 +153,7 @@ fn replace(path: &Path, text: &str) {
     fs::rename(partial, path).unwrap();
 }
 
-/// A client that shows what it is given, and believes everybody.
+/// A client that presents any certificate, and trusts any server.
 pub(crate) fn careless(
     pair: Option<&Pair>,
     versions: &[&'static SupportedProtocolVersion],

@@ -171,7 +171,7 @@ pub(crate) fn reload(proxy: &Proxy, config: &str) {
     });
 }
 
-/// The address of a listener as the admin port tells it now.
+/// The current address of a listener, from the admin port.
 #[track_caller]
 pub(crate) fn address_now(proxy: &Proxy, listener: &str) -> SocketAddr {
     let listeners = proxy.admin_get("/listeners").json();

@@ -57,7 +57,7 @@ impl Namespace {
         ));
         for (side, addresses) in [(self, addresses), (other, others)] {
             for address in addresses.split(' ') {
-                // No wait for duplicate address detection: nobody else is there.
+                // No wait for duplicate address detection: there are no other hosts.
                 let detection = if address.contains(':') { " nodad" } else { "" };
                 side.ip(&format!("address add {address} dev eth0{detection}"));
             }

@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) policy: String,
     /// Mean time of a request at a server, exponential. A server works on one request at a time.
     pub(crate) service: Duration,
-    /// Weights of the servers; 1 where there is none.
+    /// Weights of the servers; 1 if there is none.
     pub(crate) weights: Vec<u32>,
     /// Settings of the clusters of balancers.
     pub(crate) cluster: String,
@@ -76,7 +76,7 @@ impl Replicas {
         replicas
     }
 
-    /// Each request takes its time, one after the other.
+    /// Each request takes its time, one after another.
     pub(crate) fn serve(&self, at: usize) {
         let service = self.plan.service;
         let state = Mutex::new((

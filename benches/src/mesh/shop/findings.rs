@@ -1,4 +1,4 @@
-//! What Fig. 8 has shown: tables, bars, a chart.
+//! The findings of Fig. 8: tables, bars, a chart.
 
 use maglor_sim::des::Estimate;
 
@@ -137,7 +137,7 @@ fn runs(cells: &[Cell]) -> String {
         "sustained",
         "mean ms",
         "p99 ms",
-        "visits a request",
+        "calls a request",
         "added µs a visit",
         "proxies",
         "their CPU, µs a visit",
@@ -154,10 +154,10 @@ fn runs(cells: &[Cell]) -> String {
             if cell.is_sustained() { "yes" } else { "no" }.into(),
             format!("{value:.1} ± {half_width:.1}"),
             number(Some(run.p99)),
-            number(Some(run.visits)),
-            number(Some(1000.0 * run.added.0 / run.visits)),
+            number(Some(run.calls)),
+            number(Some(1000.0 * run.added.0 / run.calls)),
             run.proxies.to_string(),
-            number(Some(run.cpu[0] / run.visits)),
+            number(Some(run.cpu[0] / run.calls)),
             number(Some(run.proxies_busy)),
             run.failed.to_string(),
         ]);

@@ -1,10 +1,11 @@
 //! Figs. 8e and 8f of the paper on LOR: what a passage through a Proxy-Service costs.
 //!
 //! As in the paper there is one instance of the catalogue, and clients ask for its page only, so that each request
-//! passes the Proxy-Service and is not balanced by it. Servers have no queue here: what differs with the Proxy-Service
-//! and without is the passage alone, and it is known for each request (`x-exact-us`). The paper's Proxy-Service is Envoy,
-//! on another machine; here Envoy passes the same requests, too, where there is one, and so does a bare forwarder, which
-//! only hands bytes on: what it costs, sockets and waking up cost on this machine, whoever uses them.
+//! passes the Proxy-Service and is not balanced by it. Servers have no queue here: what differs with the
+//! Proxy-Service and without is the passage alone, and it is known for each request (`x-exact-us`). The paper's
+//! Proxy-Service is Envoy, on another machine; here Envoy passes the same requests, too, if there is one, and so
+//! does a bare forwarder, which only forwards bytes: its cost is that of sockets and waking up on this machine, for
+//! any proxy.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ impl Sweep {
         }
     }
 
-    /// The load to be tried next; `None`: the highest is known.
+    /// The next load to test; `None` when the highest is known.
     pub(super) fn next(&self) -> Option<u32> {
         let Some(refused) = self.refused else {
             let next = (self.sustained + self.coarse).min(self.most);
@@ -33,8 +33,8 @@ impl Sweep {
         (steps > 1).then_some(self.sustained + steps / 2 * self.fine)
     }
 
-    /// What became of the load that was tried.
-    pub(super) fn tried(&mut self, load: u32, is_sustained: bool) {
+    /// The result of a tested load.
+    pub(super) fn attempted(&mut self, load: u32, is_sustained: bool) {
         match is_sustained {
             true => self.sustained = load,
             false => self.refused = Some(load),
@@ -51,23 +51,23 @@ impl Sweep {
 mod tests {
     use super::*;
 
-    /// Loads that are tried where this is the highest, and what is found.
+    /// Loads that are tested if this is the highest, and the result.
     fn sweep(limit: u32) -> (Vec<u32>, u32) {
         let mut sweep = Sweep::new(200, 25, 625);
-        let mut tried = Vec::new();
+        let mut attempted = Vec::new();
         while let Some(load) = sweep.next() {
-            tried.push(load);
-            sweep.tried(load, load <= limit);
+            attempted.push(load);
+            sweep.attempted(load, load <= limit);
         }
-        (tried, sweep.highest())
+        (attempted, sweep.highest())
     }
 
     #[test]
     fn the_highest_is_found_in_few_runs() {
         for limit in 0..=700 {
-            let (tried, found) = sweep(limit);
-            assert_eq!(found, (limit / 25 * 25).min(625), "{limit}: {tried:?}");
-            assert!(tried.len() <= 7, "{limit}: {tried:?}");
+            let (attempted, found) = sweep(limit);
+            assert_eq!(found, (limit / 25 * 25).min(625), "{limit}: {attempted:?}");
+            assert!(attempted.len() <= 7, "{limit}: {attempted:?}");
         }
         assert_eq!(sweep(530).0, [200, 400, 600, 500, 550, 525]);
         assert_eq!(sweep(1000).0, [200, 400, 600, 625]);

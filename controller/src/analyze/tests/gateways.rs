@@ -33,17 +33,17 @@ spec: {from: [], to: []}
     found_are(
         &analysis,
         &[
-            "a.yaml:5: warning: Gateway web: spec.gatewayClassName: no file has GatewayClass `theirs`",
-            "a.yaml:6: error: Gateway shop/web: spec.listeners: bytes: `TCP` is not spoken here",
-            "a.yaml:14: error: HTTPRoute a: spec.parentRefs[1]: no file has Gateway shop/wbe",
+            "a.yaml:5: warning: Gateway web: spec.gatewayClassName: GatewayClass `theirs`",
+            "a.yaml:6: error: Gateway shop/web: spec.listeners: bytes: `TCP` is not supported",
+            "a.yaml:14: error: HTTPRoute a: spec.parentRefs[1]: Gateway shop/wbe is in none of the files",
             "a.yaml:16: error: HTTPRoute shop/a: spec.rules[0].filters[0].type: the filter `CORS`",
             "a.yaml:17: error: HTTPRoute shop/a: spec.rules[1]: match.path.prefix: the path `x`",
         ],
     );
 }
 
-/// Fields that are not read, and Gateways of another controller, are named; a namespace can be chosen by its name although no file
-/// says that label.
+/// Fields that are not read, and Gateways of another controller, are named; a namespace can be chosen by its name
+/// although no file says that label.
 #[test]
 fn nothing_of_a_gateway_is_left_out_silently() {
     let text = "apiVersion: gateway.networking.k8s.io/v1
@@ -104,14 +104,14 @@ metadata: {name: shop}
     found_have(
         &analysis,
         &[
-            "a.yaml:9: warning: Gateway foreign: spec.gatewayClassName: GatewayClass `theirs` is of controller `acme.io/gateway-controller`, so",
-            "a.yaml:17: warning: Gateway web: spec.tls.backend: it is not supported (PartiallySupported)",
-            "error: Gateway shop/web: spec.listeners: udp: `UDP` is not spoken here",
-            "warning: HTTPRoute a: spec.rules[0].timeouts.idle: it is not supported (PartiallySupported)",
+            "a.yaml:9: warning: Gateway foreign: spec.gatewayClassName: GatewayClass `theirs` belongs to controller `acme.io/gateway-controller`, so",
+            "a.yaml:17: warning: Gateway web: spec.tls.backend: not supported (PartiallySupported)",
+            "error: Gateway shop/web: spec.listeners: udp: `UDP` is not supported",
+            "warning: HTTPRoute a: spec.rules[0].timeouts.idle: not supported (PartiallySupported)",
             "error: HTTPRoute shop/b: Gateway shop/web has no such listener (NoMatchingParent)",
-            "warning: HTTPRoute b: spec.parentRefs[1]: Gateway shop/foreign is of another controller's class",
-            "error: HTTPRoute shop/b: Gateway shop/web takes no HTTPRoute of namespace shop (NotAllowedByListeners)",
-            "warning: HTTPRoute other/c: Gateway shop/web takes no HTTPRoute of namespace other, as far as is known: its labels are in no Namespace",
+            "warning: HTTPRoute b: spec.parentRefs[1]: Gateway shop/foreign has another controller's class",
+            "error: HTTPRoute shop/b: Gateway shop/web does not accept HTTPRoutes of namespace shop (NotAllowedByListeners)",
+            "warning: HTTPRoute other/c: Gateway shop/web does not accept HTTPRoutes of namespace other; the labels of that namespace are unknown",
         ],
     );
 }

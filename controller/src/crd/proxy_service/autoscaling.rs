@@ -1,48 +1,48 @@
-//! How many proxies there are, where that is not a number that somebody writes down.
+//! Autoscaling of proxies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many proxies there may be, and when there are more (`autoscaling/v2`).
+/// Range of proxies, and the metrics to scale by (`autoscaling/v2`).
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Autoscaling {
-    /// At least so many.
+    /// Minimum number of proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 1))]
     pub min_replicas: Option<u32>,
-    /// At most so many.
+    /// Maximum number of proxies.
     #[schemars(range(min = 1, max = 100))]
     pub max_replicas: u32,
-    /// More when their CPU is above this share of what the container asks for, in percent; needs the
-    /// cluster's resource metrics. 70 where `requestsPerSecond` is not given either; of both, what asks for
-    /// more proxies holds.
+    /// Target CPU utilization, in percent of the container's request; requires the cluster's resource metrics.
+    /// Default: 70 if `requestsPerSecond` is not set either. If both are set, the one that needs more proxies
+    /// applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub cpu_percent: Option<u32>,
-    /// More when each of them has more requests a second than this; needs the controller's external metrics
-    /// (`externalMetrics` of the chart).
+    /// Target requests per second for each proxy; requires the controller's external metrics (`externalMetrics` of
+    /// the chart).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub requests_per_second: Option<u32>,
-    /// There are fewer only when none of the last so many seconds would have asked for more: proxies come for
-    /// a burst, and the next one may follow.
+    /// Stabilization window for scaling down, in seconds, so that proxies added for a burst are kept for the next
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 3600), extend("default" = 300))]
     pub stabilization_seconds: Option<u32>,
 }
 
-/// CPU where nothing is said, in percent of what the container asks for.
+/// Default target CPU utilization, in percent of the container's request.
 const CPU_PERCENT: u32 = 70;
 
 impl Autoscaling {
-    /// The least and the most.
+    /// The minimum and the maximum.
     #[must_use]
     pub fn range(&self) -> (u32, u32) {
         (self.min_replicas.unwrap_or(1), self.max_replicas)
     }
 
-    /// In percent of what the container asks for; `None` = it does not count.
+    /// In percent of the container's request; `None` if it is not used.
     #[must_use]
     pub fn cpu_percent(&self) -> Option<u32> {
         let unsaid = self.requests_per_second.is_none();

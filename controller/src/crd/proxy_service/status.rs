@@ -1,65 +1,65 @@
-//! What became of a `ProxyService`.
+//! Status of a `ProxyService`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crd::Condition;
 
-/// What became of it.
+/// Status of a ProxyService.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyServiceStatus {
-    /// `Accepted`: it can be done, or why not; `Ready`: requests go through the proxies, or why not. Without a
-    /// `targetRef`, `Ready`: what pays is done, or why not.
+    /// `Accepted`: whether it is valid; `Ready`: whether requests go through the proxies. Without `targetRef`,
+    /// `Ready`: whether recommendations are carried out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Proxies that are available, and how many are wanted: `1/1`.
+    /// Available and desired proxies: `1/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxies: Option<String>,
-    /// With `mode: Auto` and a `targetRef`: what is seen, and what would be best.
+    /// With `mode: Auto` and `targetRef`: observations and recommendation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<AutoStatus>,
-    /// Without a `targetRef`: the Services that are called by sidecars, at most 100: those that are balanced in
-    /// another way than without this first, then those that would gain most.
+    /// Without `targetRef`: the Services called by sidecars, at most 100; first those whose balancing was changed,
+    /// then those with the largest expected gain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<ServiceBalance>>,
-    /// Services that are not listed.
+    /// Number of services that are not listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services_left_out: Option<u32>,
 }
 
-/// How a Service is balanced, and how it would be best.
+/// Current and recommended balancing of a Service.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceBalance {
     /// `NAMESPACE/NAME`.
     pub name: String,
-    /// What there is now, in the words of `recommended`.
+    /// Current balancing, with the values of `recommended`.
     pub balancing: String,
-    /// Why it cannot have proxies.
+    /// Reason why it cannot have proxies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What is seen of it; absent while that is not known.
+    /// Observations; absent while unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<AutoStatus>,
 }
 
-/// What is seen of a Service, and what would be best for it.
+/// Observations of a Service, and the recommendation.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoStatus {
-    /// `local`: `lor(choices=2)` in the callers' sidecars; `bounce`, `ledger`: these policies there;
-    /// `proxy-service`: proxies.
+    /// Recommended balancing: `local` is `lor(choices=2)` in the callers' sidecars, `bounce` and `ledger` are these
+    /// policies there, `proxy-service` is proxies.
     pub recommended: String,
-    /// Mean response time that it is predicted to have, in milliseconds.
+    /// Predicted mean response time with the recommendation, in milliseconds.
     pub predicted_milliseconds: f64,
-    /// Mean response time as it is now, in milliseconds.
+    /// Current mean response time, in milliseconds.
     pub measured_milliseconds: f64,
-    /// Mean response time that `local` is predicted to have, in milliseconds.
+    /// Predicted mean response time of `local`, in milliseconds.
     pub local_milliseconds: f64,
-    /// Mean response time that proxies are predicted to have, in milliseconds.
+    /// Predicted mean response time with proxies, in milliseconds.
     pub proxied_milliseconds: f64,
-    /// Utilization of the endpoints that follows from requests and response times; 0 to 1.
+    /// Utilization of the endpoints, estimated from requests and response times; 0 to 1.
     pub utilization: f64,
 }

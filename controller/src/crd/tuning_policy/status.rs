@@ -1,34 +1,34 @@
-//! What a `TuningPolicy` says of itself.
+//! Status of a `TuningPolicy`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crd::{Condition, is_zero};
 
-/// What is seen, advised and done.
+/// Observations, recommendations and changes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TuningPolicyStatus {
-    /// `Accepted`: it can be used, or why not; `Settled`: nothing is to change, or what is done, or waited for.
+    /// `Accepted`: whether the policy is valid; `Settled`: whether no changes are pending, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// CPU and memory that the services request now, all replicas together.
+    /// Current CPU and memory requests over all services and replicas.
     pub requested: String,
-    /// And would by what is advised.
+    /// Recommended CPU and memory requests over all services and replicas.
     pub advised: String,
-    /// Changes that were made, since the resource is there.
+    /// Number of changes since the policy was created.
     pub changes_done: u32,
-    /// Those of them that were taken back.
+    /// Number of changes that were rolled back.
     pub taken_back: u32,
-    /// The services; at most 100, those that change first.
+    /// The services; at most 100, changing ones first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceTuning>,
-    /// Services that are not listed.
+    /// Number of services that are not listed.
     pub services_left_out: u32,
 }
 
-/// A service, and what is advised for it.
+/// A service, and its recommendations.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceTuning {
@@ -37,35 +37,36 @@ pub struct ServiceTuning {
     /// The Deployment of its pods.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deployment: String,
-    /// `Settled`; `Wanted`: something is to change; `Changing`; `Judged`: compared with before; `TakenBack`.
+    /// `Settled`, `Wanted` (a change is pending), `Changing`, `Judged` (under evaluation) or `TakenBack` (rolled
+    /// back).
     pub state: String,
-    /// What a change waits for.
+    /// Reason why a change is pending.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What is left alone, and who decides it.
+    /// Parts that are not tuned, and what manages them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
-    /// Each value that is advised; not with `mode: Observe`.
+    /// The recommended values; not with `mode: Observe`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<TunedValue>,
-    /// What was changed lately, by part.
+    /// Recent changes, by part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<TuningChange>,
 }
 
-/// A value that is advised.
+/// A recommended value.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunedValue {
-    /// What: `replicas`, `requests.cpu` of a pod, `containers.NAME` of a pod with several, `splits.NAME` of a
-    /// version, which is advised and never set, or a field of a `TrafficPolicy`.
+    /// Field: `replicas`, `requests.cpu` of a pod, `containers.NAME` of a pod with several containers, `splits.NAME`
+    /// of a version (recommended, but never set), or a field of a `TrafficPolicy`.
     pub name: String,
-    /// As it is set, where that is known.
+    /// Current value, if known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub present: String,
-    /// As it is to be.
+    /// Recommended value.
     pub value: String,
-    /// The numbers that lead to it.
+    /// Reason, with the numbers.
     pub reason: String,
 }
 
@@ -77,38 +78,38 @@ pub struct TuningChange {
     pub part: String,
     /// `Changing`, `Judged`, `Kept` or `TakenBack`.
     pub stage: String,
-    /// Since when it is so (RFC 3339).
+    /// Time of the last transition (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub since: Option<String>,
-    /// Why it was changed, or taken back.
+    /// Reason for the change or the rollback.
     pub reason: String,
-    /// How its calls fared before.
+    /// Statistics of its calls before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<TuningMeasure>,
-    /// And afterwards.
+    /// Statistics of its calls afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<TuningMeasure>,
-    /// It is not tried again until then (RFC 3339).
+    /// Time until which it is not retried (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub rests_until: Option<String>,
-    /// How often on end it was in vain.
+    /// Number of consecutive unsuccessful changes.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
-    /// Replicas that were not available before the change, which is not blamed for as many.
+    /// Replicas that were unavailable before the change; as many are not attributed to it.
     #[serde(skip_serializing_if = "is_zero")]
     pub unavailable: u32,
 }
 
-/// How the calls of a service fare, over the window of the graph's averages.
+/// Statistics of the calls of a service, over the window of the graph's averages.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TuningMeasure {
-    /// Calls that it took.
+    /// Number of calls.
     pub calls: f64,
-    /// Those of them that failed.
+    /// Number of failed calls.
     pub failures: f64,
-    /// Their mean response time in milliseconds.
+    /// Mean response time in milliseconds.
     pub response_milliseconds: f64,
 }

@@ -131,10 +131,7 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
     let (_held, term) = watch::channel(Term::held());
     let failed = operator.apply_all(&term).await;
     let error = failed.unwrap_err().to_string();
-    assert!(
-        error.contains("500"),
-        "what has failed is tried again: {error}"
-    );
+    assert!(error.contains("500"), "failures are retried: {error}");
     let applied = applied.lock().unwrap().clone();
     let names: Vec<&str> = applied
         .keys()
@@ -155,7 +152,7 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
     );
 }
 
-/// Every watch that begins anew tells of all, and every half minute all are looked at.
+/// Every new watch lists all objects, and every half minute all are checked.
 #[tokio::test]
 async fn what_is_as_it_was_applied_is_not_written_again() {
     let applied = Applied::default();

@@ -19,7 +19,7 @@ fn confirming() -> Graphs {
     graphs
 }
 
-fn told(graphs: &Graphs, liar: u64) -> Snapshot {
+fn reported(graphs: &Graphs, liar: u64) -> Snapshot {
     for round in 1..=6 {
         let take = |node, name: &str, requests| {
             graphs.take_at(
@@ -37,20 +37,20 @@ fn told(graphs: &Graphs, liar: u64) -> Snapshot {
 }
 
 #[test]
-fn callers_are_believed_as_far_as_the_called_confirms_it() {
+fn reports_of_callers_count_as_far_as_confirmed() {
     let cart = |snapshot: &Snapshot| {
         let service = snapshot.services.iter().find(|one| one.name == "shop/cart");
         service.unwrap().clone()
     };
-    let honest = told(&confirming(), 100);
+    let honest = reported(&confirming(), 100);
     assert!((honest.edges[0].rps - 20.0).abs() < 1e-9, "{honest:?}");
     assert!(!cart(&honest).contradicted && cart(&honest).takes);
     // A false report counts up to what is confirmed and a tolerance; what the service takes is its own report.
-    let lied = told(&confirming(), 1 << 50);
+    let lied = reported(&confirming(), 1 << 50);
     assert!(lied.edges[0].rps < 2.0 * 20.0, "{lied:?}");
     assert!(cart(&lied).contradicted && (cart(&lied).rps - 20.0).abs() < 1e-9);
     // Without sidecars to confirm it, a proxy counts up to what one can send.
-    let unconfirmed = told(&graphs(), 1 << 50);
+    let unconfirmed = reported(&graphs(), 1 << 50);
     assert!(
         unconfirmed.edges[0].rps < MOST_CALLS + 10.1,
         "{unconfirmed:?}"

@@ -10,12 +10,12 @@ fn domain() -> TrustDomain {
 }
 
 /// A clock that tests move.
-struct World {
+struct Fixture {
     now: Timestamp,
     spread: Spread,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self {
             now: "2026-11-21T12:00:00Z".parse().unwrap(),
@@ -66,99 +66,106 @@ fn trusts(verifier: &Stored, issuer: &Stored, now: Timestamp) -> bool {
 }
 
 #[test]
-fn a_root_is_replaced_in_three_steps_and_nobody_is_left_behind() {
-    let mut world = World::new();
-    let first = Stored::create(&domain(), world.now).unwrap();
+fn a_root_is_replaced_in_three_steps_without_losing_clients() {
+    let mut fixture = Fixture::new();
+    let first = Stored::create(&domain(), fixture.now).unwrap();
     assert_eq!((first.phase(), roots(&first)), (Phase::Steady, 1));
-    assert_eq!(world.step(&first), None, "nobody has asked");
+    assert_eq!(fixture.step(&first), None, "no request yet");
 
     let first = asked(first, "1");
-    let announcing = world.step(&first).unwrap();
+    let announcing = fixture.step(&first).unwrap();
     assert_eq!(
         (announcing.phase(), roots(&announcing)),
         (Phase::Announcing, 2)
     );
-    assert!(trusts(&first, &announcing, world.now), "the old root signs");
-
-    world.passes(Duration::from_secs(60));
-    assert_eq!(
-        world.step(&announcing),
-        None,
-        "somebody does not trust it yet"
+    assert!(
+        trusts(&first, &announcing, fixture.now),
+        "the old root signs"
     );
-    world.spread = Spread::Everywhere;
-    let retiring = world.step(&announcing).unwrap();
+
+    fixture.passes(Duration::from_secs(60));
+    assert_eq!(
+        fixture.step(&announcing),
+        None,
+        "a client does not trust it yet"
+    );
+    fixture.spread = Spread::Everywhere;
+    let retiring = fixture.step(&announcing).unwrap();
     assert_eq!((retiring.phase(), roots(&retiring)), (Phase::Retiring, 2));
     assert_ne!(retiring.data[CERTIFICATE], first.data[CERTIFICATE]);
-    assert!(trusts(&announcing, &retiring, world.now));
+    assert!(trusts(&announcing, &retiring, fixture.now));
     assert!(
-        trusts(&retiring, &announcing, world.now),
+        trusts(&retiring, &announcing, fixture.now),
         "leaves of the old root are good"
     );
     assert!(
-        trusts(&first, &retiring, world.now),
+        trusts(&first, &retiring, fixture.now),
         "who has not heard of the new root finds the way by the old one"
     );
 
-    world.passes(TTL);
+    fixture.passes(TTL);
     assert_eq!(
-        world.step(&retiring),
+        fixture.step(&retiring),
         None,
         "a leaf of the old root may live"
     );
-    world.passes(SKEW);
-    let last = world.step(&retiring).unwrap();
+    fixture.passes(SKEW);
+    let last = fixture.step(&retiring).unwrap();
     assert_eq!((last.phase(), roots(&last)), (Phase::Steady, 1));
-    assert!(trusts(&last, &last, world.now));
+    assert!(trusts(&last, &last, fixture.now));
     assert!(
-        !trusts(&last, &first, world.now),
+        !trusts(&last, &first, fixture.now),
         "the old root is not trusted any more"
     );
-    assert!(trusts(&retiring, &last, world.now));
-    assert_eq!(world.step(&last), None, "what was asked for is done");
+    assert!(trusts(&retiring, &last, fixture.now));
+    assert_eq!(fixture.step(&last), None, "what was asked for is done");
     assert!(
-        world.step(&asked(last, "2")).is_some(),
+        fixture.step(&asked(last, "2")).is_some(),
         "and may be asked for again"
     );
 }
 
 #[test]
 fn at_the_deadline_it_goes_on_without_those_that_are_missing() {
-    let mut world = World::new();
-    let first = asked(Stored::create(&domain(), world.now).unwrap(), "1");
-    let announcing = world.step(&first).unwrap();
-    world.passes(DEADLINE);
-    assert_eq!(world.step(&announcing).unwrap().phase(), Phase::Retiring);
+    let mut fixture = Fixture::new();
+    let first = asked(Stored::create(&domain(), fixture.now).unwrap(), "1");
+    let announcing = fixture.step(&first).unwrap();
+    fixture.passes(DEADLINE);
+    assert_eq!(fixture.step(&announcing).unwrap().phase(), Phase::Retiring);
 }
 
 #[test]
-fn everywhere_at_once_is_not_believed() {
-    let mut world = World::new();
-    world.spread = Spread::Everywhere;
-    let first = asked(Stored::create(&domain(), world.now).unwrap(), "1");
-    let announcing = world.step(&first).unwrap();
-    assert_eq!(world.step(&announcing), None, "nobody can have said so yet");
-    world.passes(ANNOUNCED);
-    assert!(world.step(&announcing).is_some());
+fn acknowledgements_at_the_same_moment_are_not_trusted() {
+    let mut fixture = Fixture::new();
+    fixture.spread = Spread::Everywhere;
+    let first = asked(Stored::create(&domain(), fixture.now).unwrap(), "1");
+    let announcing = fixture.step(&first).unwrap();
+    assert_eq!(
+        fixture.step(&announcing),
+        None,
+        "no client can have acknowledged it yet"
+    );
+    fixture.passes(ANNOUNCED);
+    assert!(fixture.step(&announcing).is_some());
 }
 
-/// Whoever writes is killed after each step, and the next one knows the Secret only. A step that was made
+/// The leader is killed after each step, and the next one knows only the Secret. A step that was made
 /// and not written is made again, from the same state.
 #[test]
 fn after_a_crash_at_any_step_another_writer_goes_on() {
-    let mut world = World::new();
-    world.spread = Spread::Everywhere;
-    let mut stored = asked(Stored::create(&domain(), world.now).unwrap(), "1");
+    let mut fixture = Fixture::new();
+    fixture.spread = Spread::Everywhere;
+    let mut stored = asked(Stored::create(&domain(), fixture.now).unwrap(), "1");
     let mut phases = Vec::new();
     for _ in 0..10 {
-        world.passes(TTL + SKEW);
+        fixture.passes(TTL + SKEW);
         // Made, and lost.
-        let lost = world.step(&stored);
-        let Some(next) = world.step(&stored) else {
+        let lost = fixture.step(&stored);
+        let Some(next) = fixture.step(&stored) else {
             break;
         };
         assert_eq!(lost.map(|lost| lost.phase()), Some(next.phase()));
-        assert!(trusts(&next, &stored, world.now) || next.phase() == Phase::Steady);
+        assert!(trusts(&next, &stored, fixture.now) || next.phase() == Phase::Steady);
         phases.push(next.phase());
         // All that the next writer gets is what was written.
         stored = Stored {
@@ -175,7 +182,7 @@ fn what_cannot_be_used_is_named() {
     let empty = Stored::default();
     let error = empty.ca(&domain()).unwrap_err().to_string();
     assert_eq!(error, "the Secret has no `tls.crt`");
-    let mut wrong = Stored::create(&domain(), World::new().now).unwrap();
+    let mut wrong = Stored::create(&domain(), Fixture::new().now).unwrap();
     wrong.put(PRIVATE_KEY, "nonsense".to_owned());
     assert!(wrong.ca(&domain()).unwrap_err().to_string().contains("key"));
 }

@@ -1,4 +1,4 @@
-//! What is in force while another authority than the one before is in the Secret, and where that is written down.
+//! The state in force while the Secret contains another authority than before, and where it is stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Keeper {
         }
     }
 
-    /// Follows what the source says, and takes its replacement one step on. What members do not trust yet is written down
-    /// before it holds, by the replica that writes; the others follow that.
+    /// Follows what the source says, and takes its replacement one step on. What members do not trust yet is written
+    /// down before it holds, by the replica that writes; the others follow that.
     pub(super) async fn succeed(&mut self) -> Result<(), KeepError> {
         let domain = self.settings.trust_domain.clone();
         let now = Timestamp::now();
@@ -147,7 +147,7 @@ impl Keeper {
                 tracing::info!(
                     secret = name,
                     phase = succession.phase().word(),
-                    "the replacement of the authority goes on"
+                    "replacement of the authority continues"
                 );
                 Ok(true)
             }

@@ -77,7 +77,7 @@ fn begin(clock: &Clock) -> Succession {
 }
 
 #[test]
-fn an_exchanged_root_signs_once_members_trust_it() {
+fn a_replaced_root_signs_once_members_trust_it() {
     let mut clock = Clock::new();
     clock.spread = Spread::Missing(vec!["shop/cart".to_owned()]);
     let first = begin(&clock);
@@ -137,7 +137,7 @@ fn announced_for_a_moment_is_not_enough_and_the_deadline_is() {
 }
 
 #[test]
-fn a_second_exchange_replaces_what_is_only_announced() {
+fn a_second_replacement_replaces_what_is_only_announced() {
     let mut clock = Clock::new();
     let first = begin(&clock);
     let (second, third) = (external(clock.now), external(clock.now));
@@ -161,7 +161,7 @@ fn a_second_exchange_replaces_what_is_only_announced() {
 }
 
 #[test]
-fn an_exchange_while_an_older_root_retires_keeps_all_three() {
+fn a_replacement_while_an_older_root_retires_keeps_all_three() {
     let mut clock = Clock::new();
     let first = begin(&clock);
     let announcing = clock.follow(&first, &external(clock.now)).unwrap();
@@ -245,9 +245,9 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
         bundle: Some(both.to_pem()),
         ..first.signer.clone()
     };
-    let told = clock.follow(&first, &beside).unwrap();
+    let reported = clock.follow(&first, &beside).unwrap();
     assert_eq!(
-        (told.phase(), bundle(&told).certificates().len()),
+        (reported.phase(), bundle(&reported).certificates().len()),
         (Phase::Steady, 2)
     );
     // Whether all have heard of it is asked, not assumed.
@@ -255,7 +255,7 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
         bundle: Some(both.to_pem()),
         ..next
     };
-    let announcing = clock.follow(&told, &signs).unwrap();
+    let announcing = clock.follow(&reported, &signs).unwrap();
     assert_eq!(announcing.phase(), Phase::Announcing);
     clock.passes(ANNOUNCED);
     let then = clock.step(&announcing).unwrap();

@@ -25,7 +25,7 @@ pub(crate) struct Endpoints {
     pub(crate) named: BTreeMap<String, Named>,
     /// What clients of some places get instead of `list`.
     pub(crate) by_place: Vec<(Consumer, Vec<Endpoint>)>,
-    /// Those without a sidecar, which nobody else knows by their addresses.
+    /// Endpoints without a sidecar, known to others only by address.
     pub(crate) outside: Vec<Endpoint>,
 }
 
@@ -154,9 +154,9 @@ impl Understood {
     }
 }
 
-/// Endpoints that take nothing but mutual TLS, beside others that cannot speak it: whatever is sent, some would refuse all
-/// of it. One stray pod must not take a Service away from its clients, nor the first of many to get its sidecar: so the
-/// part that has more endpoints gets all requests. What drains is nobody's to count.
+/// Endpoints that take nothing but mutual TLS, beside others that cannot speak it: whatever is sent, some would
+/// refuse all of it. One stray pod must not take a Service away from its clients, nor the first of many to get its
+/// sidecar: so the part that has more endpoints gets all requests. Draining endpoints do not count.
 fn understood(index: &Index, found: &BTreeMap<SocketAddr, Member<'_>>) -> Understood {
     let all = || found.iter().map(|(address, one)| (address.port(), *one));
     let mixed = all().any(|(port, one)| !one.is_secured(port));
@@ -284,8 +284,8 @@ fn tls<'a>(
     identities(index, endpoints).and_then(mutual)
 }
 
-/// The same towards a Service whose requests go through proxies, or will, or did until now: whoever of the
-/// two is an endpoint, the same is spoken, and either is who is expected.
+/// The same for a Service whose requests go through proxies, or will, or did until now: any of the
+/// two is an endpoint, the same is used, and either is who is expected.
 fn tls_by_proxies<'a>(
     index: &'a Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,

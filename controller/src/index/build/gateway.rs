@@ -1,9 +1,9 @@
-//! What a Gateway gives: for each of its ports, or listeners of HTTPS, a table of routes under a name, and to its own
-//! proxies which ports there are, with their certificates.
+//! Resources of a Gateway: for each of its ports, or listeners of HTTPS, a table of routes under a name, and to its
+//! own proxies which ports there are, with their certificates.
 //!
 //! Of the hosts that a request may be for, the listener with the most specific one takes it; of that listener's
 //! routes those for the most specific host come first, then the order of the Gateway API holds. By TLS a client has
-//! chosen the listener; a request for a host that another one is for is misdirected, and told so (421, GEP-3567).
+//! chosen the listener; a request for a host that another one is for is misdirected and gets 421 (GEP-3567).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +23,9 @@ const DOMAIN: &str = "gateway.maglor.dev";
 
 /// The resources of a Gateway; none where there is no such Gateway, or it is not ours.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
-    let mut given = BTreeMap::new();
+    let mut published = BTreeMap::new();
     let Some(gateway) = index.gateway(key) else {
-        return given;
+        return published;
     };
     let served = served(index, key, gateway);
     let attached = attached(index, key);
@@ -36,15 +36,15 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         let of_port: Vec<&GatewayListener> = of_port.collect();
         let table = table(index, &name, (&listeners, &of_port), &attached);
         let id = ResourceId::new(ResourceKind::Routes, &name);
-        given.insert(id, Resource::Routes(Box::new(table)));
+        published.insert(id, Resource::Routes(Box::new(table)));
         let listener = Listener::Http {
             routes: name.clone(),
             bytes: None,
         };
         let id = ResourceId::new(ResourceKind::Listener, &name);
-        given.insert(id, Resource::Listener(listener));
+        published.insert(id, Resource::Listener(listener));
     }
-    given
+    published
 }
 
 /// The ports of a Gateway, for its own proxies.
@@ -83,7 +83,7 @@ fn served<'a>(index: &'a Index, key: &Key, gateway: &'a Gateway) -> Vec<Judged<'
     judged
 }
 
-/// Requests in plain text are told apart by host, so a port has one table; TLS tells listeners apart.
+/// Plain-text requests are distinguished by host, so a port has one table; with TLS each listener has one.
 fn table_name(key: &Key, listener: &GatewayListener) -> String {
     let Key { namespace, name } = key;
     let whole = format!("{name}.{namespace}.{DOMAIN}:{}", listener.port);

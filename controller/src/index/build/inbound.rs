@@ -1,4 +1,4 @@
-//! What a workload with a sidecar gives: how its own proxy takes connections, and, behind headless
+//! Resources of a workload with a sidecar: the inbound configuration of its own proxy, and, behind headless
 //! Services, how others reach it by its address.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use maglor_xds::MOST_AHEAD;
 
 use super::endpoints::{mutual, ports_of_pod};
 use super::routes::unique;
-use super::{closed, port_name, service, told, upstream};
+use super::{closed, port_name, service, shown_name, upstream};
 use crate::crd::AuthorizationPolicySpec;
 use crate::index::facts::{Key, Workload};
 use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
@@ -18,9 +18,9 @@ use crate::index::{Index, effective};
 
 /// The resources of a workload; none where there is no such pod, or it has no sidecar.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
-    let mut given = BTreeMap::new();
+    let mut published = BTreeMap::new();
     let Some(workload) = index.workloads.get(key).filter(|one| one.has_sidecar) else {
-        return given;
+        return published;
     };
     // What clients of a proxy may do is said by the pods behind it.
     let behind = index.targets_of_proxy(key, workload);
@@ -53,12 +53,12 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         ahead: ahead(index, key, workload),
         service_account: workload.service_account.clone(),
     };
-    given.insert(
+    published.insert(
         ResourceId::new(ResourceKind::Inbound, &key.to_string()),
         Resource::Inbound(Box::new(inbound)),
     );
-    given.extend(by_address(index, key, workload));
-    given
+    published.extend(by_address(index, key, workload));
+    published
 }
 
 /// The addresses under which it will call what others that were made by the same have called. A headless Service
@@ -74,7 +74,7 @@ fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
     addresses.take(MOST_AHEAD).collect()
 }
 
-/// What is spoken on the workload's ports, and what balancers are told there. Where two Services
+/// Protocols of the workload's ports, and their load reports. Where two Services
 /// share a port, the first by name decides.
 fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
     let mut found: BTreeMap<u16, (&Key, ApplicationPort)> = BTreeMap::new();
@@ -109,7 +109,7 @@ fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
         .collect()
 }
 
-/// Policies that go by servers' true queues have to be told them.
+/// Policies based on servers' true queue lengths need load reports.
 fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<raw::LoadReports> {
     match policy.name() {
         "a-lsq" | "bounce" | "probe" => Some(raw::LoadReports::default()),
@@ -122,7 +122,8 @@ fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<
     }
 }
 
-/// All policies that select the workload, as one. A rule's name is its own: two kinds of policies may come to one name.
+/// All policies that select the workload, as one. A rule's name is its own: two kinds of policies may come to one
+/// name.
 fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
     let mut together = of_policies(index, key, workload)?;
     let mut names = BTreeSet::new();
@@ -141,7 +142,7 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
         let selected = selector.is_none_or(|selector| selector.selects(&workload.labels));
         selected.then_some((name.name.as_str(), spec))
     });
-    let (tried, in_force): (Vec<_>, Vec<_>) =
+    let (attempted, in_force): (Vec<_>, Vec<_>) =
         selected.partition(|(_, spec)| spec.audit == Some(true));
     let mut together = merged(&in_force);
     let before = together.rules.len();
@@ -156,9 +157,9 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
     let is_closed = together.rules.len() > before;
     let of_others = index.authorize(key, workload, &mut together);
     if of_others || is_closed || !in_force.is_empty() {
-        // Beside rules that hold, one that denies is told by itself; what another one would leave to the default is
-        // not known apart from theirs.
-        let mut asked = merged(&tried).rules;
+        // Beside enforced rules, an audited deny rule is listed separately; what another one would leave to the
+        // default is not known apart from theirs.
+        let mut asked = merged(&attempted).rules;
         asked.retain(denies);
         for rule in &mut asked {
             rule.action = Some(raw::AuthorizationAction::Audit);
@@ -166,11 +167,11 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
         together.rules.append(&mut asked);
         return Some(together);
     }
-    // Where nothing else holds, all of it is tried, its default included.
-    let tries = !tried.is_empty();
-    tries.then(|| raw::Authorization {
+    // If nothing else is enforced, all of it is audited, including its default.
+    let attempts = !attempted.is_empty();
+    attempts.then(|| raw::Authorization {
         audit: Some(true),
-        ..merged(&tried)
+        ..merged(&attempted)
     })
 }
 
@@ -193,7 +194,7 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
         for (at, rule) in spec.rules.iter().enumerate() {
             let own = rule.name.clone().unwrap_or_else(|| at.to_string());
             together.rules.push(raw::AuthorizationRule {
-                name: Some(told(&format!("{policy}/{own}"))),
+                name: Some(shown_name(&format!("{policy}/{own}"))),
                 ..rule.clone()
             });
         }
@@ -202,9 +203,9 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
 }
 
 /// Behind a headless Service a client calls the pod by its address: that has a listener of its own, so
-/// that mutual TLS is spoken there, too. Whatever a slice says, it is that of no address but the pod's own.
+/// that mutual TLS is used there, too. Whatever a slice says, it is that of no address but the pod's own.
 fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId, Resource)> {
-    let mut given = Vec::new();
+    let mut published = Vec::new();
     let mut seen = BTreeSet::new();
     for (key, facts, port, target, address) in ports_of_pod(index, pod) {
         let own = workload.may_have(address);
@@ -220,7 +221,7 @@ fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId,
             ..effective.cluster
         };
         cluster.protocol.get_or_insert(upstream(port.protocol));
-        given.extend(service::single(
+        published.extend(service::single(
             &name,
             port.protocol,
             &cluster,
@@ -233,10 +234,10 @@ fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId,
             },
             draining: false,
         };
-        given.push((
+        published.push((
             ResourceId::new(ResourceKind::Endpoints, &name),
             Resource::Endpoints(vec![endpoint]),
         ));
     }
-    given
+    published
 }

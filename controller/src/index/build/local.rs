@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use maglor_mcg::LocalShares;
+use maglor_service_graph::LocalShares;
 
 use crate::index::resource::{Consumer, Endpoint, Place};
 

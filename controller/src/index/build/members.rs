@@ -1,7 +1,7 @@
-//! Who is behind a Service: its endpoints that serve, by its slices and by what the pods say.
+//! The serving endpoints of a Service, from its slices and pods.
 //!
 //! What a pod says of itself counts more than what a slice says of it: Kubernetes writes the slices from the
-//! pods, one after the other, and is seconds behind where many change.
+//! pods, one after another, and is seconds behind where many change.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(crate) struct Member<'a> {
 ///
 /// A pod that is not known is left out. Slices and pods come by watches of their own, either of which may be
 /// behind: taken for a pod without a sidecar, one that has just come would put the whole Service into plain
-/// text, and the address of one that has gone may be somebody else's by now. So may an address that a pod has lost, as
+/// text, and the address of a removed one may belong to another pod by now. So may an address that a pod has lost, as
 /// when its node has started anew.
 pub(crate) fn of<'a>(index: &'a Index, key: &Key) -> impl Iterator<Item = Member<'a>> + use<'a> {
     let service = index.services.get(key);

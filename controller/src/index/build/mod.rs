@@ -1,4 +1,4 @@
-//! From facts to resources: what a Service, and what a workload, gives.
+//! From facts to resources of Services and workloads.
 
 pub(super) mod endpoints;
 pub(super) mod gateway;
@@ -23,7 +23,7 @@ pub(super) fn port_name(index: &Index, service: &Key, port: u16) -> String {
 
 /// Name of what belongs to a part of a Service's pods, on a port of it.
 pub(super) fn subset_name(port_name: &str, subset: &str) -> String {
-    told(&format!("{port_name}/{subset}"))
+    shown_name(&format!("{port_name}/{subset}"))
 }
 
 /// The DNS name of a Service.
@@ -35,9 +35,9 @@ pub(super) fn host(index: &Index, service: &Key) -> String {
 /// What proxies take as the name of a cluster, a route or a rule, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// A name as proxies take it: without blanks, and not too long. Which one it was stays told by its beginning, and that it
-/// is no other by a hash.
-pub(super) fn told(name: &str) -> String {
+/// A name as proxies take it: without blanks, and not too long. Its start keeps it readable, and a hash keeps it
+/// unique.
+pub(super) fn shown_name(name: &str) -> String {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     let plain = name.replace(odd, "-");
     if plain.len() <= LONGEST_NAME {
@@ -52,7 +52,7 @@ pub(super) fn told(name: &str) -> String {
 /// The rule in place of a policy that cannot be used: nothing is let in. It is named after the policy.
 pub(super) fn closed(policy: &str) -> raw::AuthorizationRule {
     raw::AuthorizationRule {
-        name: Some(told(&format!("{policy}/unusable"))),
+        name: Some(shown_name(&format!("{policy}/unusable"))),
         action: Some(raw::AuthorizationAction::Deny),
         ..raw::AuthorizationRule::default()
     }
@@ -74,7 +74,7 @@ pub(super) fn listener(protocol: Protocol, name: &str) -> Listener {
     }
 }
 
-/// What is spoken to endpoints.
+/// The protocol for endpoints.
 pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
     match protocol {
         Protocol::Http2 => raw::UpstreamProtocol::Http2,
@@ -82,7 +82,7 @@ pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
     }
 }
 
-/// Resources that belong to nobody in particular.
+/// Resources without a particular owner.
 pub(super) fn shared() -> Vec<(ResourceId, Resource)> {
     let cluster = raw::Cluster {
         name: Some(NOWHERE.to_owned()),

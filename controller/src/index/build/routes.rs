@@ -11,7 +11,7 @@ use std::time::Duration;
 use maglor_config::raw;
 use maglor_xds::encode::NOWHERE;
 
-use super::{port_name, service, subset_name, told};
+use super::{port_name, service, shown_name, subset_name};
 use crate::crd::merge_route;
 use crate::index::Index;
 use crate::index::facts::route::{Backend, Route, RouteKind, Rule, RuleMatch};
@@ -76,7 +76,7 @@ pub(crate) fn tables(
         true => vec![forward(name, policy)],
         false => ordered(index, &everybodys, port, policy, Caller::Client),
     };
-    let mut given = vec![(
+    let mut published = vec![(
         ResourceId::new(ResourceKind::Routes, name),
         Resource::Routes(Box::new(table(name, routes))),
     )];
@@ -86,13 +86,13 @@ pub(crate) fn tables(
             ..ResourceId::new(ResourceKind::Routes, name)
         };
         let table = table(name, ordered(index, &list, port, policy, Caller::Client));
-        given.push((id, Resource::Routes(Box::new(table))));
+        published.push((id, Resource::Routes(Box::new(table))));
     }
-    given
+    published
 }
 
-/// The clusters among which the requests to a port are divided, with their weights, by the least specific route that divides
-/// any and holds for everybody; none where that is none.
+/// The clusters among which the requests to a port are divided, with their weights, by the least specific route that
+/// divides any and holds for everybody; none where that is none.
 pub(crate) fn divided(index: &Index, service: &Key, port: u16) -> Vec<(String, u32)> {
     let everybodys: Vec<(&RouteId, &Route)> = attached(index, service, port)
         .filter(|(id, route)| id.1.namespace == service.namespace && !route.own_namespace_only)
@@ -185,7 +185,7 @@ pub(crate) fn ordered(
             let rule_name = rule.name.clone().unwrap_or_else(|| at.to_string());
             let here = |one: &&RuleMatch| one.port.is_none_or(|own| own == port);
             for (i, one) in rule.matches.iter().filter(here).enumerate() {
-                let name = told(&match i {
+                let name = shown_name(&match i {
                     0 => format!("{}/{rule_name}", id.1),
                     _ => format!("{}/{rule_name}/{i}", id.1),
                 });
@@ -212,10 +212,10 @@ pub(crate) fn ordered(
 
 /// A name that no other route of a table has, and of a length that proxies take.
 pub(super) fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
-    let mut own = told(name);
+    let mut own = shown_name(name);
     let mut at = 1;
     while !names.insert(own.clone()) {
-        own = told(&format!("{name}/#{at}"));
+        own = shown_name(&format!("{name}/#{at}"));
         at += 1;
     }
     own
@@ -365,9 +365,9 @@ fn divide(
     }
 }
 
-/// The application's own time limits hold where nobody has set one; and what is said on one level and makes no sense
-/// beside what is said on another is left out: each was right where it stands, and proxies would refuse the whole. A try
-/// has no more time than the request, and none is begun beside one that has ended by then.
+/// The application's own timeouts apply if none is set. Settings of different levels that conflict are left out: each
+/// is valid on its own, but proxies would reject the combination. An attempt has no more time than the request, and no
+/// attempt starts after the request has ended.
 fn reconcile(route: &mut raw::Route) {
     let timeout = *route.timeout.get_or_insert(raw::TimeSpan(Duration::ZERO));
     let is_beyond = |part: raw::TimeSpan| !timeout.0.is_zero() && part > timeout;
@@ -424,7 +424,7 @@ pub(crate) fn resolve<'a>(
         .port
         .or_else(|| inherited().filter(|_| backend.callers_port))
     else {
-        let what = format!("say which port of {} {key} is meant", kind_name());
+        let what = format!("the port of {} {key} must be set", kind_name());
         return Err(Unresolved::NotFound(what));
     };
     match service.port(port) {

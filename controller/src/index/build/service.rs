@@ -1,4 +1,4 @@
-//! What a Service gives: for each port a cluster, its endpoints, its routes, and the listeners under
+//! Resources of a Service: for each port a cluster, its endpoints, its routes, and the listeners under
 //! which clients find them.
 
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use crate::index::resource::{Endpoint, Listener, Resource, ResourceId, ResourceK
 
 /// The resources of a Service; none where there is no such Service.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
-    let mut given = BTreeMap::new();
+    let mut published = BTreeMap::new();
     let Some(service) = index.services.get(key) else {
-        return given;
+        return published;
     };
     for port in &service.ports {
         for (id, resource) in port_resources(index, key, service, port) {
-            given.insert(id, resource);
+            published.insert(id, resource);
         }
     }
-    given
+    published
 }
 
 /// What policies come to for a cluster.
@@ -51,7 +51,7 @@ fn port_resources(
         tls: endpoints.tls.clone().filter(|_| !settings.plain_text),
         ..settings.cluster.clone()
     };
-    let mut given = Vec::new();
+    let mut published = Vec::new();
     if let Some(external) = &service.external_name {
         cluster.tls = None;
         cluster.endpoints.push(raw::Short(raw::Endpoint {
@@ -59,16 +59,16 @@ fn port_resources(
             ..raw::Endpoint::default()
         }));
     } else {
-        given.extend(endpoint_lists(&name, &endpoints));
-        given.extend(subsets(index, key, service, port));
+        published.extend(endpoint_lists(&name, &endpoints));
+        published.extend(subsets(index, key, service, port));
     }
     if service.headless {
-        given.extend(own_names(index, key, port, &settings, &endpoints));
-        given.extend(by_address(port.protocol, &settings, &endpoints.outside));
+        published.extend(own_names(index, key, port, &settings, &endpoints));
+        published.extend(by_address(port.protocol, &settings, &endpoints.outside));
     }
     let listener = listener(port.protocol, &name);
     if let Listener::Http { .. } = &listener {
-        given.extend(routes::tables(
+        published.extend(routes::tables(
             index,
             key,
             port.port,
@@ -82,11 +82,11 @@ fn port_resources(
     });
     for alias in addresses.chain([name.clone()]) {
         let id = ResourceId::new(ResourceKind::Listener, &alias);
-        given.push((id, Resource::Listener(listener.clone())));
+        published.push((id, Resource::Listener(listener.clone())));
     }
     let id = ResourceId::new(ResourceKind::Cluster, &name);
-    given.push((id, Resource::Cluster(Box::new(cluster))));
-    given
+    published.push((id, Resource::Cluster(Box::new(cluster))));
+    published
 }
 
 /// What policies say about a port, or a part of the pods behind it.
@@ -117,7 +117,8 @@ fn settings(
     }
 }
 
-/// What policies say about requests to a port, or to a part of the pods behind it; nothing where there is no such port.
+/// What policies say about requests to a port, or to a part of the pods behind it; nothing where there is no such
+/// port.
 pub(crate) fn route_policy(
     index: &Index,
     key: &Key,
@@ -136,14 +137,14 @@ fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resourc
     let list = (None, &endpoints.list);
     let by_place = endpoints.by_place.iter();
     let lists = by_place.map(|(consumer, list)| (Some(consumer.clone()), list));
-    let given = std::iter::once(list).chain(lists).map(|(consumer, list)| {
+    let published = std::iter::once(list).chain(lists).map(|(consumer, list)| {
         let id = ResourceId {
             consumer,
             ..ResourceId::new(ResourceKind::Endpoints, name)
         };
         (id, Resource::Endpoints(list.clone()))
     });
-    given.collect()
+    published.collect()
 }
 
 /// A cluster for each part of the pods that has a name of its own.
@@ -153,7 +154,7 @@ fn subsets(
     service: &Service,
     port: &ServicePort,
 ) -> Vec<(ResourceId, Resource)> {
-    let mut given = Vec::new();
+    let mut published = Vec::new();
     for (subset, labels) in index.subsets(key) {
         let name = subset_name(&port_name(index, key, port.port), &subset);
         let settings = settings(index, key, service, port, Some(&subset));
@@ -164,11 +165,11 @@ fn subsets(
             tls: endpoints.tls.clone().filter(|_| !settings.plain_text),
             ..settings.cluster
         };
-        given.extend(endpoint_lists(&name, &endpoints));
+        published.extend(endpoint_lists(&name, &endpoints));
         let id = ResourceId::new(ResourceKind::Cluster, &name);
-        given.push((id, Resource::Cluster(Box::new(cluster))));
+        published.push((id, Resource::Cluster(Box::new(cluster))));
     }
-    given
+    published
 }
 
 /// `db-0.db.shop.svc.cluster.local:5432`: pods of a StatefulSet are called one by one.
@@ -179,40 +180,41 @@ fn own_names(
     settings: &Settings,
     endpoints: &Endpoints,
 ) -> Vec<(ResourceId, Resource)> {
-    let mut given = Vec::new();
+    let mut published = Vec::new();
     for (hostname, named) in &endpoints.named {
         let name = format!("{hostname}.{}:{}", host(index, key), port.port);
         let cluster = raw::Cluster {
             tls: named.tls.clone().filter(|_| !settings.plain_text),
             ..settings.cluster.clone()
         };
-        given.extend(single(&name, port.protocol, &cluster, &settings.route));
-        given.push((
+        published.extend(single(&name, port.protocol, &cluster, &settings.route));
+        published.push((
             ResourceId::new(ResourceKind::Endpoints, &name),
             Resource::Endpoints(named.list.clone()),
         ));
     }
-    given
+    published
 }
 
-/// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. What is spoken there is declared,
-/// and policies hold, where nobody has a sidecar, too; pods with sidecars say more of themselves (`inbound`).
+/// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. The protocol there is
+/// declared, and policies hold, also for pods without a sidecar; pods with sidecars report more themselves
+/// (`inbound`).
 fn by_address(
     protocol: Protocol,
     settings: &Settings,
     endpoints: &[Endpoint],
 ) -> Vec<(ResourceId, Resource)> {
-    let mut given = Vec::new();
+    let mut published = Vec::new();
     for endpoint in endpoints {
         let Some(name) = endpoint.described.address.as_deref() else {
             continue;
         };
-        given.extend(single(name, protocol, &settings.cluster, &settings.route));
+        published.extend(single(name, protocol, &settings.cluster, &settings.route));
         let alone = raw::Endpoint {
             address: Some(name.to_owned()),
             ..raw::Endpoint::default()
         };
-        given.push((
+        published.push((
             ResourceId::new(ResourceKind::Endpoints, name),
             Resource::Endpoints(vec![Endpoint {
                 described: alone,
@@ -220,7 +222,7 @@ fn by_address(
             }]),
         ));
     }
-    given
+    published
 }
 
 /// A name of its own with a cluster of its own, for what no route is attached to.
@@ -235,12 +237,12 @@ pub(crate) fn single(
         ..cluster.clone()
     };
     let listener = listener(protocol, name);
-    let mut given = vec![(
+    let mut published = vec![(
         ResourceId::new(ResourceKind::Cluster, name),
         Resource::Cluster(Box::new(cluster)),
     )];
     if let Listener::Http { .. } = &listener {
-        given.push((
+        published.push((
             ResourceId::new(ResourceKind::Routes, name),
             Resource::Routes(Box::new(routes::table(
                 name,
@@ -248,9 +250,9 @@ pub(crate) fn single(
             ))),
         ));
     }
-    given.push((
+    published.push((
         ResourceId::new(ResourceKind::Listener, name),
         Resource::Listener(listener),
     ));
-    given
+    published
 }

@@ -53,7 +53,7 @@ pub struct Listener {
     pub hostname: Option<String>,
     /// Where clients connect.
     pub port: u16,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: ListenerProtocol,
     /// Which namespaces' routes it takes.
     pub namespaces: RouteNamespaces,
@@ -67,7 +67,7 @@ pub struct Listener {
     pub wants_clients_certificates: bool,
 }
 
-/// What is spoken on a listener.
+/// The protocols of a listener.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum ListenerProtocol {
     /// `HTTP`.
@@ -84,7 +84,7 @@ pub enum ListenerProtocol {
 pub enum RouteNamespaces {
     /// Those of all.
     All,
-    /// Nobody's.
+    /// Without an owner.
     None,
     /// Those of the Gateway's own.
     #[default]
@@ -423,8 +423,8 @@ impl Secret {
     pub(super) fn read(value: &Value) -> Self {
         let text = |name: &str| {
             let bytes = ByteString::deserialize(&value["data"][name]);
-            let bytes = bytes.map_err(|_| format!("there is no `{name}`"))?;
-            String::from_utf8(bytes.0).map_err(|_| format!("`{name}` is no PEM"))
+            let bytes = bytes.map_err(|_| format!("`{name}` is missing"))?;
+            String::from_utf8(bytes.0).map_err(|_| format!("`{name}` is not PEM"))
         };
         let certificate = text("tls.crt").and_then(|chain| Ok((chain, text("tls.key")?)));
         let certificate = certificate
@@ -440,8 +440,8 @@ fn usable(chain: &str, key: &str) -> Result<(), String> {
     let certificates = certificates.map_err(|error| format!("`tls.crt`: {error}"))?;
     let leaf = certificates
         .first()
-        .ok_or("`tls.crt` holds no certificate")?;
-    maglor_identity::x509::parse(leaf).ok_or("`tls.crt` is no certificate that can be read")?;
+        .ok_or("`tls.crt` contains no certificate")?;
+    maglor_identity::x509::parse(leaf).ok_or("`tls.crt` contains an invalid certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
     let key = key.map_err(|error| format!("`tls.key`: {error}"))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -455,7 +455,8 @@ fn usable(chain: &str, key: &str) -> Result<(), String> {
         .map_err(|error| format!("`tls.crt` and `tls.key`: {error}"))
 }
 
-/// Why a text is no `Hostname` of the Gateway API: a DNS name, or one with `*` for its first label; no address, no port.
+/// Why a text is no `Hostname` of the Gateway API: a DNS name, or one with `*` for its first label; no address, no
+/// port.
 #[must_use]
 pub fn hostname_fault(text: &str) -> Option<String> {
     const LONGEST: usize = 253;
@@ -475,7 +476,7 @@ pub fn hostname_fault(text: &str) -> Option<String> {
     (!is_name || is_address).then(|| {
         let shown: String = text.chars().take(60).collect();
         format!(
-            "`{}` is no host name; write `shop.example` or `*.shop.example`",
+            "`{}` is not a host name; use a name such as `shop.example` or `*.shop.example`",
             shown.escape_debug()
         )
     })

@@ -41,7 +41,7 @@ pub type AuthorizationPolicy = Translated<istio::AuthorizationPolicy>;
 
 /// What is kept of Istio's resources, by kind.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the type of its name")]
+#[expect(missing_docs, reason = "downcast by kind")]
 pub enum Facts {
     AuthorizationPolicy(AuthorizationPolicy),
     DestinationRule(Box<DestinationRule>),
@@ -68,7 +68,7 @@ pub fn no_service(host: &str) -> String {
     match host.contains('*') {
         true => format!("`{host}`: {WILDCARD}"),
         false => format!(
-            "`{host}` is no Service of the cluster; for a host outside of it write a Service of type ExternalName, and name that"
+            "`{host}` is not a Service of the cluster; for an external host create a Service of type ExternalName and refer to that"
         ),
     }
 }

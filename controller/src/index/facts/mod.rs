@@ -1,7 +1,7 @@
-//! What the index keeps of each kind of resource: the few fields that proxies or rules depend on.
+//! The facts that the index keeps of each kind of object: the few fields that proxies or rules depend on.
 //!
 //! An [`Object`] is read from the JSON of a resource, whatever brought it: an API server or a file. A
-//! change of anything else in a resource (a status, a label nobody asks for) leaves its facts equal, and
+//! change of anything else in a resource (a status, an unused label) leaves its facts equal, and
 //! so changes nothing further on.
 
 pub mod gateway;
@@ -271,7 +271,7 @@ pub struct Object {
 
 /// What is kept of a resource, by kind.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the type of its name")]
+#[expect(missing_docs, reason = "downcast by kind")]
 pub enum Facts {
     AuthorizationPolicy(AuthorizationPolicy),
     Gateway(Gateway),
@@ -296,7 +296,7 @@ pub enum ReadError {
     #[error("metadata.name is missing")]
     Nameless,
     /// The kind is not one that the index knows.
-    #[error("apiVersion `{api_version}`, kind `{kind}` is nothing that is read here")]
+    #[error("apiVersion `{api_version}`, kind `{kind}` is not supported")]
     UnknownKind {
         /// `apiVersion`.
         api_version: String,
@@ -308,7 +308,7 @@ pub enum ReadError {
     Shape {
         /// `spec`, `metadata`, ….
         part: &'static str,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
 }
@@ -317,7 +317,7 @@ impl Object {
     /// Reads a resource of any kind.
     ///
     /// A `spec` of the mesh's own kinds and of routes that cannot be used is a fact of its own (it is
-    /// told in the status), not an error.
+    /// reported in the status), not an error.
     ///
     /// # Errors
     /// When the kind is unknown, or it is not what Kubernetes would have stored.

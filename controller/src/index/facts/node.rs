@@ -98,7 +98,7 @@ impl Namespace {
         }
     }
 
-    /// The label that the API server gives every namespace, so that it can be chosen by its name; a file need not have it.
+    /// The label that the API server sets on every namespace, for selection by name; files need not have it.
     pub(crate) fn implied(name: &str) -> BTreeMap<String, String> {
         BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())])
     }

@@ -70,8 +70,8 @@ pub struct Closes {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What the status of a policy says: by this, replicas of the controller that were restarted and those that were not come to
-/// the same.
+/// What the status of a policy says: by this, replicas of the controller that were restarted and those that were not
+/// come to the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded<T> {
     /// The version that the status is about.
@@ -127,8 +127,8 @@ impl TrafficPolicy {
         }
     }
 
-    /// Decides what is in force; `before` is what this replica knew. What cannot be used leaves the last version that could
-    /// in force, and without one has no effect.
+    /// Decides what is in force; `before` is what this replica knew. What cannot be used leaves the last version that
+    /// could in force, and without one has no effect.
     pub(crate) fn settle(&mut self, before: Option<&Self>) {
         if self.spec.problem.is_some() {
             let own = before.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
@@ -150,9 +150,9 @@ impl AuthorizationPolicy {
         let spec = spec(value, check);
         let confirmed = meta.annotations.get(CONFIRMED);
         let confirmed = confirmed.and_then(|text| text.parse().ok());
-        // A policy that is only tried denies nothing, whatever it says.
-        let tried = value["spec"]["audit"] == true;
-        let closes = (spec.problem.is_some() && !tried).then(|| Closes::of(&value["spec"]));
+        // An audited policy denies nothing.
+        let attempted = value["spec"]["audit"] == true;
+        let closes = (spec.problem.is_some() && !attempted).then(|| Closes::of(&value["spec"]));
         Self {
             generation: meta.generation,
             in_force: spec.value.as_ref().and(meta.generation),
@@ -187,8 +187,8 @@ impl AuthorizationPolicy {
         }
     }
 
-    /// Why this version may lack a part of what was written: a rule without one of its conditions takes more. A version
-    /// that was in force before the definition was found to be older lacks nothing that its rules had then.
+    /// Why this version may lack a part of what was written: a rule without one of its conditions takes more. A
+    /// version that was in force before the definition was found to be older lacks nothing that its rules had then.
     fn outdated(&self, before: Option<&Self>, pruned: Option<&str>) -> Option<String> {
         if self.confirmed {
             return None;
@@ -202,8 +202,7 @@ impl AuthorizationPolicy {
         let generation = self.generation.unwrap_or_default();
         (!was_in_force).then(|| {
             format!(
-                "the API server does not store `{field}`, as its CustomResourceDefinition is older than the controller: what \
-                 was written there is missing. Install the definitions of this version (maglor-controller crds | kubectl apply \
+                "the API server does not store `{field}`, as its CustomResourceDefinition is older than the controller: the field was dropped from the stored policy. Install the definitions of this version (maglor-controller crds | kubectl apply \
                  --server-side -f -) and apply the policy again, or, if it is complete, annotate it with {CONFIRMED}={generation}"
             )
         })
@@ -278,9 +277,9 @@ impl<T: Clone + DeserializeOwned> Recorded<T> {
         generation.is_some() && self.observed == generation
     }
 
-    /// The last version that could be used: the one of the status where that is about this version, which cannot; `own`, which
-    /// this replica knew, until then. A file has no versions and no status: nothing is kept, as a replica that starts
-    /// could not know it.
+    /// The last version that could be used: the one of the status where that is about this version, which cannot;
+    /// `own`, which this replica knew, until then. A file has no versions and no status: nothing is kept, as a
+    /// replica that starts could not know it.
     fn last(
         &self,
         generation: Option<i64>,

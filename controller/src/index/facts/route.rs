@@ -159,8 +159,8 @@ impl Unsupported {
         }
     }
 
-    /// Several as one: the first with its path, the others after it with theirs, each once though several matches of a rule
-    /// have it. `None` where there are none.
+    /// Several as one: the first with its path, the others after it with theirs, each once though several matches of
+    /// a rule have it. `None` where there are none.
     pub(super) fn all(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut each: Vec<SpecError> = Vec::new();
         for Self { path, message } in errors {
@@ -192,7 +192,7 @@ impl Route {
     }
 
     fn read(kind: RouteKind, meta: &Meta, value: &Value) -> Self {
-        // The second one knows the place of what is wrong.
+        // The second one knows the place of the error.
         let spec: Result<Spec, SpecError> = part(value, "spec").or_else(|_| check::spec(value));
         let (mut gateways, mut hostnames) = (Vec::new(), Vec::new());
         if let Ok(spec) = &spec {
@@ -210,7 +210,7 @@ impl Route {
                 (spec.parents(&meta.namespace), rules)
             }
             Err(error) => {
-                // Those whom it is for are told why it is not in force.
+                // Its targets get the reason why it is not in force.
                 let spec = Spec {
                     parent_refs: Vec::deserialize(&value["spec"]["parentRefs"]).unwrap_or_default(),
                     ..Spec::default()
@@ -286,7 +286,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
 }
 
 impl Rule {
-    /// All rules, and what is wrong with them.
+    /// All rules, and the error in them.
     fn all(kind: RouteKind, spec: &Spec, namespace: &str) -> (Vec<Self>, Vec<Unsupported>) {
         let mut errors = Vec::new();
         let each = spec.rules.iter().enumerate();
@@ -342,13 +342,14 @@ impl Rule {
             read.backend(reference, &path, namespace, errors);
         }
         if rule.session_persistence.is_some() {
-            let what = "it is not supported; a TrafficPolicy's `route.hash_policy` keeps a client at a server";
+            let what =
+                "not supported; for session affinity use `route.hash_policy` of a TrafficPolicy";
             errors.push(Unsupported::new(
                 &format!("{path}.sessionPersistence"),
                 what,
             ));
         }
-        read.tries(rule, &path, errors);
+        read.attempts(rule, &path, errors);
         read
     }
 
@@ -375,7 +376,7 @@ impl Rule {
     }
 
     /// Time limits and retries.
-    fn tries(&mut self, rule: &ResourceRule, path: &str, errors: &mut Vec<Unsupported>) {
+    fn attempts(&mut self, rule: &ResourceRule, path: &str, errors: &mut Vec<Unsupported>) {
         let mut time = |text: &Option<String>, field: &str| {
             let read = text.as_deref()?.parse::<raw::TimeSpan>();
             let error = |error| Unsupported::new(&format!("{path}.{field}"), format!("{error}"));

@@ -22,10 +22,10 @@ pub const PROXY_GROUP: &str = maglor_inject::keys::PROXY_GROUP;
 /// `80=20001,5432=20002`.
 pub const PROXY_PORTS: &str = maglor_inject::keys::PROXY_PORTS;
 
-/// What is spoken on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
-    /// Not declared: told from the first bytes.
+    /// Not declared: detected from the first bytes.
     #[default]
     Auto,
     /// HTTP/1.1 or HTTP/2.
@@ -57,7 +57,7 @@ impl Protocol {
         }
     }
 
-    /// Whether no requests are told apart.
+    /// Whether requests are not distinguished.
     #[must_use]
     pub fn is_bytes(self) -> bool {
         matches!(self, Self::Tcp | Self::Tls)
@@ -83,7 +83,7 @@ pub struct ServicePort {
     pub name: Option<String>,
     /// Its number.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol of the port.
     pub protocol: Protocol,
 }
 
@@ -129,7 +129,7 @@ pub struct Front {
     pub ports: BTreeMap<u16, u16>,
 }
 
-/// Reads [`PROXY_PORTS`]; what is not understood is nobody's port.
+/// Reads [`PROXY_PORTS`]; invalid entries are ignored.
 #[must_use]
 pub fn proxy_ports(text: &str) -> BTreeMap<u16, u16> {
     let one = |pair: &str| {

@@ -16,7 +16,7 @@ const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 /// Endpoints of a Service, and the ports that they have in common.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Slice {
-    /// The Service; a slice without one is nobody's.
+    /// The Service; a slice without one is ignored.
     pub service: Option<Key>,
     /// Port of the Service (by name) → port of the endpoints.
     pub ports: Vec<(Option<String>, u16)>,
@@ -62,7 +62,7 @@ pub struct SliceEndpoint {
     pub zone: Option<String>,
     /// The pod, of the slice's namespace.
     pub pod: Option<String>,
-    /// Which of the pods that had this name, one after the other.
+    /// Which of the pods that had this name, one after another.
     pub uid: Option<Box<str>>,
     /// Its own name below that of the Service, in a StatefulSet.
     pub hostname: Option<String>,
@@ -106,7 +106,7 @@ struct Port {
 }
 
 impl Port {
-    /// As it is kept; `None` where nobody can connect to it.
+    /// The stored form; `None` if no client can connect to it.
     fn read(self) -> Option<(Option<String>, u16)> {
         let port = u16::try_from(self.port?).ok().filter(|port| *port > 0)?;
         let is_tcp = self.protocol.is_none_or(|protocol| protocol == "TCP");
@@ -157,8 +157,8 @@ fn address(text: &str) -> Option<IpAddr> {
         .filter(|address: &IpAddr| !address.is_unspecified())
 }
 
-/// Whether it is the name of a node or of a zone: the API server takes any text for the latter. One that no proxy could
-/// read would keep all endpoints from it.
+/// Whether it is the name of a node or of a zone: the API server takes any text for the latter. One that no proxy
+/// could read would keep all endpoints from it.
 fn is_place(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=253).contains(&text.len()) && text.bytes().all(plain)
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_serves_is_told() {
+    fn serving_endpoints_are_reported() {
         let value: Value = serde_yaml::from_str(
             "
             ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]
@@ -208,10 +208,10 @@ mod tests {
         );
         assert_eq!(slice.endpoints[0].pod.as_deref(), Some("p1"));
         assert_eq!(slice.endpoints[0].uid.as_deref(), Some("u"));
-        assert!(!slice.of_pods, "nobody says who has written it");
+        assert!(!slice.of_pods, "no owner is set");
     }
 
-    /// What the API server takes and nobody can use is left out, and nothing else with it.
+    /// Entries that the API server accepts but that are unusable are left out, and nothing else.
     #[test]
     fn what_cannot_be_used_is_left_out_by_itself() {
         let value: Value = serde_yaml::from_str(

@@ -24,7 +24,7 @@ pub struct Workload {
     pub has_sidecar: bool,
     /// Where it runs.
     pub node: Option<String>,
-    /// Which of the pods that had this name, one after the other.
+    /// Which of the pods that had this name, one after another.
     pub uid: Option<Box<str>>,
     /// Its own addresses; none: it says nothing of them, as in a file.
     pub addresses: Box<[IpAddr]>,

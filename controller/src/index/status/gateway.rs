@@ -53,11 +53,11 @@ pub(super) fn class(index: &Index, key: &Key) -> Option<Status> {
     let generation = class.generation;
     let condition = match class.has_parameters {
         true => {
-            let what = "spec.parametersRef: there are no parameters; remove it";
+            let what = "spec.parametersRef: parameters are not supported; remove it";
             Condition::new("Accepted", false, "InvalidParameters", what, generation)
         }
         false => {
-            let what = "its Gateways are served by proxies of their own";
+            let what = "Gateways of this class get dedicated proxies";
             Condition::new("Accepted", true, "Accepted", what, generation)
         }
     };
@@ -97,11 +97,11 @@ fn accepted(key: &Key, gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
         return condition(false, "Invalid", what);
     }
     if gateway.has_addresses {
-        let what = "spec.addresses: addresses cannot be chosen".to_owned();
+        let what = "spec.addresses: not supported".to_owned();
         return condition(false, "UnsupportedAddress", what);
     }
     if gateway.has_parameters {
-        let what = "spec.infrastructure.parametersRef: there are no parameters".to_owned();
+        let what = "spec.infrastructure.parametersRef: parameters are not supported".to_owned();
         return condition(false, "InvalidParameters", what);
     }
     let good = |one: &Judged<'_>| one.is_served() && one.unresolved.is_none();
@@ -114,7 +114,7 @@ fn accepted(key: &Key, gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
         .iter()
         .any(|one| one.unsupported.is_none() && one.conflict.is_none());
     match invalid.is_empty() {
-        true => condition(true, "Accepted", "it is in force".to_owned()),
+        true => condition(true, "Accepted", "accepted".to_owned()),
         false => {
             let what = format!("see the conditions of listeners {}", invalid.join(", "));
             condition(some, "ListenersNotValid", what)
@@ -127,8 +127,7 @@ fn unnameable(key: &Key, gateway: &Gateway) -> Option<String> {
     let name = made_name(&key.name, &gateway.class);
     (name.len() > 63 || name.contains('.')).then(|| {
         format!(
-            "its Service would be called `{name}`, and a name of a Service has 63 characters at most and no dots; \
-             call the Gateway otherwise"
+            "its Service name `{name}` would be invalid: at most 63 characters, and no dots; rename the Gateway"
         )
     })
 }
@@ -146,14 +145,14 @@ fn programmed(
         return condition(false, "Invalid", &what);
     }
     if !judged.iter().any(Judged::is_served) {
-        return condition(false, "Invalid", "no listener can be served");
+        return condition(false, "Invalid", "no listener is valid");
     }
     if addresses.is_empty() {
         let what = "its Service has no address yet";
         return condition(false, "AddressNotAssigned", what);
     }
     match ready {
-        true => condition(true, "Programmed", "its proxies serve it"),
+        true => condition(true, "Programmed", "programmed in the proxies"),
         false => condition(false, "Pending", "none of its proxies is ready yet"),
     }
 }

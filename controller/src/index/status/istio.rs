@@ -10,9 +10,9 @@ use crate::index::facts::route::RouteKind;
 /// Beside what is in force: what is not.
 fn in_force(notes: &[String], generation: Option<i64>) -> Condition {
     match notes.is_empty() {
-        true => Condition::new("Accepted", true, "Accepted", "it is in force", generation),
+        true => Condition::new("Accepted", true, "Accepted", "accepted", generation),
         false => {
-            let message = format!("it is in force, but: {}", notes.join("; "));
+            let message = format!("accepted, except: {}", notes.join("; "));
             Condition::new("Accepted", true, "PartiallySupported", message, generation)
         }
     }
@@ -30,7 +30,7 @@ pub(super) fn policy<T>(resource: &Translated<T>, closed: &str) -> Status {
         Some(problem) => {
             let reason = "UnsupportedValue";
             let message = match resource.closes {
-                Some(_) => format!("{problem}; until it can be used, {closed}"),
+                Some(_) => format!("{problem}; until it is valid, {closed}"),
                 None => problem.clone(),
             };
             Condition::new("Accepted", false, reason, message, generation)
@@ -60,7 +60,7 @@ pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
     }
     if target.namespace != key.namespace {
         let what = format!(
-            "spec.host: write it in namespace {}, where the Service is",
+            "spec.host: must be in namespace {}, where the Service is",
             target.namespace
         );
         return no("TargetNotFound", what);
@@ -68,7 +68,7 @@ pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
     match index.destination_rule(&target) {
         Some((other, _)) if other != key => no(
             "Conflicted",
-            format!("the older DestinationRule {other} holds for Service {target}"),
+            format!("the older DestinationRule {other} applies to Service {target}"),
         ),
         _ => Some(policy(rule, "")),
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::relocate::Move;
+use maglor_service_graph::relocate::Move;
 
 use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
@@ -14,14 +14,14 @@ use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};
 use crate::placement::pod::Pod;
 
-/// A pod that is made is ready after so many seconds where nobody says otherwise.
+/// Default timeout for a created pod to become ready, in seconds.
 const READY_SECONDS: u32 = 180;
 
 impl Operator {
     /// Takes the next step of each pod that is on its way, whatever has become of its policy.
     pub(super) async fn advance(&mut self) -> Result<(), kube::Error> {
-        // Also where no pod may be moved any more: what is under way is brought to its end, and no pod stays apart from its
-        // ReplicaSet.
+        // Also where no pod may be moved any more: what is under way is brought to its end, and no pod stays apart
+        // from its ReplicaSet.
         let mut under_way = self.server.moving().await?;
         under_way.retain(|pod| !pod.ends);
         self.options.metrics.moving(under_way.len());
@@ -29,11 +29,11 @@ impl Operator {
             .retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));
         for pod in &under_way {
             let Some(ticket) = pod.ticket() else {
-                tracing::warn!(pod = %pod.key, "placement: it has our label, and no ticket that can be read");
+                tracing::warn!(pod = %pod.key, "pod has the placement label, but no valid ticket");
                 continue;
             };
             if let Err(error) = self.step(pod, &ticket).await {
-                tracing::warn!(pod = %pod.key, %error, "placement: tried again");
+                tracing::warn!(pod = %pod.key, %error, "placement: reconciliation failed; retrying");
             }
         }
         self.under_way = under_way;
@@ -51,7 +51,7 @@ impl Operator {
         match (&step, written) {
             (Step::Evict, Written::Done) => self.moved(pod, ticket),
             (Step::Evict, Written::Blocked) => self.held_up(pod, ticket),
-            (Step::GiveBack(why), Written::Done) => self.given_up(pod, ticket, why),
+            (Step::GiveBack(why), Written::Done) => self.abandoned(pod, ticket, why),
             _ => {}
         }
         Ok(())
@@ -67,7 +67,7 @@ impl Operator {
     fn moved(&mut self, pod: &Pod, ticket: &Ticket) {
         self.options.metrics.done();
         let (service, to) = (&ticket.service, &ticket.to);
-        tracing::info!(pod = %pod.key, service, to, "placement: moved");
+        tracing::info!(pod = %pod.key, service, to, "placement: pod moved");
         if let Some(governed) = self.policy_of(ticket) {
             governed.done.moves = governed.done.moves.saturating_add(1);
             governed.why.remove(service);
@@ -75,7 +75,7 @@ impl Operator {
     }
 
     fn held_up(&mut self, pod: &Pod, ticket: &Ticket) {
-        let why = "a PodDisruptionBudget does not let the old pod go yet".to_owned();
+        let why = "a PodDisruptionBudget blocks the eviction of the old pod".to_owned();
         if self.blocked.insert(pod.uid.clone()) {
             let about = pod_reference(pod);
             self.options
@@ -87,22 +87,22 @@ impl Operator {
         }
     }
 
-    fn given_up(&mut self, pod: &Pod, ticket: &Ticket, why: &str) {
-        self.options.metrics.given_up();
+    fn abandoned(&mut self, pod: &Pod, ticket: &Ticket, why: &str) {
+        self.options.metrics.abandoned();
         let (service, to) = (&ticket.service, &ticket.to);
-        tracing::warn!(pod = %pod.key, service, to, why, "placement: not moved");
+        tracing::warn!(pod = %pod.key, service, to, why, "placement: move abandoned");
         let about = pod_reference(pod);
         self.options.events.warn(about, "MoveGivenUp", "Move", why);
         if let Some(governed) = self.policy_of(ticket) {
             governed.done.failed = governed.done.failed.saturating_add(1);
-            let said = format!("a move was given up: {why}");
+            let said = format!("move abandoned: {why}");
             governed.why.insert(service.clone(), said);
             governed.relocation.failed(service, epoch::now());
             governed.queue.retain(|one| one.service != *service);
         }
     }
 
-    /// Begins the moves of the last round, of each Deployment one after the other.
+    /// Begins the moves of the last round, of each Deployment one after another.
     pub(super) async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
         let id = id(policy);
         let Some(governed) = self.governed.get_mut(&id) else {
@@ -135,7 +135,7 @@ impl Operator {
                         service = one.service,
                         from = one.from,
                         why,
-                        "placement: not moved"
+                        "placement: move abandoned"
                     );
                     governed.why.insert(one.service.clone(), why.to_owned());
                     governed.queue.retain(|other| other.service != one.service);
@@ -153,7 +153,7 @@ impl Operator {
         one: &Move,
     ) -> Result<Option<&'static str>, kube::Error> {
         let Some((namespace, _)) = one.service.split_once('/') else {
-            return Ok(Some("it is of no namespace"));
+            return Ok(Some("no namespace"));
         };
         let topology = self.options.graphs.topology();
         let pods = self.server.pods_of(namespace).await?;
@@ -162,7 +162,7 @@ impl Operator {
         let movable = |pod: &&Pod| !pod.is_moving() && fixed(pod).is_none();
         let found = pods.iter().filter(of_service).filter(there).find(movable);
         let Some(pod) = found else {
-            return Ok(Some("none of its pods on that node is ready and may move"));
+            return Ok(Some("no pod on that node is ready and movable"));
         };
         let (Some((hash, _)), Some(set)) = (pod.deployment(), pod.replica_set()) else {
             return Ok(Some("only pods of Deployments move"));
@@ -187,15 +187,15 @@ impl Operator {
             Written::Done => {
                 self.options.metrics.begun();
                 let note = format!(
-                    "a pod of {} moves from {} to {}",
+                    "moving a pod of {} from {} to {}",
                     one.service, one.from, one.to
                 );
                 self.options
                     .events
-                    .tell(reference(policy), "PodMoving", "Move", &note);
+                    .report(reference(policy), "PodMoving", "Move", &note);
                 Ok(None)
             }
-            Written::Blocked | Written::Stale => Ok(Some("the pod has changed meanwhile")),
+            Written::Blocked | Written::Stale => Ok(Some("the pod has changed")),
         }
     }
 }

@@ -58,11 +58,11 @@ fn found(path: &str) -> Option<Value> {
     }
 }
 
-/// Answers, and tells of what is written.
+/// Responds, and reports writes.
 async fn start() -> (kube::Client, mpsc::UnboundedReceiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (written, told) = mpsc::unbounded_channel();
+    let (written, input) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let written = written.clone();
@@ -102,7 +102,7 @@ async fn start() -> (kube::Client, mpsc::UnboundedReceiver<(String, Value)>) {
         }
     });
     let config = Config::new(format!("http://{address}").parse().unwrap());
-    (kube::Client::try_from(config).unwrap(), told)
+    (kube::Client::try_from(config).unwrap(), input)
 }
 
 /// Placement is switched off while a pod is on its way, and its policy deleted.

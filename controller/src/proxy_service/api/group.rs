@@ -1,4 +1,4 @@
-//! Whose proxies a Service has, and what there is of a group that shares them.
+//! The proxies of a Service, and the objects of a group that shares them.
 
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ impl Server {
             return Ok(None);
         };
         let mut made = Vec::new();
-        // The account is there first and last, where there is one.
+        // The account is there first and last, if there is one.
         for kind in [Kind::Deployment, Kind::ServiceAccount] {
             made.extend(self.list(kind, &of.namespace, of_groups).await?);
         }
@@ -54,8 +54,8 @@ impl Server {
         Ok(Front::left_behind(service, &made, &targets))
     }
 
-    /// What there is of the group, where the proxies are one's; `pods` are the proxies. On which ports they listen is not
-    /// asked here.
+    /// What there is of the group, where the proxies are one's; `pods` are the proxies. On which ports they listen is
+    /// not asked here.
     pub(super) async fn group(
         &self,
         of: &Key,

@@ -69,7 +69,7 @@ impl Server {
         Ok(holding(claims, service, &self.root, closed))
     }
 
-    /// As the API server's cache has it, which is enough for who looks again soon.
+    /// As the API server's cache has it, which is enough for who checks again soon.
     async fn everywhere(&self, kind: Kind) -> Result<Vec<Value>, kube::Error> {
         match self
             .all(kind)

@@ -1,4 +1,4 @@
-//! What is written, and what an answer to that means.
+//! Writes to the API server, and the meaning of its responses.
 
 use serde_json::{Value, json};
 

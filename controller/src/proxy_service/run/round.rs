@@ -1,5 +1,5 @@
-//! `ProxyService`s for many Services: all of these are looked at now and then, at the price of a few lists. Only those
-//! where something is to be done, or was, are attended to one by one.
+//! `ProxyService`s for many Services: all of these are checked periodically, at the price of a few lists. Only
+//! those where something is to be done, or was, are attended to one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,21 +14,22 @@ use crate::proxy_service::observed::Claim;
 use crate::proxy_service::scope::{Candidate, Land};
 use crate::proxy_service::survey::{Entry, status, urgent};
 
-/// What is seen is told for so many looks, so that noise in it writes no status: a minute by default.
+/// Number of rounds for which observations are kept in the status, so that noise causes no writes: a minute by
+/// default.
 const SHOWN: u32 = 6;
 
-/// When all were looked at, and what was told of it.
+/// Time and reported result of the last survey.
 #[derive(Debug)]
 pub(super) struct Rounds {
     pub(super) due: Instant,
-    told: BTreeMap<Key, (Instant, Value)>,
+    reported: BTreeMap<Key, (Instant, Value)>,
 }
 
 impl Rounds {
     pub(super) fn new() -> Self {
         Self {
             due: Instant::now(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 }
@@ -40,7 +41,7 @@ impl Operator {
             Ok(true) => self.pause,
             Ok(false) => ROUND,
             Err(error) => {
-                tracing::warn!(%error, "proxies: tried again");
+                tracing::warn!(%error, "reconciliation of ProxyServices failed; retrying");
                 self.pause
             }
         };
@@ -66,7 +67,7 @@ impl Operator {
         // Where a replica does not say what it has heard, nothing is known of any.
         if let Some(calls) = self.advisor.calls().await.cloned() {
             let entries = self.look_at(&candidates, &calls);
-            self.tell(&land, entries).await?;
+            self.report(&land, entries).await?;
         }
         Ok(land.wide().next().is_some())
     }
@@ -78,7 +79,7 @@ impl Operator {
         calls: &BTreeMap<String, Calls>,
     ) -> BTreeMap<Key, Vec<Entry>> {
         let topology = self.advisor.topology();
-        let mut told: BTreeMap<Key, Vec<Entry>> = BTreeMap::new();
+        let mut reported: BTreeMap<Key, Vec<Entry>> = BTreeMap::new();
         for candidate in candidates {
             let key = &candidate.key;
             // Of Services with the same pods one stands for all of them.
@@ -109,31 +110,33 @@ impl Operator {
                 }
             }
             let holder = candidate.claim.key.clone();
-            told.entry(holder).or_default().push(entry);
+            reported.entry(holder).or_default().push(entry);
         }
-        told
+        reported
     }
 
-    async fn tell(
+    async fn report(
         &mut self,
         land: &Land,
         mut entries: BTreeMap<Key, Vec<Entry>>,
     ) -> Result<(), kube::Error> {
         let shown: Duration = self.pause * SHOWN;
         let there: BTreeSet<&Key> = land.wide().map(|claim| &claim.key).collect();
-        self.rounds.told.retain(|key, _| there.contains(key));
+        self.rounds.reported.retain(|key, _| there.contains(key));
         for claim in land.wide() {
             let entries = entries.remove(&claim.key).unwrap_or_default();
             let status = status(claim, entries);
             let urgent = urgent(&status);
-            let last = self.rounds.told.get(&claim.key);
+            let last = self.rounds.reported.get(&claim.key);
             let fresh = last.is_some_and(|(at, said)| at.elapsed() < shown && *said == urgent);
             if fresh || !self.writes() {
                 continue;
             }
             self.server.write_status(claim, status).await?;
             let now = Instant::now();
-            self.rounds.told.insert(claim.key.clone(), (now, urgent));
+            self.rounds
+                .reported
+                .insert(claim.key.clone(), (now, urgent));
         }
         Ok(())
     }

@@ -99,11 +99,10 @@ fn each_container_requests_what_it_uses_and_the_pod_their_sum() {
         (120, 89),
         "with what is injected"
     );
-    let expected = "why; by container it is 120m with 10m of what is injected";
+    let expected = "why; the sum over containers is 120m, of which 10m are injected";
     assert_eq!((&*cpu.reason, &*memory.reason), (expected, "why"));
     let why = differ(&two, &own, 0.1);
-    let expected = "by what its containers use: `app` 95m in place of 10m; \
-                    `log` 15m in place of 100m and 12Mi in place of 0Mi";
+    let expected = "by usage of its containers: `app` 95m instead of 10m; `log` 15m instead of 100m and 12Mi instead of 0Mi";
     assert_eq!(why.as_deref(), Some(expected));
     // What is written is not written again, and is what was advised in all.
     for share in share(&two, (10, 16), (cpu.value, memory.value), &own) {
@@ -118,7 +117,7 @@ fn each_container_requests_what_it_uses_and_the_pod_their_sum() {
 }
 
 #[test]
-fn what_is_not_known_of_all_or_is_somebody_elses_stays() {
+fn what_is_incomplete_or_managed_by_others_stays() {
     let two = [container("app", 10, 100), container("log", 100, 50)];
     let one = advice(&[("app", 90, 30)]);
     assert_eq!(Own::of(&two, &one, Held::default()), UNKNOWN);
@@ -131,7 +130,7 @@ fn what_is_not_known_of_all_or_is_somebody_elses_stays() {
     assert_eq!((own.cpu, own.memory), (None, Some(vec![30, 10])));
     both[0].cpu_millis = None;
     let own = Own::of(&two, &both, Held::default());
-    assert!(own.cpu.is_none(), "an autoscaler goes by it");
+    assert!(own.cpu.is_none(), "an autoscaler uses it");
     assert_eq!(Own::of(&[], &both, Held::default()), UNKNOWN);
     assert_eq!(differ(&two, &UNKNOWN, 0.1), None);
     let mut untouched = Advice {

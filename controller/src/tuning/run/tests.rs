@@ -1,14 +1,14 @@
-//! The operator beside an API server that is as real as it asks: a service under load gets more replicas, settings for
-//! its callers, and other requests; what others want holds; what is worse goes back, also after a crash.
+//! The operator beside an API server that is as real as it asks: a service under load gets more replicas, settings
+//! for its callers, and other requests; what others want holds; what is worse goes back, also after a crash.
 
 mod api;
-mod world;
+mod fixture;
 
-use maglor_mcg::tune::Part;
+use maglor_service_graph::tune::Part;
 use serde_json::{Value, json};
 
 use super::Scope;
-use world::{DEPLOYMENT, POLICY, World, generated};
+use fixture::{DEPLOYMENT, Fixture, POLICY, generated};
 
 /// What a policy says that decides soon.
 fn eager(mode: &str) -> Value {
@@ -16,65 +16,65 @@ fn eager(mode: &str) -> Value {
            "scaling": {"cpuPercent": 0, "maxReplicas": 3}})
 }
 
-fn replicas(world: &World) -> u64 {
-    world.object(DEPLOYMENT)["spec"]["replicas"]
+fn replicas(fixture: &Fixture) -> u64 {
+    fixture.object(DEPLOYMENT)["spec"]["replicas"]
         .as_u64()
         .unwrap()
 }
 
-fn requests(world: &World) -> Value {
-    let deployment = world.object(DEPLOYMENT);
+fn requests(fixture: &Fixture) -> Value {
+    let deployment = fixture.object(DEPLOYMENT);
     deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].clone()
 }
 
 #[tokio::test]
 async fn a_service_under_load_is_tuned_step_by_step() {
-    let mut world = World::new(&eager("Apply")).await;
-    world.round().await;
+    let mut fixture = Fixture::new(&eager("Apply")).await;
+    fixture.round().await;
     // Callers know that a new one's share grows before there is one.
-    let first = world.written();
+    let first = fixture.written();
     assert_eq!(first, [generated("web"), DEPLOYMENT.to_owned()]);
-    let window = &world.object(&generated("web"))["spec"]["cluster"]["slow_start"]["window"];
+    let window = &fixture.object(&generated("web"))["spec"]["cluster"]["slow_start"]["window"];
     assert_eq!(*window, "30s");
-    assert_eq!(replicas(&world), 2);
-    assert_eq!(world.condition("Settled")["reason"], "Changing");
-    world.round().await;
-    assert_eq!(replicas(&world), 2, "the second is not there yet");
-    world.roll_out();
-    world.rounds(2).await;
-    assert_eq!(replicas(&world), 3, "as many as may be");
-    world.roll_out();
+    assert_eq!(replicas(&fixture), 2);
+    assert_eq!(fixture.condition("Settled")["reason"], "Changing");
+    fixture.round().await;
+    assert_eq!(replicas(&fixture), 2, "the second is not there yet");
+    fixture.roll_out();
+    fixture.rounds(2).await;
+    assert_eq!(replicas(&fixture), 3, "as many as may be");
+    fixture.roll_out();
 
-    world
-        .until("callers are told", |world| {
-            !world.object(&generated("web"))["spec"]["cluster"]["limits"].is_null()
+    fixture
+        .until("callers are configured", |fixture| {
+            !fixture.object(&generated("web"))["spec"]["cluster"]["limits"].is_null()
         })
         .await;
-    let meta = &world.object(&generated("web"))["metadata"];
+    let meta = &fixture.object(&generated("web"))["metadata"];
     assert_eq!(
         meta["ownerReferences"][0]["uid"], "u-tune",
         "it goes with the policy"
     );
-    world
-        .until("requests follow", |world| {
-            requests(world) != world::requests()
+    fixture
+        .until("requests follow", |fixture| {
+            requests(fixture) != fixture::requests()
         })
         .await;
-    // 3 × 35m and 40 MiB are used by three, and 15 % and 10 % are added; the sidecar has 10m beside it. Quantiles are known
-    // to 2 %.
-    assert_eq!(requests(&world), json!({"cpu": "45m", "memory": "44Mi"}));
-    world.roll_out();
-    world
-        .until("all is as advised", |world| {
-            world.condition("Settled")["reason"] == "Settled"
+    // 3 × 35m and 40 MiB are used by three, and 15 % and 10 % are added; the sidecar has 10m beside it. Quantiles are
+    // known to 2 %.
+    assert_eq!(requests(&fixture), json!({"cpu": "45m", "memory": "44Mi"}));
+    fixture.roll_out();
+    fixture
+        .until("all is as advised", |fixture| {
+            fixture.condition("Settled")["reason"] == "Settled"
         })
         .await;
-    let status = world.object(POLICY)["status"].clone();
+    let status = fixture.object(POLICY)["status"].clone();
     assert_eq!(
         (&status["takenBack"], &status["requested"]),
         (&json!(0), &status["advised"])
     );
-    let web = world.service("web");
+    let web = fixture.service("web");
     let value = |name: &str| {
         let values = web["values"].as_array().unwrap();
         values
@@ -88,11 +88,11 @@ async fn a_service_under_load_is_tuned_step_by_step() {
     for one in web["values"].as_array().unwrap() {
         assert!(!one["reason"].as_str().unwrap().is_empty(), "{one}");
     }
-    let front = world.service("front");
+    let front = fixture.service("front");
     assert!(
         front["held"]
             .to_string()
-            .contains("not all of one Deployment"),
+            .contains("belong to more than one Deployment"),
         "{front}"
     );
 }
@@ -101,25 +101,25 @@ async fn a_service_under_load_is_tuned_step_by_step() {
 async fn each_container_gets_requests_of_its_own() {
     let mut spec = eager("Apply");
     spec["scaling"]["maxReplicas"] = json!(1);
-    let mut world = World::with(&spec, 0.25).await;
-    world
-        .until("requests follow", |world| {
-            requests(world) != world::requests()
+    let mut fixture = Fixture::with(&spec, 0.25).await;
+    fixture
+        .until("requests follow", |fixture| {
+            requests(fixture) != fixture::requests()
         })
         .await;
-    let deployment = world.object(DEPLOYMENT);
+    let deployment = fixture.object(DEPLOYMENT);
     let containers = &deployment["spec"]["template"]["spec"]["containers"];
     let of = |at: usize| containers[at]["resources"]["requests"].clone();
     // 26.25m and 30 MiB, 8.75m and 10 MiB, and what is added.
     assert_eq!(of(0), json!({"cpu": "35m", "memory": "33Mi"}));
     assert_eq!(of(1), json!({"cpu": "15m", "memory": "11Mi"}));
-    world.roll_out();
-    world
-        .until("all is as advised", |world| {
-            world.condition("Settled")["reason"] == "Settled"
+    fixture.roll_out();
+    fixture
+        .until("all is as advised", |fixture| {
+            fixture.condition("Settled")["reason"] == "Settled"
         })
         .await;
-    let status = world.object(POLICY)["status"].clone();
+    let status = fixture.object(POLICY)["status"].clone();
     assert_eq!(
         (&status["requested"], &status["advised"]),
         (&json!("60m, 60Mi"), &json!("60m, 60Mi"))
@@ -129,62 +129,62 @@ async fn each_container_gets_requests_of_its_own() {
 #[tokio::test]
 async fn what_is_only_asked_changes_nothing() {
     for mode in ["Observe", "Recommend"] {
-        let mut world = World::new(&eager(mode)).await;
-        world.rounds(30).await;
-        assert_eq!(world.written(), [""; 0], "{mode}");
-        assert_eq!(world.condition("Settled")["reason"], "Recommended");
-        let says = world.service("web")["values"].is_array();
+        let mut fixture = Fixture::new(&eager(mode)).await;
+        fixture.rounds(30).await;
+        assert_eq!(fixture.written(), [""; 0], "{mode}");
+        assert_eq!(fixture.condition("Settled")["reason"], "Recommended");
+        let says = fixture.service("web")["values"].is_array();
         assert_eq!(says, mode == "Recommend");
     }
-    let mut world = World::new(&eager("Apply")).await;
-    world.operator.options.tunes = Scope::Off;
-    world.rounds(3).await;
-    assert_eq!(world.written(), [""; 0]);
-    assert_eq!(world.condition("Accepted")["reason"], "NotEnabled");
+    let mut fixture = Fixture::new(&eager("Apply")).await;
+    fixture.operator.options.tunes = Scope::Off;
+    fixture.rounds(3).await;
+    assert_eq!(fixture.written(), [""; 0]);
+    assert_eq!(fixture.condition("Accepted")["reason"], "NotEnabled");
 }
 
 #[tokio::test]
 async fn what_others_decide_holds() {
-    let mut world = World::new(&eager("Apply")).await;
+    let mut fixture = Fixture::new(&eager("Apply")).await;
     let autoscaler = json!({"metadata": {"name": "web", "namespace": "shop"},
         "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}}});
     let path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web";
-    world.api.objects().put(path, autoscaler);
+    fixture.api.objects().put(path, autoscaler);
     let own = json!({"metadata": {"name": "web-generated", "namespace": "shop"},
         "spec": {"targetRefs": [{"name": "web"}], "route": {"timeout": "9s"}}});
-    world.api.objects().put(&generated("web"), own);
-    world
-        .until("memory is still ours", |world| {
-            requests(world) != world::requests()
+    fixture.api.objects().put(&generated("web"), own);
+    fixture
+        .until("memory is still ours", |fixture| {
+            requests(fixture) != fixture::requests()
         })
         .await;
-    assert_eq!(requests(&world), json!({"cpu": "100m", "memory": "44Mi"}));
-    world.roll_out();
-    world.rounds(10).await;
-    assert_eq!(replicas(&world), 1);
+    assert_eq!(requests(&fixture), json!({"cpu": "100m", "memory": "44Mi"}));
+    fixture.roll_out();
+    fixture.rounds(10).await;
+    assert_eq!(replicas(&fixture), 1);
     assert_eq!(
-        world.object(&generated("web"))["spec"]["route"]["timeout"],
+        fixture.object(&generated("web"))["spec"]["route"]["timeout"],
         "9s"
     );
-    let held = world.service("web")["held"].to_string();
+    let held = fixture.service("web")["held"].to_string();
     for why in [
         "HorizontalPodAutoscaler web",
-        "web-generated is somebody else's",
-        "says route.timeout",
+        "web-generated was created by another writer",
+        "sets route.timeout",
     ] {
         assert!(held.contains(why), "{held}");
     }
-    // Somebody applies the manifest again: that holds from now on.
-    let mut deployment = world.object(DEPLOYMENT);
+    // The manifest is applied again, which takes precedence from now on.
+    let mut deployment = fixture.object(DEPLOYMENT);
     deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] =
-        world::requests();
-    world.api.objects().put(DEPLOYMENT, deployment);
-    world.roll_out();
-    world.rounds(60).await;
-    assert_eq!(requests(&world), world::requests());
-    let held = world.service("web")["held"].to_string();
+        fixture::requests();
+    fixture.api.objects().put(DEPLOYMENT, deployment);
+    fixture.roll_out();
+    fixture.rounds(60).await;
+    assert_eq!(requests(&fixture), fixture::requests());
+    let held = fixture.service("web")["held"].to_string();
     assert!(
-        held.contains("somebody else has changed what they request"),
+        held.contains("another writer changed CPU and memory requests"),
         "{held}"
     );
 }
@@ -193,26 +193,26 @@ async fn what_others_decide_holds() {
 async fn what_is_worse_goes_back_also_after_a_crash() {
     let mut spec = eager("Apply");
     spec["scaling"]["maxReplicas"] = json!(2);
-    let mut world = World::new(&spec).await;
-    world.rate = 1.0;
-    world.rounds(2).await;
-    world.rate = 200.0;
-    world.api.objects().conflicts = 1;
-    world
-        .until("there are more", |world| replicas(world) == 2)
+    let mut fixture = Fixture::new(&spec).await;
+    fixture.rate = 1.0;
+    fixture.rounds(2).await;
+    fixture.rate = 200.0;
+    fixture.api.objects().conflicts = 1;
+    fixture
+        .until("there are more", |fixture| replicas(fixture) == 2)
         .await;
-    assert_eq!(world.condition("Settled")["reason"], "Changing");
-    world.roll_out();
-    world.round().await;
+    assert_eq!(fixture.condition("Settled")["reason"], "Changing");
+    fixture.roll_out();
+    fixture.round().await;
     // The next one knows it by the status alone.
-    world.crash();
-    world.latency_ms = 90.0;
-    // Somebody else is faster when it is to be taken back.
-    world.api.objects().conflicts = 1;
-    world
-        .until("it is taken back", |world| replicas(world) == 1)
+    fixture.crash();
+    fixture.latency_ms = 90.0;
+    // A conflict occurs during the rollback.
+    fixture.api.objects().conflicts = 1;
+    fixture
+        .until("it is taken back", |fixture| replicas(fixture) == 1)
         .await;
-    let change = world.service("web")["changes"][0].clone();
+    let change = fixture.service("web")["changes"][0].clone();
     assert_eq!(
         (&change["part"], &change["stage"]),
         (&json!("Replicas"), &json!("TakenBack"))
@@ -225,29 +225,38 @@ async fn what_is_worse_goes_back_also_after_a_crash() {
         "{change}"
     );
     assert!(change["restsUntil"].is_string());
-    world.roll_out();
-    world.crash();
-    world.rounds(40).await;
-    assert_eq!(replicas(&world), 1, "it rests");
-    assert_eq!(world.object(POLICY)["status"]["takenBack"], 1);
+    fixture.roll_out();
+    fixture.crash();
+    fixture.rounds(40).await;
+    assert_eq!(replicas(&fixture), 1, "it rests");
+    assert_eq!(fixture.object(POLICY)["status"]["takenBack"], 1);
     let of = ("shop/web".to_owned(), Part::Replicas);
-    let governed = world.operator.governed.values().next().unwrap();
+    let governed = fixture.operator.governed.values().next().unwrap();
     assert_eq!(governed.tuning.records()[&of].trial.failed(), 1);
 }
 
 #[tokio::test]
 async fn settings_for_callers_go_with_what_wanted_them() {
     let spec = json!({"mode": "Apply", "parts": ["Traffic"], "observeSeconds": 60});
-    let mut world = World::new(&spec).await;
-    world
-        .until("callers are told", |world| world.has(&generated("web")))
+    let mut fixture = Fixture::new(&spec).await;
+    fixture
+        .until("callers are configured", |fixture| {
+            fixture.has(&generated("web"))
+        })
         .await;
-    assert_eq!(replicas(&world), 1);
-    let mut policy = world.object(POLICY);
+    assert_eq!(replicas(&fixture), 1);
+    let mut policy = fixture.object(POLICY);
     policy["spec"] = json!({"mode": "Recommend"});
-    world.api.objects().put(POLICY, policy);
-    world
-        .until("nobody wants it", |world| !world.has(&generated("web")))
+    fixture.api.objects().put(POLICY, policy);
+    fixture
+        .until("no longer wanted", |fixture| {
+            !fixture.has(&generated("web"))
+        })
         .await;
-    assert!(world.written().iter().all(|path| *path == generated("web")));
+    assert!(
+        fixture
+            .written()
+            .iter()
+            .all(|path| *path == generated("web"))
+    );
 }

@@ -1,18 +1,18 @@
-//! What a round has decided is written: to Deployments, and as `TrafficPolicy`s.
+//! Writes the decisions of a round: to Deployments, and as `TrafficPolicy`s.
 
-use maglor_mcg::tune::{Begun, Change, Part, Round, Undone};
+use maglor_service_graph::tune::{Begun, Change, Part, Round, Undone};
 
 use super::{Operator, Stage, id, reference};
 use crate::crd::{TrafficPolicySpec, TuningMode, TuningPart};
 use crate::metrics::Tuned;
 use crate::operate::Operator as _;
 use crate::tuning::api::Written;
-use crate::tuning::scene::{Subject, advice_params};
+use crate::tuning::inputs::{Subject, advice_params};
 use crate::tuning::status::part_word;
 use crate::tuning::traffic::{advised, document, name, slow_start};
 
 impl Operator {
-    /// Takes back what is no good; what cannot be taken back now, in the next round.
+    /// Takes back what is no good; what cannot be rolled back now, in the next round.
     pub(super) async fn take_back(&mut self, stage: &Stage<'_>, round: &Round) {
         for undone in &round.undone {
             let (service, part) = (&undone.service, undone.part);
@@ -21,17 +21,17 @@ impl Operator {
                 false => Ok(Written::Stale),
             };
             if let Err(error) = &written {
-                tracing::warn!(service, %error, "tuning: not taken back, tried again");
+                tracing::warn!(service, %error, "tuning: rollback failed; retrying");
             }
             let governed = self.governed.get_mut(&id(stage.policy));
             if let (false, Some(governed)) = (matches!(written, Ok(Written::Done)), governed) {
-                governed.tuning.owed(service, part);
+                governed.tuning.pending(service, part);
                 governed.done.taken_back = governed.done.taken_back.saturating_sub(1);
             }
         }
     }
 
-    /// Begins what is wanted, and takes generated policies away that nobody wants any more.
+    /// Starts wanted changes, and removes generated policies that are no longer wanted.
     pub(super) async fn carry_out(
         &mut self,
         stage: &Stage<'_>,
@@ -48,14 +48,14 @@ impl Operator {
 
     async fn begin(&mut self, stage: &Stage<'_>, begun: &Begun) -> Result<(), kube::Error> {
         let part = part_of(begun.change);
-        let written = match stage.scene.subjects.get(&begun.service) {
+        let written = match stage.inputs.subjects.get(&begun.service) {
             Some(subject) => self.change(stage, subject, begun).await,
             None => Ok(Written::Stale),
         };
         let Some(governed) = self.governed.get_mut(&id(stage.policy)) else {
             return Ok(());
         };
-        // Whatever the reason: it is not made, and looked at again.
+        // Whatever the reason: it is not made, and checked again.
         if !matches!(written, Ok(Written::Done)) {
             governed.tuning.missed(&begun.service, part);
             governed.done.changes = governed.done.changes.saturating_sub(1);
@@ -68,7 +68,7 @@ impl Operator {
         tracing::info!(service = begun.service, what, "tuning");
         self.options
             .events
-            .tell(reference(stage.policy), "ServiceTuned", "Tune", &note);
+            .report(reference(stage.policy), "ServiceTuned", "Tune", &note);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Operator {
         }
     }
 
-    /// Before there are more replicas, callers are told that the share of a new one grows.
+    /// Before replicas are added, slow start is configured at callers.
     async fn grows(&self, stage: &Stage<'_>, subject: &Subject) -> Result<Written, kube::Error> {
         let Some(service) = &subject.service else {
             return Ok(Written::Done);
@@ -157,7 +157,7 @@ impl Operator {
 
     /// Puts back what was there before.
     async fn undo(&self, stage: &Stage<'_>, undone: &Undone) -> Result<Written, kube::Error> {
-        let Some(subject) = stage.scene.subjects.get(&undone.service) else {
+        let Some(subject) = stage.inputs.subjects.get(&undone.service) else {
             return Ok(Written::Done);
         };
         let workload = subject.workload.as_ref();
@@ -181,8 +181,8 @@ impl Operator {
         if written == Written::Done {
             self.options.metrics.count(undone.part, Tuned::TakenBack);
             let (service, part, reason) = (&undone.service, part_word(undone.part), &undone.reason);
-            tracing::warn!(service, part, reason, "tuning: taken back");
-            let note = format!("{service}: {part} are as they were before: {reason}");
+            tracing::warn!(service, part, reason, "tuning: change rolled back");
+            let note = format!("{service}: {part} rolled back: {reason}");
             self.options
                 .events
                 .warn(reference(stage.policy), "TuningTakenBack", "Tune", &note);
@@ -194,7 +194,7 @@ impl Operator {
     async fn withdraw(&self, stage: &Stage<'_>) -> Result<(), kube::Error> {
         let spec = &stage.policy.spec;
         let wanted = |service: &str, own: &TrafficPolicySpec| {
-            let mut subjects = stage.scene.subjects.values();
+            let mut subjects = stage.inputs.subjects.values();
             let subject =
                 subjects.find(|one| one.service.as_ref().is_some_and(|key| key.name == service));
             let alone = |one: &Subject| one.workload.as_ref().is_some_and(|one| one.disabled);
@@ -209,11 +209,7 @@ impl Operator {
                 if self.server.delete(&namespace, &name, &own.seen).await? == Written::Stale {
                     continue;
                 }
-                tracing::info!(
-                    namespace,
-                    service,
-                    "tuning: its generated policy is taken away"
-                );
+                tracing::info!(namespace, service, "tuning: generated policy removed");
             }
         }
         Ok(())
@@ -234,7 +230,7 @@ fn words(change: Change) -> String {
         Change::Requests {
             cpu_millis,
             memory_mib,
-        } => format!("each requests {cpu_millis}m, {memory_mib}Mi"),
-        Change::Traffic => "callers limit and time it otherwise".to_owned(),
+        } => format!("requests of {cpu_millis}m, {memory_mib}Mi each"),
+        Change::Traffic => "other limits and timeouts at callers".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! What is written to a Deployment is taken back, and told from what others write.
+//! Changes of a Deployment are rolled back, and distinguished from those of others.
 
 use serde_json::json;
 

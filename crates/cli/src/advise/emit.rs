@@ -1,10 +1,10 @@
-//! What is advised, as resources. Reasons are comments.
+//! Recommendations as resources, with reasons as comments.
 
 use std::fmt::Write as _;
 
 use maglor_controller::generated;
 use maglor_istio::{Written, destination_rule, virtual_service};
-use maglor_mcg::advise::{Advice, Advised, SplitAdvice};
+use maglor_service_graph::advise::{Advice, Advised, SplitAdvice};
 use serde_json::{Map, Value, json};
 
 use super::settings::{Setting, own};
@@ -124,7 +124,7 @@ fn each(
 fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), written: &Written) {
     if !written.left_out.is_empty() {
         let fields = written.left_out.join(", ");
-        let _ = writeln!(text, "# Istio has no word for: {fields}");
+        let _ = writeln!(text, "# Not expressible in Istio: {fields}");
     }
     document(
         text,
@@ -137,7 +137,8 @@ fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), writ
     );
 }
 
-/// What containers of the Deployment request: each its own where that is known, else the one of the service's name all.
+/// What containers of the Deployment request: each its own if known, else the one of the service's name
+/// all.
 fn containers(advice: &Advice, name: &str) -> Vec<Value> {
     let amounts = |cpu: Option<&Advised<u64>>, memory: Option<&Advised<u64>>| {
         let cpu = cpu.map(|cpu| ("cpu", json!(format!("{}m", cpu.value))));

@@ -1,9 +1,9 @@
-//! What is advised, setting by setting, beside what there is.
+//! Recommended and current values of each setting.
 
 use maglor_controller::generated;
 use maglor_inject::keys::TUNED_BY;
 use maglor_inject::yaml;
-use maglor_mcg::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
+use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
 use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -17,7 +17,7 @@ pub(super) struct Setting {
     pub(super) service: String,
     /// Its path in the resource that has it.
     pub(super) setting: String,
-    /// What there is, where it is known.
+    /// What there is, if known.
     pub(super) now: Option<String>,
     pub(super) advised: String,
     pub(super) reason: String,
@@ -48,7 +48,7 @@ impl Row for Setting {
 pub(super) enum CurrentError {
     #[error("{0}")]
     Yaml(#[from] yaml::ReadError),
-    #[error("no TrafficPolicy is in it")]
+    #[error("no TrafficPolicy in the file")]
     Nothing,
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn check(
     match found.map_err(asked("the controller's Deployment"))? {
         None => {
             let what = format!(
-                "there is no Deployment {NAME} in `{}`",
+                "Deployment {NAME} not found in namespace `{}`",
                 cluster.mesh_namespace
             );
             report.bad(ABOUT, what, install());
@@ -81,7 +81,7 @@ pub(super) async fn replicas(all: Vec<Instance>, report: &mut Report) -> Vec<Ins
                 ABOUT,
                 error.to_string(),
                 Advice(
-                    error.hint().unwrap_or("look at its log").to_owned(),
+                    error.hint().unwrap_or("see its log").to_owned(),
                     "controller.md#admin-port",
                 ),
             ),
@@ -89,12 +89,12 @@ pub(super) async fn replicas(all: Vec<Instance>, report: &mut Report) -> Vec<Ins
     }
     if !answering.is_empty() {
         match leaders {
-            1 => report.good(ABOUT, "one replica writes statuses"),
+            1 => report.good(ABOUT, "one replica is the leader"),
             other => report.warning(
                 ABOUT,
-                format!("{other} replicas say that they write statuses"),
+                format!("{other} replicas claim to be the leader"),
                 Advice(
-                    "look again in 15 s: the Lease may be changing hands".to_owned(),
+                    "check again in 15 s: a leader election may be in progress".to_owned(),
                     "controller.md#replicas",
                 ),
             ),
@@ -113,14 +113,11 @@ async fn look(replica: &Instance, report: &mut Report) -> Result<bool, LiveError
     let version = version.unwrap_or("unknown");
     let own = env!("CARGO_PKG_VERSION");
     match version == own {
-        true => report.good(ABOUT, format!("{} is of version {version}", replica.name)),
+        true => report.good(ABOUT, format!("{} has version {version}", replica.name)),
         false => report.warning(
             ABOUT,
-            format!(
-                "{} is of version {version}, this program of {own}",
-                replica.name
-            ),
-            Advice("use one version of both".to_owned(), "controller.md"),
+            format!("{} has version {version}, this program {own}", replica.name),
+            Advice("use the same version of both".to_owned(), "controller.md"),
         ),
     }
     let sessions: Vec<Session> = replica.admin.json("/sessions").await?;
@@ -137,12 +134,12 @@ async fn look(replica: &Instance, report: &mut Report) -> Result<bool, LiveError
         false => report.warning(
             ABOUT,
             format!(
-                "proxies refuse what {} says: {}",
+                "proxies reject resources of {}: {}",
                 replica.name,
                 some_of(&refusals)
             ),
             Advice(
-                "the last good state holds there; correct the resource that is named".to_owned(),
+                "they keep the last valid state; correct the named resource".to_owned(),
                 "xds.md#receipts",
             ),
         ),

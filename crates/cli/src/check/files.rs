@@ -1,4 +1,4 @@
-//! What `maglor-proxy --check` says, for any number of files.
+//! Validates configuration files, like `maglor-proxy --check`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use maglor_terminal::output;
 
 use crate::input::read_text;
 
-/// Prints what is wrong; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
+/// Prints the error; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
 pub(super) fn run(files: &[PathBuf]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for file in files {
@@ -16,7 +16,7 @@ pub(super) fn run(files: &[PathBuf]) -> ExitCode {
             true => match read_text(file) {
                 Ok(text) => maglor_config::parse(&text, "-"),
                 Err(error) => {
-                    eprintln!("-: error: standard input cannot be read: {error}");
+                    eprintln!("-: error: cannot read standard input: {error}");
                     code = ExitCode::from(2);
                     continue;
                 }

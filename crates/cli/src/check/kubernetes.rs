@@ -83,9 +83,9 @@ async fn version(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError
         false => report.good(ABOUT, what),
         true => report.warning(
             ABOUT,
-            format!("{what} has no native sidecars"),
+            format!("{what} does not support native sidecars"),
             Advice(
-                format!("use Kubernetes 1.{OLDEST} or later, or sidecars as plain containers"),
+                format!("use Kubernetes 1.{OLDEST} or later, or plain-container sidecars"),
                 "sidecar.md",
             ),
         ),
@@ -111,7 +111,7 @@ async fn clock(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> 
         Err(behind) => behind.duration(),
     };
     let what = format!(
-        "the clock here is {} s from the API server's",
+        "the local clock differs from the API server's by {} s",
         skew.as_secs()
     );
     match skew < SKEW {
@@ -120,7 +120,8 @@ async fn clock(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> 
             ABOUT,
             what,
             Advice(
-                "certificates look expired, or not valid yet: run NTP on every node".to_owned(),
+                "certificates may appear expired or not yet valid: run NTP on every node"
+                    .to_owned(),
                 "identity.md",
             ),
         ),
@@ -155,20 +156,20 @@ async fn rights(
             ..SelfSubjectAccessReview::default()
         };
         let answer = reviews.create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(asked("what you may do"))?;
+        let answer = answer.map_err(asked("your permissions"))?;
         if !answer.status.is_some_and(|status| status.allowed) {
             let sub = sub.map(|sub| format!("/{sub}")).unwrap_or_default();
             missing.push(format!("{verb} {resource}{sub}"));
         }
     }
     match missing.is_empty() {
-        true => report.good(ABOUT, "you may do what is needed"),
+        true => report.good(ABOUT, "you have the required permissions"),
         false => report.bad(
             ABOUT,
             format!("you may not {}", some_of(&missing)),
             Advice(
-                "ask an administrator of the cluster for it".to_owned(),
-                "cli.md#rights",
+                "ask a cluster administrator".to_owned(),
+                "cli.md#permissions",
             ),
         ),
     }
@@ -184,9 +185,9 @@ async fn gateway_api(cluster: &Cluster, report: &mut Report) -> Result<(), LiveE
         Some(_) => report.good(ABOUT, "the Gateway API is installed"),
         None => report.warning(
             ABOUT,
-            "the Gateway API is not installed: there are no HTTPRoutes and GRPCRoutes",
+            "the Gateway API is not installed: HTTPRoutes and GRPCRoutes are unavailable",
             Advice(
-                "install its standard channel if you want routes; all else works without"
+                "install its standard channel to use routes; everything else works without it"
                     .to_owned(),
                 "controller.md#routes",
             ),
@@ -220,16 +221,15 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
             {
                 let field = crd::pruned(&own, &there).unwrap_or_default();
                 let what = format!(
-                    "{name} is older than this program: the API server does not store `{field}`, and policies that are written \
-                     now are not put in force"
+                    "{name} is older than this program: the API server drops `{field}`, so new policies are not put in force"
                 );
                 report.bad(RESOURCES, what, advice());
             }
             Ok(Some(there)) => match difference(&schemas(&own), &schemas(&there), "") {
-                None => report.good(RESOURCES, format!("{name} is that of this version")),
+                None => report.good(RESOURCES, format!("{name} has this version")),
                 Some(place) => report.warning(
                     RESOURCES,
-                    format!("{name} is of another version than this program: {place}"),
+                    format!("{name} has another version than this program: {place}"),
                     advice(),
                 ),
             },
@@ -279,18 +279,18 @@ mod tests {
 
     use super::*;
 
-    /// As the API server gives it back: whole numbers without a point.
-    fn given_back(value: Value) -> Value {
+    /// The form in which the API server returns it: whole numbers without a point.
+    fn answered(value: Value) -> Value {
         match value {
             Value::Number(number) => match number.as_f64() {
                 Some(float) if float.fract() == 0.0 => json!(float as i64),
                 _ => Value::Number(number),
             },
-            Value::Array(list) => list.into_iter().map(given_back).collect(),
+            Value::Array(list) => list.into_iter().map(answered).collect(),
             Value::Object(fields) => {
                 let fields = fields.into_iter();
                 fields
-                    .map(|(name, value)| (name, given_back(value)))
+                    .map(|(name, value)| (name, answered(value)))
                     .collect()
             }
             other => other,
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_definition_is_the_same_when_it_comes_back() {
         for own in crd::definitions().unwrap() {
-            let back = given_back(serde_json::to_value(&own).unwrap());
+            let back = answered(serde_json::to_value(&own).unwrap());
             let back: CustomResourceDefinition = serde_json::from_value(back).unwrap();
             assert_eq!(difference(&schemas(&own), &schemas(&back), ""), None);
         }

@@ -19,12 +19,12 @@ const PROXIES: &str = "proxies";
 const PODS: &str = "pods";
 /// Whether pods are injected: a label of namespaces, a label or an annotation of pods.
 const INJECT: &str = maglor_inject::INJECT;
-/// Where nobody wants a proxy.
+/// Namespaces without injection.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Less left than this: the certificate should have been renewed.
 const SOON: f64 = 3600.0;
 
-/// What is wrong with proxies, by what it is.
+/// The error in proxies, by what it is.
 #[derive(Debug, Default)]
 struct Wrong {
     silent: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) async fn proxies(all: &[Instance], report: &mut Report) {
             wrong.silent.push(name(proxy));
         }
     }
-    wrong.tell(all.len(), report);
+    wrong.add(all.len(), report);
 }
 
 fn name(proxy: &Instance) -> String {
@@ -92,7 +92,7 @@ async fn look(proxy: &Instance, wrong: &mut Wrong) -> Result<(), LiveError> {
 }
 
 impl Wrong {
-    fn tell(&self, count: usize, report: &mut Report) {
+    fn add(&self, count: usize, report: &mut Report) {
         let lists = [
             &self.silent,
             &self.unconnected,
@@ -100,36 +100,39 @@ impl Wrong {
             &self.unusable,
         ];
         if lists.iter().all(|list| list.is_empty()) {
-            report.good(PROXIES, format!("{count} proxies answer and are connected"));
+            report.good(
+                PROXIES,
+                format!("{count} proxies respond and are connected"),
+            );
         }
-        let mut tell = |list: &[String], what: &str, hint: &str, document| {
+        let mut add = |list: &[String], what: &str, hint: &str, document| {
             if !list.is_empty() {
                 let what = format!("{what}: {}", some_of(list));
                 report.bad(PROXIES, what, Advice(hint.to_owned(), document));
             }
         };
-        tell(
+        add(
             &self.silent,
-            "they do not answer",
+            "no response",
             "kubectl logs POD -c maglor-proxy",
             "sidecar.md",
         );
-        tell(
+        add(
             &self.unconnected,
-            "no stream to the controller",
-            "they go on with what they know; the proxy's log says why",
+            "not connected to the controller",
+            "they keep their last configuration; see the proxy's log",
             "xds.md#the-proxy-as-a-client",
         );
-        tell(
+        add(
             &self.expiring,
-            "the certificate expires within the hour, or has",
-            "the proxy's log says why it is not renewed",
+            "the certificate expires within the hour, or has expired",
+            "see the proxy's log for why it is not renewed",
             "identity.md",
         );
-        tell(
+        add(
             &self.unusable,
-            "the identity has expired, or no root in force vouches for it: members refuse these proxies",
-            "/ready of the proxy's admin port says why it is not renewed",
+            "the certificate has expired or its root is no longer trusted: peers reject these proxies",
+            "see /ready of the proxy's admin port for why it is not renewed",
             "identity.md#certified-by-the-control-plane",
         );
         let own = env!("CARGO_PKG_VERSION");
@@ -137,9 +140,9 @@ impl Wrong {
             if version != own {
                 report.warning(
                     PROXIES,
-                    format!("of version {version}, not {own}: {}", some_of(list)),
+                    format!("version {version} instead of {own}: {}", some_of(list)),
                     Advice(
-                        "kubectl rollout restart gives pods the proxy of now".to_owned(),
+                        "run kubectl rollout restart to update the proxies".to_owned(),
                         "sidecar.md",
                     ),
                 );
@@ -178,12 +181,15 @@ async fn pods(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
         }
     }
     match missing.is_empty() {
-        true => report.good(PODS, "every pod that should have a proxy has one"),
+        true => report.good(PODS, "all pods with injection enabled have a proxy"),
         false => report.warning(
             PODS,
-            format!("no proxy, though it is wanted: {}", some_of(&missing)),
+            format!(
+                "no proxy although injection is enabled: {}",
+                some_of(&missing)
+            ),
             Advice(
-                "they are older than the webhook, or it was down: kubectl rollout restart"
+                "created before the webhook, or while it was down: run kubectl rollout restart"
                     .to_owned(),
                 "injection.md",
             ),
@@ -192,7 +198,7 @@ async fn pods(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     strict(cluster, &[missing, others].concat(), report).await
 }
 
-/// Who cannot call members of the mesh any more.
+/// Who cannot call workloads of the mesh any more.
 async fn strict(
     cluster: &Cluster,
     without: &[String],
@@ -208,20 +214,24 @@ async fn strict(
     let mtls = config.and_then(|config| config.spec.mtls);
     match (mtls, without.is_empty()) {
         (Some(MeshMode::Strict), true) => {
-            report.good(PODS, "mTLS is strict, and nobody is left out");
+            report.good(PODS, "mTLS is strict, and all pods have a proxy");
         }
         (Some(MeshMode::Strict), false) => report.warning(
             PODS,
             format!(
-                "mTLS is strict: these cannot call the mesh: {}",
+                "mTLS is strict: these pods cannot call the mesh: {}",
                 some_of(without)
             ),
             Advice(
-                "give them a proxy, or set the namespace's annotation maglor.dev/mtls".to_owned(),
+                "inject a proxy into them, or set the namespace's annotation maglor.dev/mtls"
+                    .to_owned(),
                 "policies.md",
             ),
         ),
-        (_, _) => report.good(PODS, "mTLS is permissive: everybody may call the mesh"),
+        (_, _) => report.good(
+            PODS,
+            "mTLS is permissive: clients outside the mesh may call it",
+        ),
     }
     Ok(())
 }
@@ -233,8 +243,8 @@ fn says(value: &str, wanted: bool) -> bool {
     }
 }
 
-/// What a pod says itself about a proxy, as the webhook reads it: of label and annotation `disabled` counts, and an annotation
-/// alone enables nothing, as the API server does not ask about such a pod.
+/// What a pod says itself about a proxy, as the webhook reads it: of label and annotation `disabled` counts, and an
+/// annotation alone enables nothing, as the API server does not ask about such a pod.
 fn wants(pod: &Pod) -> Option<bool> {
     let says = |map: Option<&BTreeMap<String, String>>| {
         let value = map?.get(INJECT)?;
@@ -296,6 +306,6 @@ mod tests {
             assert_eq!(wants(&pod), expected, "{label} {annotation}");
         }
         let alone = pod(json!({}), json!({INJECT: "enabled"}));
-        assert_eq!(wants(&alone), None, "nobody is asked about it");
+        assert_eq!(wants(&alone), None, "no check is needed");
     }
 }

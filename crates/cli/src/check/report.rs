@@ -1,4 +1,4 @@
-//! What was found, and what to do about it.
+//! The findings of a check, with hints.
 
 use std::fmt::Write as _;
 
@@ -113,7 +113,7 @@ impl Report {
         let (bad, warnings) = (self.count(Outcome::Bad), self.count(Outcome::Warning));
         let verdict = match (bad, warnings) {
             (0, 0) => "all is well".to_owned(),
-            (bad, warnings) => format!("{bad} wrong, {warnings} to look at"),
+            (bad, warnings) => format!("{bad} failed, {warnings} warnings"),
         };
         let _ = writeln!(text, "{verdict}");
         text
@@ -150,7 +150,7 @@ mod tests {
              https://github.com/maglor-mesh/maglor/blob/main/docs/controller.md#running-it\n\
              controller\n  ✗ none runs\n      install it\n      \
              https://github.com/maglor-mesh/maglor/blob/main/docs/controller.md#running-it\n\
-             1 wrong, 1 to look at\n"
+             1 failed, 1 warnings\n"
         );
         assert!(report.text(Format::Json).contains(r#""outcome": "bad""#));
     }

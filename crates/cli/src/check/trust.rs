@@ -1,4 +1,4 @@
-//! What members trust: the webhook's certificate, the authority, and the bundle in every namespace.
+//! Checks of trust: the webhook's certificate, the authority, and the trust bundle in every namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const AUTHORITY: &str = "maglor-ca";
 /// What members trust, in every namespace.
 const BUNDLE: &str = "maglor-trust-bundle";
 const BUNDLE_KEY: &str = "ca.pem";
-/// With less left somebody should have renewed it.
+/// With less time left it should have been renewed.
 const SOON_WEBHOOK: Duration = Duration::from_secs(24 * 3600);
 const SOON_AUTHORITY: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -49,15 +49,15 @@ async fn webhooks(
     let found = api.list(&ListParams::default().labels(OURS)).await;
     let found = found.map_err(asked("webhooks"))?.items;
     if found.is_empty() {
-        let hint = "pods get no proxy by themselves; `maglor install` makes the webhook";
-        report.warning(WEBHOOK, "no webhook injects proxies", advice(hint));
+        let hint = "proxies are not injected; `maglor install` creates the webhook";
+        report.warning(WEBHOOK, "the injection webhook is missing", advice(hint));
     }
     for configuration in found {
         let hooks = configuration.webhooks.unwrap_or_default();
         // One certificate stands behind all of them.
         let Some(hook) = hooks.first() else { continue };
         let Some(bundle) = &hook.client_config.ca_bundle else {
-            let hint = "the controller writes it: look at its log";
+            let hint = "the controller writes it; see its log";
             report.bad(
                 WEBHOOK,
                 format!("{} has no caBundle", hook.name),
@@ -77,14 +77,14 @@ async fn webhooks(
                 Ok(()) => report.good(
                     WEBHOOK,
                     format!(
-                        "{} proves itself by the caBundle of {}",
+                        "the certificate of {} matches the caBundle of {}",
                         replica.name, hook.name
                     ),
                 ),
                 Err(why) => report.bad(
                     WEBHOOK,
                     format!("{}: {why}", replica.name),
-                    advice("the API server will not ask it: look at the controller's log"),
+                    advice("the API server cannot call the webhook; see the controller's log"),
                 ),
             }
         }
@@ -99,7 +99,7 @@ async fn handshake(
     replica: &Instance,
 ) -> Result<(), String> {
     let Some(service) = &hook.client_config.service else {
-        return Err("the webhook names no Service".to_owned());
+        return Err("the webhook refers to no Service".to_owned());
     };
     let port = service
         .port
@@ -132,7 +132,7 @@ async fn handshake(
 fn expiry(about: &'static str, what: &str, pem: &[u8], soon: Duration, report: &mut Report) {
     let advice = || {
         Advice(
-            "the controller renews it: look at its log".to_owned(),
+            "the controller renews it; see its log".to_owned(),
             "identity.md",
         )
     };
@@ -161,7 +161,7 @@ async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
         Err(kube::Error::Api(status)) if status.code == 403 => {
             report.good(
                 IDENTITY,
-                format!("you may not read the Secret {AUTHORITY}, which is as it should be"),
+                format!("you have no access to Secret {AUTHORITY}, as recommended"),
             );
             Ok(())
         }
@@ -169,9 +169,9 @@ async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
         Ok(None) => {
             report.bad(
                 IDENTITY,
-                format!("there is no authority: Secret {AUTHORITY}"),
+                format!("the authority is missing: Secret {AUTHORITY}"),
                 Advice(
-                    "the controller makes it: look at its log".to_owned(),
+                    "the controller creates it; see its log".to_owned(),
                     "identity.md",
                 ),
             );
@@ -211,7 +211,7 @@ async fn bundles(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError
         .collect();
     let advice = || {
         Advice(
-            format!("the controller writes ConfigMap {BUNDLE}: look at its log"),
+            format!("the controller writes ConfigMap {BUNDLE}; see its log"),
             "identity.md",
         )
     };
@@ -240,7 +240,7 @@ async fn bundles(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError
         true => report.good(IDENTITY, "every namespace has the trust bundle"),
         false => report.bad(
             IDENTITY,
-            format!("no trust bundle, or another one, in {}", some_of(&wrong)),
+            format!("trust bundle missing or outdated in {}", some_of(&wrong)),
             advice(),
         ),
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_controller::graph::{Edge, Service, Snapshot};
-use maglor_mcg::file::prometheus::{self as answers, Sample};
-use maglor_mcg::prometheus::{self, Quantity};
+use maglor_service_graph::file::prometheus::{self as answers, Sample};
+use maglor_service_graph::prometheus::{self, Quantity};
 
 use crate::live::LiveError;
 use crate::live::access::{Address, Admin};
 
-/// Whose metrics.
+/// The mesh that exports the metrics.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(super) enum Mesh {
     /// `maglor_upstream_requests_total`, of pods that are scraped with labels `namespace` and `pod`.
@@ -42,9 +42,9 @@ pub(super) struct Url {
     prefix: String,
 }
 
-/// It is no such URL.
+/// It is not such a URL.
 #[derive(Debug, thiserror::Error)]
-#[error("write it as http://HOST:PORT, such as http://127.0.0.1:9090; TLS is not spoken here")]
+#[error("expected http://HOST:PORT, such as http://127.0.0.1:9090; TLS is not supported")]
 pub(super) struct UrlError;
 
 impl FromStr for Url {
@@ -71,7 +71,7 @@ impl FromStr for Url {
     }
 }
 
-/// The graph as it was at a time, or is now.
+/// The graph at a time, or now.
 pub(super) async fn snapshot(
     url: &Url,
     mesh: Mesh,
@@ -108,7 +108,7 @@ pub(super) async fn snapshot(
     Ok(whole(at, window, edges.collect()))
 }
 
-/// With services as far as edges name them: how many replicas there are these metrics do not say.
+/// Services are those that edges name; these metrics do not have replica counts.
 fn whole(at: Timestamp, window: Duration, edges: Vec<Edge>) -> Snapshot {
     let mut services: BTreeMap<String, Service> = BTreeMap::new();
     for edge in &edges {
@@ -189,6 +189,6 @@ mod tests {
             .map(|one| (&*one.name, one.rps))
             .collect();
         assert_eq!(rates, [("a/x", 0.0), ("a/y", 2.0), ("a/z", 4.0)]);
-        assert!(maglor_mcg::file::graph(&snapshot.graph_file()).is_ok());
+        assert!(maglor_service_graph::file::graph(&snapshot.graph_file()).is_ok());
     }
 }

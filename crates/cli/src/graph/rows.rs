@@ -48,7 +48,7 @@ impl Row for Edge {
     ];
 
     fn cells(&self) -> Vec<String> {
-        // Bytes have no response times, and what fails of them nobody knows.
+        // TCP connections have no response times and no known failures.
         let called = (self.rps > 0.0).then_some(self.rps);
         let time = |time: Option<f64>| or_dash(time.map(|time| format!("{time:.2}")));
         let failed = called.map(|rps| format!("{:.1} %", 100.0 * self.failures / rps));

@@ -167,7 +167,7 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// Columns by the longest way from who is called by nobody; rows so that neighbours are near each other.
+/// Columns by the longest path from services without callers; rows so that neighbours are near each other.
 fn places(snapshot: &Snapshot) -> Places<'_> {
     let names: Vec<&str> = snapshot.services.iter().map(|one| &*one.name).collect();
     let index: BTreeMap<&str, usize> = names
@@ -247,8 +247,8 @@ fn columns(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     columns
 }
 
-/// A number for each that it has in common with those that it calls and is called by, through others, too: the strongly
-/// connected components (Kosaraju's algorithm).
+/// A number for each that it has in common with those that it calls and is called by, through others, too: the
+/// strongly connected components (Kosaraju's algorithm).
 fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let (mut calls, mut callers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for (from, to) in pairs {
@@ -258,7 +258,7 @@ fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let mut seen = vec![false; count];
     let mut left_last = Vec::with_capacity(count);
     for start in 0..count {
-        // Where it goes on, and with which of those that are called.
+        // Where it continues, and with which of those that are called.
         let mut way = vec![(start, 0)];
         if std::mem::replace(&mut seen[start], true) {
             continue;
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!((column("b"), column("c")), (1, 0));
     }
 
-    /// A large mesh, with circles: all of it is looked at a few times, and not for each call anew.
+    /// A large mesh, with circles: all of it is checked a few times, and not for each call anew.
     #[test]
     fn large_graphs_are_drawn() {
         const SERVICES: usize = 1500;

@@ -1,4 +1,4 @@
-//! Renewal of a certificate for as long as somebody needs it.
+//! Renewal of a certificate until the command is stopped.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -40,7 +40,7 @@ pub(super) fn renewed(
             }
             Err(error) => {
                 eprintln!("maglor identity: {}: not renewed: {error}", request.id);
-                // A change of the authority may be half-way: the next look tells.
+                // A change of the authority may be incomplete: the next poll will show.
                 at = SystemTime::now() + AGAIN;
                 seen = look;
             }

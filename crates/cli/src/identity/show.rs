@@ -41,7 +41,7 @@ fn describe(text: &mut String, position: usize, certificate: &Certificate, now: 
             Some(uri) => format!("authority {uri}"),
             None => "authority".to_owned(),
         },
-        Err(error) => format!("not a workload of a mesh: {error}"),
+        Err(error) => format!("not a workload certificate: {error}"),
     };
     let serial: String = certificate.serial.iter().map(hex).collect();
     let (begins, expires) = (certificate.begins(), certificate.expires());
@@ -69,7 +69,7 @@ fn describe(text: &mut String, position: usize, certificate: &Certificate, now: 
     }
 }
 
-/// How much of the validity is left.
+/// Remaining validity.
 fn left(certificate: &Certificate, now: SystemTime) -> String {
     if now < certificate.begins() {
         return "NOT YET VALID".to_owned();
@@ -80,7 +80,7 @@ fn left(certificate: &Certificate, now: SystemTime) -> String {
     }
 }
 
-/// Nobody wants to read seconds beside days.
+/// Seconds are omitted beside days.
 fn minutes(time: Duration) -> Duration {
     match time.as_secs() {
         seconds @ 3600.. => Duration::from_secs(seconds / 60 * 60),
@@ -92,7 +92,7 @@ fn hex(byte: &u8) -> String {
     format!("{byte:02x}")
 }
 
-/// A point in time as RFC 3339 has it, in UTC.
+/// A point in time in RFC 3339 format, in UTC.
 pub(super) fn date(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }

@@ -1,7 +1,7 @@
 //! `maglor install` and `maglor uninstall`: the chart of `deploy/chart`, without Helm.
 //!
 //! The chart's own files are rendered ([`template`]), so there is one source of what is installed. Nothing is asked
-//! or told: what is printed goes to kubectl.
+//! or changed: the output goes to kubectl.
 
 mod schema;
 mod template;
@@ -67,15 +67,15 @@ Examples:
   Install:
     maglor install | kubectl apply --server-side -f -
     kubectl rollout status deployment/maglor-controller -n maglor
-  With other images and one replica:
+  Install with other images and one replica:
     maglor install --set image=registry.example/maglor-controller:1.2 \\
                    --set sidecar.image=registry.example/maglor-proxy:1.2 --set replicas=1 --set minAvailable=0
-  What can be set:
+  Show all values:
     maglor install --values-only
-  Mutual TLS for all, once the definitions are there:
+  Require mutual TLS, after the CustomResourceDefinitions are installed:
     maglor install --set meshConfig.mtls=strict | kubectl apply --server-side -f -
 
-The same as `helm template deploy/chart` with these values, the namespace and the definitions before it.";
+Equivalent to `helm template deploy/chart` with these values, preceded by the namespace and the CustomResourceDefinitions.";
 
 const UNINSTALL_EXAMPLES: &str = "\
 Example:
@@ -84,21 +84,21 @@ Example:
   maglor uninstall | kubectl delete --ignore-not-found -f -
   kubectl delete configmap -A -l app.kubernetes.io/part-of=maglor
 
-`maglor uninject` comes first: it takes the mesh out of all pods, and puts the Services of ProxyServices back, for which the
-controller has to run. Without it the webhooks come first of all else, so that pods can be created without the mesh from then
-on, and pods keep their sidecars until they are created anew. Policies go
-with their definitions (--definitions); without it both stay. External metrics (--set externalMetrics=true) go before
-all else: no namespace can be deleted while a part of the API does not answer.";
+Run `maglor uninject` first: it removes sidecars from all pods, and restores the Services of ProxyServices, for which the
+controller must be running. Otherwise the webhooks are deleted first, so that pods can be created without the mesh, and pods
+keep their sidecars until they are recreated. Policies are deleted with their CustomResourceDefinitions (--definitions);
+otherwise both are kept. Delete external metrics (--set externalMetrics=true) first: no namespace can be deleted while a
+part of the API is unavailable.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = INSTALL_EXAMPLES)]
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// Print what can be set, with its defaults and what it means, and nothing else.
+    /// Print all values with their defaults and meaning, instead of manifests.
     #[arg(long)]
     values_only: bool,
-    /// Leave out the definitions of the mesh's resources.
+    /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     skip_definitions: bool,
 }
@@ -108,21 +108,21 @@ pub(crate) struct Options {
 pub(crate) struct UninstallOptions {
     #[command(flatten)]
     common: Common,
-    /// Also the definitions of the mesh's resources, and with them all policies.
+    /// Include the CustomResourceDefinitions; deleting them deletes all policies.
     #[arg(long)]
     definitions: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The namespace of the mesh.
+    /// Namespace of the mesh.
     #[arg(short, long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// A value: replicas=3, sidecar.logLevel=debug; several with commas between them. `\,` and `\.` are no separators. May be
-    /// repeated; the last one counts.
+    /// Set a value, such as replicas=3 or sidecar.logLevel=debug. Separate several with commas; escape with `\,` and
+    /// `\.`. May be repeated; the last one wins.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Values from a file, before those of --set. May be repeated.
+    /// Read values from a file; --set takes precedence. May be repeated.
     #[arg(short = 'f', long = "values", value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -131,7 +131,7 @@ struct Common {
 enum InstallError {
     #[error("{0}")]
     Definitions(#[from] maglor_controller::crd::DefinitionError),
-    #[error("--namespace: `{0}` is no name of a namespace")]
+    #[error("--namespace: invalid name `{0}`")]
     Namespace(String),
     #[error("{file}: {source}")]
     Read { file: String, source: io::Error },
@@ -147,7 +147,7 @@ enum InstallError {
     Sidecar(#[from] maglor_inject::SettingsError),
 }
 
-/// Prints what makes a cluster have the mesh.
+/// Prints the installation manifests.
 pub(crate) fn run(options: &Options) -> ExitCode {
     if options.values_only {
         output::print(VALUES);
@@ -156,7 +156,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     print("install", install(options))
 }
 
-/// Prints what makes a cluster have it no more, in the order in which it is deleted.
+/// Prints the manifests to delete, in order.
 pub(crate) fn uninstall(options: &UninstallOptions) -> ExitCode {
     print("uninstall", removal(options))
 }
@@ -194,7 +194,7 @@ fn install(options: &Options) -> Result<Vec<Value>, InstallError> {
 fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
     let mut documents = chart(&options.common)?;
     // Pods must not wait for a controller that is being deleted, and no namespace can be deleted while a part of the
-    // API that somebody else serves does not answer.
+    // API of another server does not respond.
     documents.sort_by_key(|document| {
         let kind = document["kind"].as_str().unwrap_or_default();
         !(kind.ends_with("WebhookConfiguration") || kind == "APIService")
@@ -236,7 +236,7 @@ fn definitions() -> Result<Vec<Value>, InstallError> {
     Ok(documents)
 }
 
-/// The values of the chart, those of the options over its own.
+/// The values of the chart, overridden by those of the options.
 fn values(common: &Common) -> Result<Value, InstallError> {
     let mut chosen = Chosen::default();
     for file in &common.files {
@@ -405,11 +405,11 @@ mod tests {
             ),
             (
                 "sidecar.cpuLimit=lots",
-                "sidecar.cpuLimit: \"lots\" is no valid value: CPU",
+                "sidecar.cpuLimit: \"lots\" is not a valid value: CPU",
             ),
             (
                 "sidecar.cpuLimit=5m",
-                "cpuRequest: `10m` is more than the limit, `5m`",
+                "cpuRequest: `10m` exceeds the limit, `5m`",
             ),
             ("replicas", "must be KEY=VALUE"),
         ] {
@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    /// The sidecar's defaults stand in two places: for the controller, and where they are explained.
+    /// The sidecar's defaults are written in two places: the code and the chart's documented values.
     #[test]
     fn the_chart_has_the_defaults_of_settings() {
         let chosen = values::parse("values.yaml", VALUES).unwrap();

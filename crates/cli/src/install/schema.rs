@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub(super) struct Fault {
     /// Names and indices from the root.
     pub(super) path: Vec<String>,
-    /// What is wrong, and what would be right.
+    /// The error, and what would be right.
     pub(super) reason: String,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn check(schema: &Value, value: &Value) -> Option<Fault> {
 
 fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(), Fault> {
     let Some(keywords) = schema.as_object() else {
-        return fault(path, "the schema is no mapping".to_owned());
+        return fault(path, "the schema is not a mapping".to_owned());
     };
     if let Some(types) = keywords.get("type") {
         check_type(types, keywords, value, path)?;
@@ -110,7 +110,7 @@ fn type_name(name: &str) -> &str {
         "integer" => "a whole number",
         "number" => "a number",
         "object" => "a mapping",
-        "string" => "a text",
+        "string" => "a string",
         other => other,
     }
 }
@@ -208,7 +208,7 @@ fn check_pattern(
     let meaning = schema["description"].as_str().unwrap_or_default();
     let meaning = meaning.replace('\n', " ");
     let meaning = meaning.strip_suffix('.').unwrap_or(&meaning);
-    fault(path, format!("{value} is no valid value: {meaning}"))
+    fault(path, format!("{value} is not a valid value: {meaning}"))
 }
 
 /// As Helm removes a value that is set to null, a missing one is mostly that.

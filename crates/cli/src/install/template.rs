@@ -62,7 +62,7 @@ struct Scope<'a> {
     here: &'a Value,
 }
 
-/// A line, and what is wrong there.
+/// A line, and the error there.
 type Fault = (usize, String);
 
 /// Renders one file; `data` has the fields `Values` and `Release`.
@@ -156,7 +156,7 @@ fn write(nodes: &[Node<'_>], scope: Scope<'_>, out: &mut String) -> Result<(), F
             Node::Range { path, line, body } => {
                 let value = find(path, scope).map_err(|reason| (*line, reason))?;
                 let items = value.as_array();
-                let items = items.ok_or_else(|| (*line, format!("`{path}` is no list")))?;
+                let items = items.ok_or_else(|| (*line, format!("`{path}` is not a list")))?;
                 for here in items {
                     write(body, Scope { here, ..scope }, out)?;
                 }
@@ -232,12 +232,12 @@ fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
                 let indent = format!("\n{}", " ".repeat(spaces));
                 text = format!("{indent}{}", text.replace('\n', &indent));
             }
-            _ => return Err(format!("`{step}` is nothing that is understood here")),
+            _ => return Err(format!("`{step}` is not supported")),
         }
         first = false;
     }
     if first && matches!(value, Value::Array(_) | Value::Object(_) | Value::Null) {
-        return Err(format!("`{code}` is no text; use toJson or toYaml"));
+        return Err(format!("`{code}` is not a string; use toJson or toYaml"));
     }
     Ok(text)
 }
@@ -249,11 +249,11 @@ fn find<'a>(path: &str, scope: Scope<'a>) -> Result<&'a Value, String> {
     };
     let names = rest
         .strip_prefix('.')
-        .ok_or_else(|| format!("`{path}` is nothing that is understood here"))?;
+        .ok_or_else(|| format!("`{path}` is not supported"))?;
     for name in names.split('.').filter(|_| !names.is_empty()) {
         value = value
             .get(name)
-            .ok_or_else(|| format!("there is no `{path}`"))?;
+            .ok_or_else(|| format!("undefined `{path}`"))?;
     }
     Ok(value)
 }
@@ -322,18 +322,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_with_the_line() {
+    fn unsupported_templates_are_reported_with_their_line() {
         for (text, expected) in [
             (
                 "a\n{{ .Values.missing }}",
-                "t.yaml, line 2: there is no `.Values.missing`",
+                "t.yaml, line 2: undefined `.Values.missing`",
             ),
             ("{{ range .Values.list }}", "line 1: `range"),
-            ("{{ range .Values.n }}{{ end }}", "`.Values.n` is no list"),
+            (
+                "{{ range .Values.n }}{{ end }}",
+                "`.Values.n` is not a list",
+            ),
             ("{{ with .Values.map }}", "line 1: `with"),
             ("{{ else }}", "`else` without `if`"),
-            ("\n{{ .Values.n | upper }}", "line 2: `upper` is nothing"),
-            ("{{ .Values.map }}", "is no text"),
+            (
+                "\n{{ .Values.n | upper }}",
+                "line 2: `upper` is not supported",
+            ),
+            ("{{ .Values.map }}", "is not a string"),
             ("{{ if .Values.n }}\n", "`if` without `end`"),
             ("{{ end }}", "`end` without `if`"),
             ("{{ .Values.n", "without `}}`"),

@@ -1,5 +1,5 @@
-//! Values of the chart: its `values.yaml`, files with others, and `--set`, put together as Helm does, and checked by the
-//! chart's `values.schema.json`.
+//! Values of the chart: its `values.yaml`, files with others, and `--set`, put together as Helm does, and checked by
+//! the chart's `values.schema.json`.
 
 use serde_json::{Map, Value};
 
@@ -126,9 +126,9 @@ enum Step {
     Index(usize),
 }
 
-/// Reads `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like, `{a,b}` is
-/// a list, everything else is text. What follows a backslash is only itself: `nodeSelector.kubernetes\.io/os=linux`. Keys
-/// that Helm would drop silently (`=1`, `a..b=1`) are refused.
+/// Reads `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like,
+/// `{a,b}` is a list, everything else is text. What follows a backslash is only itself:
+/// `nodeSelector.kubernetes\.io/os=linux`. Keys that Helm would drop silently (`=1`, `a..b=1`) are refused.
 fn parse_set(text: &str) -> Result<Vec<(Vec<Step>, Value)>, String> {
     let mut rest = Scanner(text);
     let mut pairs = Vec::new();
@@ -180,8 +180,8 @@ fn parse_key(rest: &mut Scanner<'_>) -> Result<Vec<Step>, String> {
         while end == Some('[') {
             let (index, _) = rest.until(&[']']);
             let number = index.parse().ok().filter(|index| *index <= MAX_INDEX);
-            let number =
-                number.ok_or_else(|| format!("`[{index}]` is no index from 0 to {MAX_INDEX}"))?;
+            let number = number
+                .ok_or_else(|| format!("`[{index}]` is not an index from 0 to {MAX_INDEX}"))?;
             path.push(Step::Index(number));
             end = rest.0.chars().next();
             rest.0 = end.map_or("", |end| &rest.0[end.len_utf8()..]);
@@ -245,8 +245,8 @@ fn assign(base: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
             }
             list.get_mut(*index).ok_or("no such index")?
         }
-        (Step::Name(name), _) => return Err(format!("`{name}` is in no mapping")),
-        (Step::Index(index), _) => return Err(format!("`[{index}]` is in no list")),
+        (Step::Name(name), _) => return Err(format!("the parent of `{name}` is not a mapping")),
+        (Step::Index(index), _) => return Err(format!("the parent of `[{index}]` is not a list")),
     };
     if inner.is_null() {
         match rest.first() {
@@ -387,7 +387,7 @@ mod tests {
         chosen.add_file("g", "a: [1]").unwrap();
         chosen.add_set("b=y").unwrap();
         let error = chosen.over(json!({}), &schema).unwrap_err().to_string();
-        assert_eq!(error, "g: a: expected a text, found a list");
+        assert_eq!(error, "g: a: expected a string, found a list");
         let mut chosen = Chosen::default();
         chosen.add_set("aa=x").unwrap();
         let error = chosen.over(json!({}), &schema).unwrap_err().to_string();

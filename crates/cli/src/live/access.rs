@@ -1,4 +1,4 @@
-//! Where the admin ports are: at addresses that are given, or in pods of a cluster.
+//! Locates admin ports: at configured addresses, or in pods of a cluster.
 
 mod ask;
 mod pods;
@@ -15,40 +15,40 @@ const SIDECAR_PORT: u16 = 15020;
 /// Admin port of the controller.
 const CONTROLLER_PORT: u16 = 15011;
 
-/// Which cluster, or which addresses instead.
+/// The cluster, or addresses instead of one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Where to look")]
 pub(crate) struct Where {
-    /// Context of the kubeconfig, in place of the current one.
+    /// Context of the kubeconfig, instead of the current one.
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 
-    /// Kubeconfig, in place of $KUBECONFIG or ~/.kube/config.
+    /// Kubeconfig file, instead of $KUBECONFIG or ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Namespace that the mesh itself is installed in.
+    /// Namespace of the mesh.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     pub(crate) mesh_namespace: String,
 
-    /// Admin address of a controller, in place of a cluster.
+    /// Admin address of a controller, instead of a cluster.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) controller: Option<Address>,
 
-    /// Admin address of a proxy, in place of a cluster; may be repeated. It is shown as NAME.
+    /// Admin address of a proxy, instead of a cluster; may be repeated. NAME is how it is shown.
     #[arg(long = "proxy", value_name = "[NAME=]HOST:PORT")]
     pub(crate) proxies: Vec<Named>,
 }
 
-/// Whose pods.
+/// Selection of pods.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Where to look")]
 pub(crate) struct Pods {
-    /// Namespace of the pods, in place of the context's.
+    /// Namespace of the pods, instead of the context's.
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
 
-    /// Pods of all namespaces.
+    /// Include pods of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
 }
@@ -59,11 +59,11 @@ pub(crate) struct Address(String);
 
 /// It has no port.
 #[derive(Debug, thiserror::Error)]
-#[error("write it as HOST:PORT, such as {0}")]
+#[error("expected HOST:PORT, such as {0}")]
 pub(crate) struct AddressError(String);
 
 impl AddressError {
-    /// With the port or host that is missing.
+    /// The address, with a default host or port filled in.
     fn of(text: &str) -> Self {
         let text = text.split_once("://").map_or(text, |(_, rest)| rest);
         let text = text.split('/').next().unwrap_or_default();
@@ -94,7 +94,7 @@ impl FromStr for Address {
     }
 }
 
-/// A proxy's address, with the name that it is shown under.
+/// A proxy's address and display name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Named {
     name: String,
@@ -114,34 +114,34 @@ impl FromStr for Named {
 }
 
 impl Where {
-    /// Whether addresses are given, so that no cluster is asked.
+    /// Whether addresses are set, so that no cluster is used.
     pub(crate) fn is_by_address(&self) -> bool {
         self.controller.is_some() || !self.proxies.is_empty()
     }
 
-    /// The controller that `--controller` gives.
-    pub(crate) fn given_controllers(&self) -> Vec<Instance> {
-        let given = self.controller.iter();
-        given
+    /// The controller of `--controller`.
+    pub(crate) fn addressed_controllers(&self) -> Vec<Instance> {
+        let passed = self.controller.iter();
+        passed
             .map(|address| Instance::direct(&address.0, address))
             .collect()
     }
 
-    /// The proxies that `--proxy` gives.
-    pub(crate) fn given_proxies(&self) -> Vec<Instance> {
-        let given = self.proxies.iter();
-        given
+    /// The proxies of `--proxy`.
+    pub(crate) fn addressed_proxies(&self) -> Vec<Instance> {
+        let passed = self.proxies.iter();
+        passed
             .map(|one| Instance::direct(&one.name, &one.address))
             .collect()
     }
 
-    /// The controller's replicas, one at least.
+    /// The controller's replicas, at least one.
     pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
         if self.controller.is_some() {
-            return Ok(self.given_controllers());
+            return Ok(self.addressed_controllers());
         }
         if !self.proxies.is_empty() {
-            return Err(LiveError::NoControllerGiven);
+            return Err(LiveError::NoControllerAddress);
         }
         let cluster = Cluster::open(self).await?;
         let replicas = cluster.controllers().await?;
@@ -153,27 +153,27 @@ impl Where {
         }
     }
 
-    /// The proxies of a target, or all there are; one at least.
+    /// The proxies of a target, or all; at least one.
     pub(crate) async fn proxies(
         &self,
         pods: &Pods,
         target: Option<&Target>,
     ) -> Result<Vec<Instance>, LiveError> {
         if !self.proxies.is_empty() {
-            let all = self.given_proxies();
+            let all = self.addressed_proxies();
             let wanted: Vec<_> = all
                 .into_iter()
                 .filter(|one| target.is_none_or(|target| target.is(one)))
                 .collect();
             return match (wanted.is_empty(), target) {
                 (true, Some(target)) => Err(LiveError::NoProxy(format!(
-                    "no --proxy is called `{target}`"
+                    "no --proxy is named `{target}`"
                 ))),
                 _ => Ok(wanted),
             };
         }
         if self.controller.is_some() {
-            return Err(LiveError::NoProxyGiven);
+            return Err(LiveError::NoProxyAddress);
         }
         let cluster = Cluster::open(self).await?;
         let found = cluster.proxies(pods, target).await?;
@@ -184,16 +184,16 @@ impl Where {
             };
             let what = match target {
                 Some(target) => {
-                    format!("no pod with a proxy is, or belongs to, `{target}` in {place}")
+                    format!("no pod with a proxy matches `{target}` in {place}")
                 }
-                None => format!("no pod with a proxy runs in {place}"),
+                None => format!("no pod with a proxy is running in {place}"),
             };
             return Err(LiveError::NoProxy(what));
         }
         Ok(found)
     }
 
-    /// Whether proxies are to be asked, and not the controller, where nothing else says so.
+    /// Whether to query proxies rather than the controller by default.
     pub(crate) fn names_proxies(&self) -> bool {
         !self.proxies.is_empty()
     }

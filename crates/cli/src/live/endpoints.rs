@@ -12,9 +12,9 @@ use super::table::{self, Column, Format, Row, or_dash};
 
 const EXAMPLES: &str = "\
 Examples:
-  What the controller tells proxies of the Service reviews:
+  Endpoints of the Service reviews, as configured by the controller:
     maglor endpoints reviews
-  What the proxy of a pod makes of it: requests in flight, ejections:
+  Endpoints as seen by the proxy of a pod, with requests in flight and ejections:
     maglor endpoints reviews --of productpage-v1-5b4c-x2x
   Without Kubernetes:
     maglor endpoints --controller 127.0.0.1:15011
@@ -23,15 +23,15 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The service: as much of its name as is needed, `reviews.shop:9080`; without it, all.
+    /// Service, by a unique prefix of its name such as `reviews.shop:9080` [default: all].
     #[arg(value_name = "SERVICE")]
     service: Option<Service>,
 
-    /// Ask the proxy of this pod, or those of this workload, in place of the controller.
+    /// Query the proxies of this pod or workload instead of the controller.
     #[arg(long, value_name = "POD|WORKLOAD")]
     of: Option<Target>,
 
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 #[derive(Debug, Serialize)]
 struct Line {
     service: String,
-    /// The proxy that sees it so; `None` = the controller.
+    /// The proxy that reported it; `None` for the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_by: Option<String>,
     address: String,
@@ -100,7 +100,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             true => of_proxies(options).await?,
             false => of_controller(options).await?,
         };
-        table::show(&lines, options.output, "no endpoints of that name");
+        table::show(&lines, options.output, "no matching endpoints");
         Ok(())
     })
 }
@@ -154,7 +154,7 @@ fn seen_by(proxy: &Instance, cluster: Cluster) -> impl Iterator<Item = Line> {
     })
 }
 
-/// Any replica says the same.
+/// All replicas answer the same.
 async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     let replicas = options.place.controllers().await?;
     let Some(controller) = replicas.first() else {
@@ -168,13 +168,13 @@ async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
         let own = cluster.resource["endpoints"].as_array();
         let apart = endpoints.iter().find(|one| one.name == cluster.name);
         let list = apart.and_then(|one| one.resource.as_array()).or(own);
-        let told = list.into_iter().flatten();
-        lines.extend(told.map(|endpoint| told_of(cluster, endpoint)));
+        let lines_of = list.into_iter().flatten();
+        lines.extend(lines_of.map(|endpoint| reported(cluster, endpoint)));
     }
     Ok(lines)
 }
 
-fn told_of(cluster: &Resource, endpoint: &Value) -> Line {
+fn reported(cluster: &Resource, endpoint: &Value) -> Line {
     let number = |field: &str, default: u32| {
         let number = endpoint[field].as_u64();
         number.map_or(default, |number| u32::try_from(number).unwrap_or(u32::MAX))

@@ -1,26 +1,26 @@
-//! Why a mesh could not be asked, and what to do about it.
+//! Errors of queries to a mesh, with hints.
 
 use std::io;
 use std::path::PathBuf;
 
 use http::StatusCode;
 use kube::config::KubeconfigError;
-use maglor_mcg::file::prometheus::AnswerError;
+use maglor_service_graph::file::prometheus::AnswerError;
 
 /// See the module's documentation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     /// What answered is none of ours, or of another version.
-    #[error("{whom}{path}: not what was expected: {source}")]
+    #[error("{whom}{path}: invalid response: {source}")]
     Answer {
         /// Who was asked.
         whom: String,
         /// For what.
         path: String,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
-    /// Nobody listens.
+    /// Connection refused.
     #[error("{whom}: {source}")]
     Connect {
         /// Who was asked.
@@ -59,7 +59,7 @@ pub(crate) enum LiveError {
     #[error("{0}")]
     Lifecycle(maglor_controller::lifecycle::LifecycleError),
     /// There is none of ours.
-    #[error("no controller runs in namespace `{namespace}`")]
+    #[error("no controller is running in namespace `{namespace}`")]
     NoController {
         /// Where it was looked for.
         namespace: String,
@@ -68,18 +68,16 @@ pub(crate) enum LiveError {
     #[error("{0}")]
     NoProxy(String),
     /// Neither a cluster nor a controller is given.
-    #[error(
-        "proxies are given by their addresses, and no controller is; this command asks a controller"
-    )]
-    NoControllerGiven,
+    #[error("this command queries the controller; --proxy is set, but not --controller")]
+    NoControllerAddress,
     /// Neither a cluster nor a proxy is given.
-    #[error("a controller is given by its address, and no proxy is; this command asks proxies")]
-    NoProxyGiven,
+    #[error("this command queries proxies; --controller is set, but not --proxy")]
+    NoProxyAddress,
     /// Nothing can be planned.
     #[error("{0}")]
     Plan(String),
     /// The port cannot be reached through the API server.
-    #[error("{whom}: no connection to the pod: {why}")]
+    #[error("{whom}: cannot connect to the pod: {why}")]
     PortForward {
         /// Which pod.
         whom: String,
@@ -91,7 +89,7 @@ pub(crate) enum LiveError {
     Prometheus {
         /// What was asked, in PromQL.
         query: String,
-        /// What is wrong.
+        /// The error.
         source: Box<AnswerError>,
     },
     /// The controller says something that this command cannot read.
@@ -99,18 +97,18 @@ pub(crate) enum LiveError {
     Resource {
         /// Which resource.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The runtime cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[source] io::Error),
     /// A file is none of ours.
-    #[error("{}: no snapshot of the graph: {source}", path.display())]
+    #[error("{}: invalid graph snapshot: {source}", path.display())]
     Snapshot {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
     /// Another status than 200.
@@ -125,7 +123,7 @@ pub(crate) enum LiveError {
         /// The first line of why.
         text: String,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("{what} `{value}`: {expected}")]
     Value {
         /// Which.
@@ -136,7 +134,7 @@ pub(crate) enum LiveError {
         expected: &'static str,
     },
     /// It took too long.
-    #[error("{whom}{path}: no answer within {seconds} s")]
+    #[error("{whom}{path}: timeout after {seconds} s")]
     Timeout {
         /// Who was asked.
         whom: String,
@@ -151,26 +149,26 @@ impl LiveError {
     /// What to do about it.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Answer { .. } => {
-                Some("is that an admin port of ours, and of this version? `maglor check` compares")
-            }
+            Self::Answer { .. } => Some(
+                "check that it is a Maglor admin port of this version; `maglor check` compares versions",
+            ),
             Self::Connect { .. } => Some(
-                "is it running, and does it have an admin port? `--admin` of the controller, `admin.address` of a proxy",
+                "check that it is running with an admin port: `--admin` of the controller, `admin.address` of a proxy",
             ),
             Self::Kube { .. } | Self::NoController { .. } => {
-                Some("`maglor check` says what is wrong with the cluster or the mesh")
+                Some("`maglor check` diagnoses the cluster and the mesh")
             }
             Self::Kubeconfig(_) => Some(
-                "set KUBECONFIG or --kubeconfig; without Kubernetes give --controller HOST:PORT or --proxy HOST:PORT",
+                "set KUBECONFIG or --kubeconfig; without Kubernetes use --controller HOST:PORT or --proxy HOST:PORT",
             ),
-            Self::NoControllerGiven => {
-                Some("give --controller HOST:PORT: the admin address of maglor-controller")
+            Self::NoControllerAddress => {
+                Some("set --controller HOST:PORT to the admin address of maglor-controller")
             }
-            Self::NoProxyGiven => Some(
-                "give --proxy [NAME=]HOST:PORT for each proxy: its admin address, `admin.address` of its configuration",
+            Self::NoProxyAddress => Some(
+                "set --proxy [NAME=]HOST:PORT for each proxy, to `admin.address` of its configuration",
             ),
             Self::NoProxy(_) => Some(
-                "-n NAMESPACE or -A looks elsewhere; `maglor check` lists pods without a proxy",
+                "use -n NAMESPACE or -A for other namespaces; `maglor check` lists pods without a proxy",
             ),
             Self::PortForward { .. } => {
                 Some("you need `create` on `pods/portforward` in that namespace")
@@ -179,9 +177,9 @@ impl LiveError {
             Self::Status {
                 status: StatusCode::NOT_FOUND,
                 ..
-            } => Some("no such thing there, or it is older than this command"),
+            } => Some("not found, or the server is older than this command"),
             Self::Prometheus { .. } => Some(
-                "is that the address of a Prometheus, http://HOST:PORT, with its prefix if it has one?",
+                "check that this is the address of Prometheus, http://HOST:PORT, with its path prefix if any",
             ),
             Self::File { .. }
             | Self::Http { .. }

@@ -12,9 +12,9 @@ const EXAMPLES: &str = "\
 Examples:
   The last changes, the newest first:
     maglor receipts
-  Those of one service, with everybody who was told:
+  Changes of one service, with all clients:
     maglor receipts reviews -o wide
-  Changes that somebody lacks or has refused:
+  Changes that are not acknowledged, or rejected:
     maglor receipts --open
   Without Kubernetes:
     maglor receipts --controller 127.0.0.1:15011";
@@ -22,11 +22,11 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Resources of this service: as much of its name as is needed; without it, all.
+    /// Only resources of this service, by a unique prefix of its name [default: all].
     #[arg(value_name = "SERVICE")]
     service: Option<Service>,
 
-    /// Only changes that a proxy has not answered yet, or has refused.
+    /// Only changes that a proxy has rejected or not yet acknowledged.
     #[arg(long)]
     open: bool,
 
@@ -34,11 +34,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NUMBER")]
     change: Option<u64>,
 
-    /// All that are kept (1024), in place of the last hundred.
+    /// All stored changes (1024), instead of the last 100.
     #[arg(long)]
     all: bool,
 
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// A change, as a replica of the controller has it.
+/// A change, as reported by a replica of the controller.
 #[derive(Debug, Deserialize, Serialize)]
 struct Receipt {
     change: u64,
@@ -55,7 +55,7 @@ struct Receipt {
     age_seconds: u64,
     took_ms: Option<f64>,
     deliveries: Vec<Delivery>,
-    /// Which replica; each counts on its own and has clients of its own.
+    /// The replica; each numbers changes and has clients of its own.
     #[serde(default)]
     replica: String,
 }
@@ -78,7 +78,7 @@ impl Receipt {
         self.has() < self.deliveries.len()
     }
 
-    /// Those who lack it, with why where they have refused it.
+    /// Clients without it, with the reason where they rejected it.
     fn lacking(&self) -> Vec<String> {
         let lacking = self.deliveries.iter().filter_map(|one| match &one.refused {
             Some(reason) => Some(format!("{} (refused: {reason})", one.node)),

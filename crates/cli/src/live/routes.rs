@@ -13,9 +13,9 @@ use super::table::{self, Column, Format, Row, or_dash};
 
 const EXAMPLES: &str = "\
 Examples:
-  Routes of the Service reviews, as the controller tells them:
+  Routes of the Service reviews, as configured by the controller:
     maglor routes reviews
-  Routes in force in the proxies of a workload, those that it has asked for included:
+  Routes in force in the proxies of a workload, including on-demand ones:
     maglor routes --of productpage-v1
   Without Kubernetes:
     maglor routes --controller 127.0.0.1:15011 -o yaml
@@ -24,15 +24,15 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The service, or host: as much of its name as is needed, `reviews.shop:9080`; without it, all.
+    /// Service or host, by a unique prefix of its name such as `reviews.shop:9080` [default: all].
     #[arg(value_name = "SERVICE")]
     service: Option<Service>,
 
-    /// Ask the proxy of this pod, or those of this workload, in place of the controller.
+    /// Query the proxies of this pod or workload instead of the controller.
     #[arg(long, value_name = "POD|WORKLOAD")]
     of: Option<Target>,
 
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -46,7 +46,7 @@ pub(crate) struct Options {
 #[derive(Debug, Serialize)]
 struct Line {
     host: String,
-    /// Clients of this namespace only.
+    /// Only for clients of this namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<String>,
     route: String,
@@ -56,18 +56,18 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
     retries: u32,
-    /// The proxy that has it, and its listener; `None` = the controller.
+    /// The proxy and its listener; `None` for the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     listener: Option<String>,
 }
 
-/// What becomes of a request.
+/// The action of a route.
 #[derive(Debug, Serialize)]
 struct To {
     what: String,
-    /// Of 100.
+    /// Percent of the requests.
     percent: f64,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             true => of_proxies(options).await?,
             false => of_controller(options).await?,
         };
-        table::show(&lines, options.output, "no routes of that name");
+        table::show(&lines, options.output, "no matching routes");
         Ok(())
     })
 }
@@ -184,7 +184,7 @@ fn in_force<'a>(
                 lines.push(line(&name, "-", "not HTTP", To::alone(cluster.clone())));
             }
             if is_absent(host) {
-                let to = To::alone("nothing of that name".to_owned());
+                let to = To::alone("nothing matches".to_owned());
                 lines.push(line(&name, "-", "-", to));
             }
         }
@@ -212,7 +212,7 @@ fn action(route: &Route) -> Vec<To> {
     }
 }
 
-/// Any replica says the same.
+/// All replicas answer the same.
 async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     let replicas = options.place.controllers().await?;
     let Some(controller) = replicas.first() else {
@@ -227,13 +227,13 @@ async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     };
     let mut lines = Vec::new();
     for table in tables.iter().filter(|table| wanted(&table.name)) {
-        lines.extend(told(table)?);
+        lines.extend(lines_of(table)?);
     }
     Ok(lines)
 }
 
-/// The routes of a table, read by the rules of a configuration file.
-fn told(table: &Resource) -> Result<Vec<Line>, LiveError> {
+/// The routes of a table, parsed by the rules of a configuration file.
+fn lines_of(table: &Resource) -> Result<Vec<Line>, LiveError> {
     let unread = |errors: maglor_config::Errors| LiveError::Resource {
         name: table.name.clone(),
         why: errors.to_string(),

@@ -1,4 +1,4 @@
-//! What admin ports answer with, as far as commands read it; and names of services.
+//! The responses of admin ports, as far as commands read them; and names of services.
 
 use std::convert::Infallible;
 use std::str::FromStr;

@@ -13,22 +13,22 @@ use super::traffic::{Flow, Observer, Traffic, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
-  What workloads of this namespace were asked during five seconds:
+  Inbound requests of the workloads of this namespace, over five seconds:
     maglor stat
-  What productpage asks of others, with retries and ejections, during a minute:
+  Outbound requests of productpage, with retries and ejections, over a minute:
     maglor stat services --of productpage-v1 --window 1m
-  Everything since the proxies' start, for a program:
+  Totals since the start of the proxies, as JSON:
     maglor stat services -A --since-start -o json
   Without Kubernetes:
     maglor stat --proxy web=127.0.0.1:15020
 
-Success is the share without 5xx; of calls also without an answer, by try. mTLS of a workload is the
-share of its clients' connections since the start.";
+Success is the share of requests without 5xx; for outbound calls, the share of attempts with a response
+other than 5xx. mTLS of a workload is the share of its clients' connections since the start.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// What is counted by.
+    /// Object to aggregate by.
     #[arg(value_enum, default_value_t)]
     by: By,
 
@@ -36,15 +36,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "POD|WORKLOAD")]
     of: Option<Target>,
 
-    /// How long to count.
+    /// Length of the measurement.
     #[arg(long, value_name = "TIME", default_value = "5s")]
     window: TimeSpan,
 
-    /// All that proxies have counted since their start, in place of a window; no rate.
+    /// Totals since the start of each proxy, instead of a measurement; without rates.
     #[arg(long, conflicts_with = "window")]
     since_start: bool,
 
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -55,17 +55,17 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// What requests are counted by.
+/// What requests are aggregated by.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(super) enum By {
-    /// What each workload is asked.
+    /// Requests to each workload.
     #[default]
     Workloads,
-    /// What each workload asks of each service.
+    /// Requests from each workload to each service.
     Services,
 }
 
-/// A workload, or a service that one calls.
+/// A workload, or a service that it calls.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub(super) struct Line {
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// The share that is mutually authenticated.
+    /// Share of requests over mutual TLS.
     mtls: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<Calls>,
@@ -150,7 +150,7 @@ impl Line {
     }
 }
 
-/// By workload.
+/// Aggregated by workload.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(super) struct Asked(pub(super) Line);
@@ -175,7 +175,7 @@ impl Row for Asked {
     }
 }
 
-/// By the service that is called.
+/// Aggregated by called service.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(super) struct Called(pub(super) Line);
@@ -217,14 +217,14 @@ impl Row for Called {
     }
 }
 
-/// What workloads were asked.
+/// Inbound requests of workloads.
 pub(super) fn asked(traffic: &Traffic, time: Option<Duration>) -> Vec<Asked> {
     let all = traffic.inbound.iter();
     all.map(|(workload, flow)| Asked(Line::new(workload, None, flow, time)))
         .collect()
 }
 
-/// What they asked others.
+/// Outbound requests of workloads.
 pub(super) fn called(traffic: &Traffic, time: Option<Duration>) -> Vec<Called> {
     let all = traffic.outbound.iter();
     all.map(|((workload, service), flow)| Called(Line::new(workload, Some(service), flow, time)))
@@ -245,11 +245,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         for (name, error) in &traffic.silent {
             eprintln!("{name}: {error}");
         }
-        let none = "no proxy has answered";
+        let none = "no proxy has responded";
         match options.by {
             By::Workloads => table::show(&asked(&traffic, time), options.output, none),
             By::Services => {
-                let none = "nobody has called anybody";
+                let none = "there were no requests";
                 table::show(&called(&traffic, time), options.output, none);
             }
         }

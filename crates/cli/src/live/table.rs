@@ -1,10 +1,10 @@
-//! What a command prints: a table for people, JSON or YAML for programs.
+//! Output of commands: tables, JSON or YAML.
 
 use serde::Serialize;
 
 use maglor_terminal::output;
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// A table.
@@ -22,9 +22,9 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     title: &'static str,
-    /// Only in the wide table.
+    /// Shown only in the wide table.
     wide: bool,
-    /// Numbers stand at the right.
+    /// Numbers are right-aligned.
     right: bool,
 }
 
@@ -47,7 +47,7 @@ impl Column {
         }
     }
 
-    /// Only in the wide table.
+    /// Shown only in the wide table.
     pub(crate) const fn wide(self) -> Self {
         Self { wide: true, ..self }
     }
@@ -62,7 +62,7 @@ pub(crate) trait Row: Serialize {
     fn cells(&self) -> Vec<String>;
 }
 
-/// Prints rows; what is said where there are none goes to standard error.
+/// Prints rows; the message for an empty result goes to standard error.
 pub(crate) fn show<R: Row>(rows: &[R], format: Format, none: &str) {
     match format {
         Format::Json | Format::Yaml => output::print(&serialized(&rows, format)),
@@ -71,7 +71,7 @@ pub(crate) fn show<R: Row>(rows: &[R], format: Format, none: &str) {
     }
 }
 
-/// A value as JSON or YAML. Values of ours have only keys that are text: both can say them.
+/// A value as JSON or YAML; all keys are strings, so both can express it.
 pub(crate) fn serialized(value: &impl Serialize, format: Format) -> String {
     match format {
         Format::Yaml => serde_yaml::to_string(value).unwrap_or_default(),
@@ -79,7 +79,7 @@ pub(crate) fn serialized(value: &impl Serialize, format: Format) -> String {
     }
 }
 
-/// Rows below their titles, the columns two blanks apart.
+/// Rows below their titles, with two spaces between columns.
 pub(crate) fn text<R: Row>(rows: &[R], format: Format) -> String {
     let shown: Vec<usize> = (0..R::COLUMNS.len())
         .filter(|at| format == Format::Wide || !R::COLUMNS[*at].wide)
@@ -108,7 +108,7 @@ pub(crate) fn text<R: Row>(rows: &[R], format: Format) -> String {
     text
 }
 
-/// `-` for what there is not.
+/// `-` for an absent value.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

@@ -16,25 +16,25 @@ use super::table::{Format, serialized};
 
 const EXAMPLES: &str = "\
 Examples:
-  What a workload is asked, and asks others:
+  Inbound and outbound requests of a workload:
     maglor tap deploy/productpage-v1
-  Failed calls to /reviews of anybody, ten of them:
+  The next ten failed calls to /reviews, in all namespaces:
     maglor tap -A --path /reviews --status 5xx --direction inbound --max 10
-  What one account calls, for a program:
+  Requests of one service account, as JSON:
     maglor tap reviews-v1 --peer ns/shop/sa/productpage -o json
   Without Kubernetes:
     maglor tap --proxy 127.0.0.1:15020
 
-A proxy shows at most --rate requests a second, and how many more there were. Requests are shown
-when they have ended. Nothing is shown of bodies, and of headers only the host.";
+A proxy shows at most --rate requests per second, and the number of dropped ones. Requests are shown
+when they have ended, without bodies, and without headers other than the host.";
 
-/// Lines of all proxies that wait to be printed.
+/// Capacity of the queue of lines to print, over all proxies.
 const WAITING: usize = 1024;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The pod, or the workload; without it, all pods of the namespace.
+    /// Pod or workload [default: all pods of the namespace].
     #[arg(value_name = "POD|WORKLOAD")]
     target: Option<Target>,
 
@@ -42,35 +42,35 @@ pub(crate) struct Options {
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
 
-    /// Only requests whose path begins so.
+    /// Only requests whose path starts with this.
     #[arg(long, value_name = "PREFIX")]
     path: Option<String>,
 
-    /// Only requests that got this status, or one of this class.
+    /// Only requests with this status or status class.
     #[arg(long, value_name = "503|5xx")]
     status: Option<String>,
 
-    /// Only requests of clients whose SPIFFE id contains this.
+    /// Only requests of clients whose SPIFFE ID contains this.
     #[arg(long, value_name = "PART")]
     peer: Option<String>,
 
-    /// Only what comes in, or what goes out.
+    /// Only inbound or only outbound requests.
     #[arg(long, value_parser = ["inbound", "outbound"])]
     direction: Option<String>,
 
-    /// Requests a second that each proxy shows at most.
+    /// Maximum requests per second and proxy.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
 
-    /// End after so many requests.
+    /// Exit after this many requests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
 
-    /// End after this time.
+    /// Exit after this time.
     #[arg(long = "for", value_name = "TIME")]
     length: Option<TimeSpan>,
 
-    /// How to print; JSON is an object a line.
+    /// Output format; JSON is one object per line.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -81,7 +81,7 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// A request, as far as the line of a table has it.
+/// A request, with the fields of a table row.
 #[derive(Debug, Deserialize, Serialize)]
 struct Request {
     time: String,
@@ -95,33 +95,34 @@ struct Request {
     flag: String,
     duration_ms: f64,
     upstream: Option<String>,
-    tries: u32,
+    #[serde(rename = "tries")]
+    attempts: u32,
     error: Option<String>,
     request_id: Option<String>,
-    /// How many were not shown before it.
+    /// Number of requests dropped before this one.
     missed: Option<u64>,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     super::run(async {
-        let (lines, mut told) = mpsc::channel(WAITING);
+        let (lines, mut received) = mpsc::channel(WAITING);
         let proxies = options
             .place
             .proxies(&options.pods, options.target.as_ref())
             .await?;
         let query = query(options);
         for proxy in &proxies {
-            // Before the first line: what is wrong with the filters is wrong with all of them.
+            // Before the first line: the error in the filters is wrong with all of them.
             let page = proxy.admin.lines(&query).await?;
             tokio::spawn(follow(proxy.clone(), page, lines.clone()));
         }
         drop(lines);
         if matches!(options.output, Format::Table | Format::Wide) {
-            eprintln!("{} proxies; Ctrl-C ends it", proxies.len());
+            eprintln!("{} proxies; press Ctrl-C to stop", proxies.len());
         }
         let print = async {
             let mut count = 0;
-            while let Some(line) = told.recv().await {
+            while let Some(line) = received.recv().await {
                 line?.print(options.output);
                 count += 1;
                 if output::has_ended() || options.max.is_some_and(|max| count >= max) {
@@ -140,7 +141,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     })
 }
 
-/// The page with the filters.
+/// The admin page with the filters.
 fn query(options: &Options) -> String {
     let mut query = format!("/tap?rate={}", options.rate);
     let filters = [
@@ -157,7 +158,7 @@ fn query(options: &Options) -> String {
     query
 }
 
-/// A value as it may stand in a query (RFC 3986, section 3.4).
+/// A value escaped for a query (RFC 3986, section 3.4).
 fn escaped(value: &str) -> String {
     let sign = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
@@ -168,7 +169,7 @@ fn escaped(value: &str) -> String {
     value.bytes().map(sign).collect()
 }
 
-type Told = Result<Line, LiveError>;
+type Received = Result<Line, LiveError>;
 
 /// A line of a proxy.
 struct Line {
@@ -176,9 +177,9 @@ struct Line {
     value: Value,
 }
 
-async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Sender<Told>) {
+async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Sender<Received>) {
     loop {
-        let told = match page.next().await {
+        let received = match page.next().await {
             Ok(Some(line)) => match serde_json::from_slice(&line) {
                 Ok(value) => Ok(Line {
                     pod: proxy.name.clone(),
@@ -190,13 +191,13 @@ async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Se
                     source,
                 }),
             },
-            // One of several pods has ended; the others go on.
+            // One of several pods has ended; the others continue.
             Ok(None) | Err(_) => {
                 eprintln!("{}: has ended", proxy.name);
                 return;
             }
         };
-        if lines.send(told).await.is_err() {
+        if lines.send(received).await.is_err() {
             return;
         }
     }
@@ -229,7 +230,7 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
         "outbound" => "out",
         _ => "-  ",
     };
-    // Who a member of the mesh is, is said by namespace and account.
+    // Who a workload of the mesh is, is said by namespace and account.
     let peer = request.peer.as_deref().map(|peer| {
         let path = peer
             .strip_prefix("spiffe://")
@@ -250,8 +251,8 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
     if request.flag != "-" {
         text.push_str(&format!(" {}", request.flag));
     }
-    if request.tries > 1 {
-        text.push_str(&format!(" tries={}", request.tries));
+    if request.attempts > 1 {
+        text.push_str(&format!(" tries={}", request.attempts));
     }
     if wide {
         let id = request.request_id.as_deref().unwrap_or("-");
@@ -261,7 +262,7 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
         text.push_str(&format!(" ({error})"));
     }
     if let Some(missed) = request.missed {
-        text.push_str(&format!(" [{missed} more before it]"));
+        text.push_str(&format!(" [{missed} dropped before]"));
     }
     text.push('\n');
     text
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(
             text("cart-0", &request, false),
             "18:01:02.123 cart-0 in  GET cart.shop/api?x=1 503 3.1 ms ns/shop/sa/web → 127.0.0.1:80 UF \
-             tries=2 (refused) [4 more before it]\n"
+             tries=2 (refused) [4 dropped before]\n"
         );
     }
 }

@@ -16,26 +16,25 @@ use super::traffic::{Observer, Traffic};
 
 const EXAMPLES: &str = "\
 Examples:
-  What workloads of this namespace are asked, live:
+  Inbound requests of the workloads of this namespace:
     maglor top
-  Who calls whom in the whole cluster:
+  Calls between all services of the cluster:
     maglor top services -A
-  Three times into a file:
+  Write three refreshes to a file:
     maglor top --count 3 > top.txt
 
-On a terminal it is drawn again each time and ends with q or Ctrl-C; elsewhere each table follows the
-last.";
+On a terminal the table is redrawn; press q or Ctrl-C to stop. Otherwise tables are printed one after another.";
 
-/// Cursor home, and nothing below.
+/// Cursor home, and clear the screen below.
 const CLEAR: &str = "\x1b[H\x1b[J";
-/// Another screen, and back.
+/// The alternate screen, and back.
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// What is counted by.
+    /// Object to aggregate by.
     #[arg(value_enum, default_value_t)]
     by: By,
 
@@ -43,11 +42,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "POD|WORKLOAD")]
     of: Option<Target>,
 
-    /// Between two tables.
+    /// Refresh interval.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     every: TimeSpan,
 
-    /// End after so many tables.
+    /// Exit after this many refreshes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
@@ -68,7 +67,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             return Err(LiveError::Value {
                 what: "--output",
                 value: "json, yaml".to_owned(),
-                expected: "`maglor stat` has them; this is a table",
+                expected: "use `maglor stat` for other formats",
             });
         }
         let proxies = options.place.proxies(&options.pods, options.of.as_ref());
@@ -133,7 +132,7 @@ fn table(options: &Options, traffic: &Traffic) -> String {
     text
 }
 
-/// Resolves when somebody presses `q`, where anybody could.
+/// Resolves when `q` is pressed; never resolves without a terminal.
 async fn left(live: bool) {
     if !(live && std::io::stdin().is_terminal()) {
         return std::future::pending().await;

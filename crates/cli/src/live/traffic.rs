@@ -1,4 +1,4 @@
-//! What proxies have counted between two looks, by workload and by the services that they call.
+//! Differences of proxies' counters between two scrapes, by workload and by called service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 16;
 /// Requests of one kind during some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// What clients asked; of calls, tries: a request that is tried again counts twice.
+    /// Inbound requests, or attempts of calls: a retried request counts twice.
     pub(super) requests: f64,
     pub(super) failed: f64,
     pub(super) retries: f64,
@@ -34,7 +34,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The share of connections that were of members of the mesh; `None` without any.
+    /// The share of connections that were of workloads of the mesh; `None` without any.
     pub(super) fn mutual_tls(&self) -> Option<f64> {
         (self.connections > 0.0).then(|| (self.mutual / self.connections).min(1.0))
     }
@@ -55,7 +55,7 @@ pub(super) struct Workload {
 /// What happened between two looks.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    /// What workloads were asked.
+    /// Inbound requests of workloads.
     pub(super) inbound: BTreeMap<Workload, Flow>,
     /// What they asked others, by cluster.
     pub(super) outbound: BTreeMap<(Workload, String), Flow>,
@@ -178,7 +178,7 @@ impl Traffic {
             listener.is_some_and(|listener| !shape.outbound.contains(listener))
         };
         for sample in whole.iter().filter(|sample| is_inbound(sample)) {
-            inbound.standing(sample);
+            inbound.outstanding_of(sample);
         }
         let called = |sample: &Sample<'_>| {
             let cluster = sample.label("cluster")?;
@@ -214,7 +214,7 @@ impl Traffic {
 
 impl Flow {
     /// What is true of all time.
-    fn standing(&mut self, sample: &Sample<'_>) {
+    fn outstanding_of(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "maglor_downstream_connections_total" => self.connections += sample.value,
             "maglor_mesh_handshakes_total" => self.mutual += sample.value,

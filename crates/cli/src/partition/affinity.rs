@@ -1,10 +1,10 @@
-//! A placement as preferences of pods, which Kubernetes' own scheduler goes by: the way that the paper takes
+//! A placement as affinities of pods for Kubernetes' own scheduler, as in the paper
 //! (§3.4), "in terms of existing node/pod affinity and anti-affinity rules".
 //!
 //! Preferred, not required: what does not fit runs elsewhere. The scheduler weighs them against its other wishes,
 //! to spread the replicas of a Service, say, so where pods really run may differ from the placement.
 
-use maglor_mcg::{Graph, Nodes, Placement};
+use maglor_service_graph::{Graph, Nodes, Placement};
 use serde_json::{Value, json};
 
 /// The topology of single nodes.
@@ -67,7 +67,7 @@ fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
         .iter()
         .zip(counts)
         .filter(|(_, count)| **count > 0);
-    let preference = |(node, count): (&maglor_mcg::Node, &u32)| {
+    let preference = |(node, count): (&maglor_service_graph::Node, &u32)| {
         json!({
             "weight": weight(f64::from(*count), f64::from(most)),
             "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]},

@@ -1,8 +1,8 @@
-//! What the decision rule says of a service, and the resources that follow from it.
+//! The result of the decision rule for a service, and the resources that follow from it.
 
 use std::fmt::Write as _;
 
-use maglor_mcg::rule::{Choice, Prediction, Situation};
+use maglor_service_graph::rule::{Choice, Prediction, Situation};
 use serde_json::{Value, json};
 
 use super::workload::{NAMESPACE, Service, WorkloadError};
@@ -123,7 +123,7 @@ fn best(predictions: &[Prediction], least_gain: f64) -> (Choice, f64) {
     }
 }
 
-/// For people.
+/// A readable summary.
 pub(super) fn table(answers: &[Answer]) -> String {
     let mut text = String::new();
     for answer in answers {
@@ -141,7 +141,7 @@ pub(super) fn table(answers: &[Answer]) -> String {
             let _ = writeln!(text, "  {mark} {word:<14} {policy:<18} {mean:>9.2} ms");
         }
         let _ = match answer.recommended {
-            Choice::Local => writeln!(text, "  leave it as it is"),
+            Choice::Local => writeln!(text, "  keep it as it is"),
             _ => writeln!(
                 text,
                 "  saves {:.0} % of the mean latency",

@@ -1,24 +1,24 @@
-//! What is known of services: by options, or in a file.
+//! The input of the decision rule: options, or a workload file.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use maglor_config::Origin;
 use maglor_config::resource::{self, line_of};
-use maglor_mcg::rule::{Situation, SituationError};
+use maglor_service_graph::rule::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// CPU time that a proxy takes for a request (papers/001, IV: 0.033 ms), in seconds.
+/// CPU time of a proxy for a request, in seconds (papers/001, IV: 0.033 ms).
 const CPU_OF_A_REQUEST: f64 = 33e-6;
-/// What a proxy asks for, 100m, and how much of it is to be used.
+/// The CPU request of a proxy, 100m, and its target utilization.
 const CPU_OF_A_PROXY: f64 = 0.1 * 0.7;
-/// The namespace where none is named.
+/// The default namespace.
 pub(super) const NAMESPACE: &str = "default";
-/// A ProxyService has no more proxies.
+/// The maximum number of proxies of a ProxyService.
 const MOST_PROXIES: u32 = 100;
 
-/// A service and those who call it.
+/// A service and its callers.
 #[derive(Clone, Debug, Default, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Service {
@@ -26,19 +26,19 @@ pub(super) struct Service {
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
 
-    /// Its namespace. [default: default]
+    /// Namespace of the Service. [default: default]
     #[arg(long, value_name = "NAME")]
     pub(super) namespace: Option<String>,
 
-    /// M: how many balancers send requests to it. [default: 20]
+    /// Number of balancers that send requests to it, M. [default: 20]
     #[arg(long, value_name = "M")]
     pub(super) balancers: Option<u32>,
 
-    /// N: how many servers it has. [default: 40]
+    /// Number of servers, N. [default: 40]
     #[arg(long, value_name = "N")]
     pub(super) servers: Option<u32>,
 
-    /// The share of the time that its servers are busy, above 0 and below 1. [default: 0.75]
+    /// Utilization of its servers, above 0 and below 1. [default: 0.75]
     #[arg(long, value_name = "RHO")]
     pub(super) rho: Option<f64>,
 
@@ -46,7 +46,7 @@ pub(super) struct Service {
     #[arg(long, value_name = "MS")]
     pub(super) service_ms: Option<f64>,
 
-    /// From a balancer to a server and back, in milliseconds. [default: 0.5]
+    /// Round-trip time between a balancer and a server, in milliseconds. [default: 0.5]
     #[arg(long, value_name = "MS")]
     pub(super) round_trip_ms: Option<f64>,
 
@@ -54,11 +54,11 @@ pub(super) struct Service {
     #[arg(long, value_name = "H")]
     pub(super) speed_variation: Option<f64>,
 
-    /// How many proxies there would be, 1-100. [default: as many as the load needs at 100m of CPU each]
+    /// Number of proxies, 1-100. [default: as many as the load needs at 100m of CPU each]
     #[arg(long, value_name = "M")]
     pub(super) proxies: Option<u32>,
 
-    /// What the way through a proxy adds, in milliseconds. [default: 1.08, as in the paper]
+    /// Latency added by a proxy, in milliseconds. [default: 1.08, as in the paper]
     #[arg(long, value_name = "MS")]
     pub(super) proxy_penalty_ms: Option<f64>,
 }
@@ -70,7 +70,7 @@ pub(super) struct Services {
     services: Vec<Service>,
 }
 
-/// Why there is no answer.
+/// Errors of the command.
 #[derive(Debug, Error)]
 pub(super) enum WorkloadError {
     #[error("{file}: {error}")]
@@ -84,7 +84,7 @@ pub(super) enum WorkloadError {
     #[error("least-gain = {0} is out of range; valid: 0 to below 1")]
     LeastGain(f64),
     #[error(
-        "{field} `{value}`: Kubernetes takes at most 63 characters of a-z, 0-9 and `-`, a letter first and no `-` last"
+        "{field} `{value}`: Kubernetes allows at most 63 characters of a-z, 0-9 and `-`, starting with a letter and not ending with `-`"
     )]
     Name { field: &'static str, value: String },
     #[error("{place}: {error}")]
@@ -104,7 +104,7 @@ pub(super) enum WorkloadError {
 }
 
 impl WorkloadError {
-    /// What is wrong with a service of a file, with the line of it.
+    /// An invalid service of a file, with its line.
     pub(super) fn of_service(self, file: &str, text: &str, at: usize) -> Self {
         let field = match &self {
             Self::Name { field, .. } | Self::Range { field, .. } => field,
@@ -112,7 +112,7 @@ impl WorkloadError {
                 SituationError::Rho(_) => "rho",
                 SituationError::ServiceTime => "service_ms",
                 SituationError::SpeedVariation(_) => "speed_variation",
-                SituationError::Nobody => "",
+                SituationError::Empty => "",
             },
             _ => "",
         };
@@ -130,7 +130,7 @@ fn place(file: &str, line: Option<usize>) -> String {
 }
 
 impl Services {
-    /// `namespace` is that of services that name none.
+    /// `namespace` applies to services without one.
     pub(super) fn parse(
         text: &str,
         file: &str,
@@ -170,7 +170,7 @@ impl Services {
             }
             let of = service.namespace.as_deref().or(namespace);
             if !names.insert((of.unwrap_or(NAMESPACE), name)) {
-                return Err(wrong(format!("the service `{name}` is there twice")));
+                return Err(wrong(format!("the service `{name}` is defined twice")));
             }
             let named = service.check_names();
             named.map_err(|error| error.of_service(file, text, at))?;
@@ -180,7 +180,7 @@ impl Services {
 }
 
 impl Service {
-    /// Whether name and namespace are such as Kubernetes takes: what is printed is to be applied.
+    /// Whether name and namespace are valid in Kubernetes, because the output is applied there.
     pub(super) fn check_names(&self) -> Result<(), WorkloadError> {
         let valid = |name: &str| {
             let inside =
@@ -204,7 +204,7 @@ impl Service {
         Ok(())
     }
 
-    /// What is left out is as in another one.
+    /// Missing fields are taken from another one.
     pub(super) fn or(self, other: &Self) -> Self {
         let other = other.clone();
         Self {
@@ -221,24 +221,24 @@ impl Service {
         }
     }
 
-    /// The service as messages begin with it.
+    /// The service as a prefix of messages.
     pub(super) fn place(&self) -> String {
         let name = self.name.as_deref();
         name.map_or_else(String::new, |name| format!("{name}: "))
     }
 
-    /// Requests a second of all callers together.
+    /// Requests per second of all callers.
     pub(super) fn rate(&self) -> f64 {
         let servers = f64::from(self.servers.unwrap_or(40));
         servers * self.rho.unwrap_or(0.75) * 1000.0 / self.service_ms.unwrap_or(20.0)
     }
 
-    /// How many proxies the load needs at 100m each; not whole.
+    /// Number of proxies that the load needs at 100m each; fractional.
     fn needed(&self) -> f64 {
         self.rate() * CPU_OF_A_REQUEST / CPU_OF_A_PROXY
     }
 
-    /// What each proxy has to ask for, in thousandths of a CPU, where 100m of the most that there can be are not enough.
+    /// CPU request of each proxy, in millicores, where the maximum number of proxies at 100m each is not enough.
     pub(super) fn cpu_millis(&self) -> Option<u64> {
         let each = 100.0 * self.needed() / f64::from(MOST_PROXIES);
         (self.proxies.is_none() && each > 100.0).then_some(each.ceil() as u64)
@@ -253,12 +253,12 @@ impl Service {
                 valid: "1 to 100",
             }),
             Some(value) => Ok(value),
-            // A cast saturates, so that what cannot be is told by the rule.
+            // A cast saturates, so that invalid values are reported by the rule.
             None => Ok((self.needed().ceil() as u32).clamp(1, MOST_PROXIES)),
         }
     }
 
-    /// What the decision rule asks for.
+    /// The input of the decision rule.
     pub(super) fn situation(&self) -> Result<Situation, WorkloadError> {
         let time = |field, value: Option<f64>, default: f64, least: f64| {
             let value = value.unwrap_or(default);
@@ -305,7 +305,7 @@ mod tests {
             ("services:\n- {rho: 0.5}\n", "w.yaml:2: services[0].name"),
             (
                 "services:\n- {name: web}\n- {name: My_Cart}\n",
-                "w.yaml:3: services[1]: name `My_Cart`: Kubernetes takes",
+                "w.yaml:3: services[1]: name `My_Cart`: Kubernetes allows",
             ),
             (
                 "services:\n- name: web\n  namespace: shop.example\n",
@@ -313,11 +313,11 @@ mod tests {
             ),
             (
                 "services: [{name: a, namespace: x}, {name: a}, {name: a}]",
-                "services[2].name: the service `a` is there twice",
+                "services[2].name: the service `a` is defined twice",
             ),
             (
                 "services: [{name: a, namespace: default}, {name: a}]",
-                "services[1].name: the service `a` is there twice",
+                "services[1].name: the service `a` is defined twice",
             ),
             ("service: []", "w.yaml:1: "),
         ] {
@@ -326,7 +326,7 @@ mod tests {
                 .to_string();
             assert!(error.contains(expected), "{error}");
         }
-        // Whoever names no namespace has that of the option.
+        // Without a namespace, that of the option applies.
         let text = "services: [{name: a, namespace: shop}, {name: a}]";
         assert!(Services::parse(text, "w.yaml", Some("shop")).is_err());
         assert!(Services::parse(text, "w.yaml", None).is_ok());

@@ -1,4 +1,4 @@
-// Command streams serves gRPC's test service, or calls it at a steady rate and tells what has failed.
+// Command streams serves gRPC's test service, or calls it at a steady rate and reports failures.
 //
 //	streams -serve ADDR    until SIGTERM; calls that have begun end before it does
 //	streams -call ADDR     answers each line on standard input with one line of JSON: what has come of it since

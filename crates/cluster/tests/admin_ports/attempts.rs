@@ -84,9 +84,9 @@ impl Attempt {
         Self::new(format!("{line} {fields:?}"), bytes, expected)
     }
 
-    /// Makes it over a connection of its own; what is wrong with the response.
+    /// Makes it over a connection of its own; the error in the response.
     pub(crate) fn fails(&self, to: SocketAddr) -> Option<String> {
-        let received = match exchange(to, &self.bytes) {
+        let received = match round_trip(to, &self.bytes) {
             Ok(received) => received,
             Err(error) => return Some(format!("{}: {error}", self.what)),
         };
@@ -120,7 +120,7 @@ fn request(line: &str, fields: &str, body: &str) -> String {
 }
 
 /// Sends bytes and reads up to the end. A reset is an end; silence is none.
-fn exchange(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+fn round_trip(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&to, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     // It may have been refused before all is written.
@@ -169,7 +169,8 @@ pub(crate) fn some(port: &Port) -> Vec<Attempt> {
     some
 }
 
-/// What this host's own clients get: pages that end are answered, unless a website or a name that leads here is behind it.
+/// What this host's own clients get: pages that end are answered, unless a website or a name that leads here is
+/// behind it.
 pub(crate) fn over_loopback(port: &Port) -> Vec<Attempt> {
     let of = |path: &String, host: &str, status| {
         Attempt::status(&format!("GET {path}"), &format!("host: {host}\r\n"), status)

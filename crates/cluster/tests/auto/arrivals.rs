@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use maglor_balance::Rng;
 use maglor_cluster::Cluster;
 
-use super::exchange::exchange;
+use super::round_trip::round_trip;
 
 /// Connections to a door: more than requests that are ever under way there.
 const CONNECTIONS: usize = 24;
@@ -144,7 +144,7 @@ fn connection(door: SocketAddr, queue: &Mutex<mpsc::Receiver<Instant>>, shared: 
         // One of them waits for the next request, the others for it.
         let due = queue.lock().unwrap().recv();
         let Ok(due) = due else { return };
-        let outcome = exchange(&mut stream, door);
+        let outcome = round_trip(&mut stream, door);
         if outcome.is_err() {
             stream = None;
         }

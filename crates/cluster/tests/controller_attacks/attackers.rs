@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Lower than everything else on this machine: what is measured is the controller, and not how processors are shared.
 const PRIORITY: i32 = 10;
 
-/// An attack that goes on until it is dropped.
+/// An attack that continues until it is dropped.
 pub(crate) struct Attack {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicU64>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::api_server::ApiServer;
 use super::installed::until;
 
-/// Pods that are admitted, one after the other.
+/// Pods that are admitted, one after another.
 pub(crate) const ADMISSIONS: usize = 100;
 /// Policies that are changed.
 pub(crate) const PUSHES: usize = 5;
@@ -61,8 +61,8 @@ pub(crate) fn admissions(kubectl: &Kubectl) -> Times {
     Times::new(times)
 }
 
-/// Changes of a policy, each of which all proxies that use it have acknowledged: by the controller's receipts, from when it
-/// knew the change.
+/// Changes of a policy, each of which all proxies that use it have acknowledged: by the controller's receipts, from
+/// when it knew the change.
 pub(crate) fn pushes(kubectl: &Kubectl, admin: &Forward) -> Times {
     let mut took = Vec::new();
     for _ in 0..PUSHES {

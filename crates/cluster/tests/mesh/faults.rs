@@ -1,4 +1,4 @@
-//! What may die while requests go on.
+//! What may die while requests continue.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::{RATE, rolled_out};
 /// How long something that is away stays away: long enough for every watch to end and every client to notice.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// A node that is cut off answers nobody, so that a request on its way there has to be given up and sent elsewhere.
-/// All that are on their way there are given up at the same time, and as many may be repeated.
-const TRIES: &str = "
+/// A partitioned node does not respond, so that a request to it must be abandoned and retried elsewhere.
+/// All that are on their way there are abandoned at the same time, and as many may be repeated.
+const RETRIES: &str = "
 apiVersion: maglor.dev/v1alpha1
 kind: TrafficPolicy
-metadata: {name: tries, namespace: shop}
+metadata: {name: retries, namespace: shop}
 spec:
   cluster: {connect_timeout: 500ms, retry_budget: {min_concurrency: 100}}
   route: {retry: {attempts: 3, retry_on: [connect-failure, reset, gateway-error], per_try_timeout: 1s}}
@@ -29,7 +29,7 @@ pub(crate) fn requests_go_on(installed: &mut Installed, users: Ipv4Addr) {
         let kubectl = installed.kubectl();
         let writer = holder(kubectl);
         kill(kubectl, &["pod", &writer]);
-        until("another replica writes", || {
+        until("another replica is the leader", || {
             let now = holder(kubectl);
             !now.is_empty() && now != writer
         });
@@ -43,7 +43,7 @@ pub(crate) fn requests_go_on(installed: &mut Installed, users: Ipv4Addr) {
         kill(kubectl, &["pods", "-l", controllers]);
         rolled_out(kubectl, "details");
     });
-    // Right after a rollout: pods have gone that EndpointSlices still name, and nobody can correct them.
+    // Right after a rollout: pods are gone that EndpointSlices still list, and cannot be corrected.
     for program in ["kube-apiserver", "etcd"] {
         let what = format!("{program} is killed");
         under_load(installed, users, &what, |installed| {
@@ -57,7 +57,7 @@ pub(crate) fn requests_go_on(installed: &mut Installed, users: Ipv4Addr) {
             });
         });
     }
-    installed.kubectl().apply(TRIES).unwrap();
+    installed.kubectl().apply(RETRIES).unwrap();
     under_load(installed, users, "a node is cut off", |installed| {
         let stays = node(installed.kubectl());
         let mut others = ["node-1", "node-2"].into_iter();
@@ -68,7 +68,7 @@ pub(crate) fn requests_go_on(installed: &mut Installed, users: Ipv4Addr) {
     });
     let kubectl = installed.kubectl();
     kubectl
-        .run(&["delete", "trafficpolicy", "tries", "-n", "shop"])
+        .run(&["delete", "trafficpolicy", "retries", "-n", "shop"])
         .unwrap();
 }
 

@@ -37,7 +37,7 @@ spec: {selector: {app: service-a}, ports: [{name: http, port: 80}]}
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
 metadata: {name: a, namespace: shop}
-spec: {selector: {matchLabels: {app: nobody}}}
+spec: {selector: {matchLabels: {app: unknown}}}
 ---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
@@ -80,7 +80,7 @@ spec:
 /// Definitions come after the controller has started; what is written in them holds, and goes with them.
 pub(crate) fn istio_is_understood(kubectl: &Kubectl) {
     let kinds = [
-        // Nobody waits because its status cannot be written.
+        // Requests do not wait because its status cannot be written.
         (
             "security.istio.io",
             "AuthorizationPolicy",
@@ -116,12 +116,12 @@ pub(crate) fn istio_is_understood(kubectl: &Kubectl) {
             .unwrap();
         rule["status"]["conditions"][0]["reason"] == "Accepted"
     });
-    until("proxies are told what it says", || {
-        let cluster = given(kubectl, "cluster");
+    until("proxies are configured with it", || {
+        let cluster = stored(kubectl, "cluster");
         cluster.contains("round-robin") && cluster.contains("max_pending_requests")
     });
-    until("proxies are told where requests go", || {
-        let routes = given(kubectl, "routes");
+    until("proxies are configured with the routes", || {
+        let routes = stored(kubectl, "routes");
         ["70", "30", "per_try_timeout", "refused-stream"]
             .iter()
             .all(|part| routes.contains(part))
@@ -135,7 +135,7 @@ pub(crate) fn istio_is_understood(kubectl: &Kubectl) {
         kubectl.run(&["delete", &definition]).unwrap();
     }
     until("nothing of it is left", || {
-        let (cluster, routes) = (given(kubectl, "cluster"), given(kubectl, "routes"));
+        let (cluster, routes) = (stored(kubectl, "cluster"), stored(kubectl, "routes"));
         !cluster.contains("max_pending_requests") && !routes.contains("per_try_timeout")
     });
 }
@@ -146,8 +146,8 @@ fn condition(kubectl: &Kubectl) -> String {
     one.unwrap()["status"].to_string()
 }
 
-/// What proxies are told of the Service, by a replica of the controller.
-fn given(kubectl: &Kubectl, kind: &str) -> String {
+/// The configuration of the Service for proxies, from a replica of the controller.
+fn stored(kubectl: &Kubectl, kind: &str) -> String {
     let pods: Value = kubectl
         .json(&[
             "get",

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use maglor_cluster::Cluster;
 
-use super::exchange::{connect, exchange};
 use super::installed::until;
+use super::round_trip::{connect, round_trip};
 
 /// Connections that share the rate.
 const CONNECTIONS: u32 = 25;
@@ -105,7 +105,7 @@ fn requests(
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next += period;
         sent += 1;
-        match exchange(&mut stream, address) {
+        match round_trip(&mut stream, address) {
             Ok(200) => {}
             Ok(status) => failed.push(format!("status {status}")),
             Err(error) => {

@@ -1,5 +1,5 @@
-//! What stands in for metrics-server: it asks the emulated services how much work came to them, tells what that is of CPU,
-//! and adds up what pods request.
+//! What stands in for metrics-server: it queries the emulated services for the work they received, reports what that
+//! is of CPU, and adds up what pods request.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -12,14 +12,14 @@ use maglor_balance::Rng;
 use maglor_cluster::{Cluster, Kubectl};
 use serde_json::{Value, json};
 
-use super::exchange::connect;
 use super::model::{CORE, Model, USERS};
+use super::round_trip::connect;
 
 /// Between two looks at pods.
 const LOOK: Duration = Duration::from_secs(5);
 /// As often as metrics-server measures.
 const PERIOD: Duration = Duration::from_secs(15);
-/// What is told of a sidecar: as much as it requests.
+/// The reported usage of a sidecar: its request.
 const SIDECAR: (u64, u64) = (10, 16);
 /// How far the memory of a replica is off its mean.
 const MEMORY_VARIES: f64 = 0.02;
@@ -32,7 +32,7 @@ pub(crate) struct Requested {
     /// In MiB.
     pub(crate) memory_mib: f64,
     pub(crate) replicas: f64,
-    /// Of CPU, as it was told.
+    /// CPU, as reported.
     pub(crate) used_millis: f64,
 }
 
@@ -111,14 +111,14 @@ fn measure(
     looks: &Mutex<Vec<(Instant, Requested)>>,
 ) {
     let (mut rng, mut known) = (Rng::seed(seed), BTreeMap::new());
-    let (mut told, mut used_millis) = (None::<Instant>, 0.0);
+    let (mut reported, mut used_millis) = (None::<Instant>, 0.0);
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let pods = kubectl.json(&["get", "pods", "-n", "saving"]).unwrap();
         let pods: Vec<&Value> = pods["items"].as_array().into_iter().flatten().collect();
-        if told.is_none_or(|at| at.elapsed() >= PERIOD) {
-            told = Some(began);
-            used_millis = tell(kubectl, model, &pods, &mut known, &mut rng);
+        if reported.is_none_or(|at| at.elapsed() >= PERIOD) {
+            reported = Some(began);
+            used_millis = report(kubectl, model, &pods, &mut known, &mut rng);
         }
         let mut look = requested(&pods);
         look.used_millis = used_millis;
@@ -152,9 +152,9 @@ fn requested(pods: &[&Value]) -> Requested {
     sum
 }
 
-/// Asks each replica what came to it since it was asked last, and writes it as metrics-server would serve it; what all
-/// together used of CPU, without sidecars.
-fn tell(
+/// Asks each replica what came to it since it was asked last, and writes it as metrics-server would serve it; what
+/// all together used of CPU, without sidecars.
+fn report(
     kubectl: &Kubectl,
     model: &Model,
     pods: &[&Value],

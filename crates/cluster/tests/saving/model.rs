@@ -1,4 +1,5 @@
-//! The application: services that call each other in a tree, as µBench generates them, and as Kubernetes is told of them.
+//! The application: services that call each other in a tree, as µBench generates them, and as their manifests for
+//! Kubernetes with them.
 
 use std::net::Ipv4Addr;
 
@@ -7,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 const SERVICE: &str = include_str!("service.yaml");
 
-/// What a replica can use of CPU, in thousandths of a core: it works on one request after the other, and to work all the
-/// time is a "core". Emulated work needs no processor, so this much is requested where µBench's examples request 1000m:
-/// then the nodes of a small machine have room for all.
+/// What a replica can use of CPU, in thousandths of a core: it works on one request after the other, and to work all
+/// the time is a "core". Emulated work needs no processor, so this much is requested where µBench's examples request
+/// 1000m: then the nodes of a small machine have room for all.
 pub(crate) const CORE: u64 = 100;
 /// Where requests come in; it is neither scaled nor counted.
 pub(crate) const USERS: &str = "users";
@@ -71,18 +72,20 @@ impl Model {
             .map(|(_, service)| service)
     }
 
-    /// Visits of all services for a request of a user, and how many replicas they keep busy at one a second.
-    pub(crate) fn visits(&self) -> (f64, f64) {
-        let mut visits = vec![0.0; self.len()];
-        visits[0] = 1.0;
+    /// Calls of all services for a request of a user, and how many replicas they keep busy at one a second.
+    pub(crate) fn calls(&self) -> (f64, f64) {
+        let mut requests = vec![0.0; self.len()];
+        requests[0] = 1.0;
         for (at, service) in self.services.iter().enumerate() {
             for (to, probability) in &service.calls {
-                visits[*to] += visits[at] * probability;
+                requests[*to] += requests[at] * probability;
             }
         }
-        let busy = visits.iter().zip(&self.services);
-        let busy = busy.map(|(visits, service)| visits * service.work).sum();
-        (visits.iter().sum(), busy)
+        let busy = requests.iter().zip(&self.services);
+        let busy = busy
+            .map(|(requests, service)| requests * service.work)
+            .sum();
+        (requests.iter().sum(), busy)
     }
 
     fn workmodel(&self) -> Value {

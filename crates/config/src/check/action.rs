@@ -1,4 +1,4 @@
-//! What routes do: forwarding. Redirects and direct responses are in `redirect`.
+//! Validates forwarding routes. Redirects and direct responses are in `redirect`.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub(super) fn action(
     matches: &RouteMatch,
     scope: &Scope<'_>,
 ) -> Option<RouteAction> {
-    let given = [
+    let set = [
         ("cluster", raw.cluster.is_some()),
         ("clusters", !raw.clusters.is_empty()),
         ("redirect", raw.redirect.is_some()),
         ("direct_response", raw.direct_response.is_some()),
     ];
-    let kind = rule::exactly_one(&given, at)?;
+    let kind = rule::exactly_one(&set, at)?;
     if !matches!(kind, "cluster" | "clusters") {
         only_forwarded(raw, at, kind);
     }
@@ -47,7 +47,7 @@ pub(super) fn action(
 
 /// Fields that mean nothing without a cluster.
 fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
-    let given = [
+    let set = [
         ("rewrite", raw.rewrite.is_some()),
         ("hash_policy", !raw.hash_policy.is_empty()),
         ("timeout", raw.timeout.is_some()),
@@ -58,10 +58,10 @@ fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
         ("sticky", raw.sticky.is_some()),
         ("request_headers", raw.request_headers.is_some()),
     ];
-    for (name, _) in given.iter().filter(|(_, there)| *there) {
+    for (name, _) in set.iter().filter(|(_, there)| *there) {
         at.field(name)
             .error(format!(
-                "`{name}` has no effect beside `{kind}`: nothing is forwarded"
+                "`{name}` has no effect with `{kind}`: nothing is forwarded"
             ))
             .on_key()
             .help("remove it");
@@ -76,8 +76,8 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     let (clusters, targets) = clusters(raw, at, scope);
     warn_of_clusters(raw, at, matches, &targets);
     retry::combinations(raw, &targets, at, scope);
-    let given = raw.retry.as_ref().map(|raw| &raw.0);
-    let retry = retry::retry(given, timeout, &at.field("retry"), scope);
+    let set = raw.retry.as_ref().map(|raw| &raw.0);
+    let retry = retry::retry(set, timeout, &at.field("retry"), scope);
     let hedge = raw.hedge.as_ref();
     let hedge = hedge.map(|raw| retry::hedge(&raw.0, &retry, timeout, &at.field("hedge")));
     let buffer = &at.field("request_buffer_limit");
@@ -123,9 +123,9 @@ fn clusters<'a>(
         clusters.extend(share(raw, &at));
     }
     if !clusters.is_empty() && clusters.iter().all(|c| c.weight == 0) {
-        list.error("all weights are 0: no cluster would get a request")
+        list.error("all weights are 0: no cluster would receive requests")
             .when_readable()
-            .help("give at least one cluster a weight above 0");
+            .help("set the weight of at least one cluster above 0");
     }
     (clusters, targets)
 }
@@ -179,12 +179,14 @@ fn warn_of_clusters(
                     "the policy of cluster `{name}`, {policy}, does not hash"
                 ))
                 .on_key()
-                .help("give the cluster `policy: maglev` or `ring-hash`, or remove `hash_policy`");
+                .help(
+                    "set `policy: maglev` or `ring-hash` on the cluster, or remove `hash_policy`",
+                );
         }
         Some(cluster) if raw.hash_policy.is_empty() => {
             let (name, policy) = (name(cluster), policy(cluster));
             at.warning(format!(
-                "cluster `{name}` hashes ({policy}), but the route says not what"
+                "cluster `{name}` hashes ({policy}), but the route has no `hash_policy`"
             ))
             .when_readable()
             .help("add for example `hash_policy: [{source_address: true}]`");
@@ -198,7 +200,7 @@ fn warn_of_clusters(
             name(cluster)
         ))
         .when_readable()
-        .help("give the cluster `protocol: http2`");
+        .help("set `protocol: http2` on the cluster");
     }
 }
 
@@ -208,7 +210,7 @@ fn path_rewrite(
     path: &PathMatch,
     scope: &Scope<'_>,
 ) -> Option<PathRewrite> {
-    let given = [
+    let set = [
         ("path", raw.path.is_some()),
         ("prefix", raw.prefix.is_some()),
         ("regex", raw.regex.is_some()),
@@ -219,10 +221,10 @@ fn path_rewrite(
             .on_key()
             .when_readable();
     }
-    if given.iter().all(|(_, there)| !there) {
+    if set.iter().all(|(_, there)| !there) {
         return None;
     }
-    match rule::exactly_one(&given, at)? {
+    match rule::exactly_one(&set, at)? {
         "path" => {
             let text = raw.path.as_ref()?;
             matching::path(text, &at.field("path"));
@@ -238,7 +240,7 @@ fn path_rewrite(
             let Some(text) = &raw.substitution else {
                 at.missing(
                     "substitution",
-                    "`substitution: \"\"` removes what `regex` finds",
+                    "`substitution: \"\"` removes the match of `regex`",
                 );
                 return None;
             };
@@ -266,7 +268,7 @@ fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
             .help("a group is written `$1` or `${1}`");
     }
     if text.contains(['?', '#']) {
-        at.error("the query cannot be rewritten: it stays as it is")
+        at.error("the query cannot be rewritten")
             .help("write a path without `?` and `#`");
     }
     let mut rest = text;

@@ -36,8 +36,8 @@ pub(super) fn authorization(
     };
     if allows && default == Effect::Allow {
         at.field("default")
-            .warning("rules that allow have no effect where everything else is allowed, too")
-            .help("remove the line: what no rule allows is denied then");
+            .warning("allow rules have no effect if everything else is allowed as well")
+            .help("remove the line to deny what no rule allows");
     }
     Authorization {
         default,
@@ -46,7 +46,7 @@ pub(super) fn authorization(
     }
 }
 
-/// What can be told apart on a listener.
+/// What can be distinguished on a listener.
 struct Place {
     http: bool,
     mesh: bool,
@@ -95,12 +95,12 @@ impl Place {
             ("trust_domains", &raw.trust_domains),
             ("networks", &raw.networks),
         ];
-        given(&fields, at);
+        present(&fields, at);
         empty_lists(&fields, at);
         let by_identity = fields[..3].iter().find(|(_, list)| list.is_some());
         if let Some((field, _)) = by_identity.filter(|_| !self.mesh) {
             at.field(field)
-                .warning("nobody proves who they are on this listener: this matches nothing")
+                .warning("clients of this listener are not authenticated: this matches nothing")
                 .on_key()
                 .help("add `tls: mesh` to the listener");
         }
@@ -138,7 +138,7 @@ impl Place {
             ("ports", &raw.ports),
         ];
         if raw.headers.is_empty() {
-            given(&fields, at);
+            present(&fields, at);
         }
         empty_lists(&fields, at);
         let of_http = fields[..3].iter().find(|(_, list)| list.is_some());
@@ -178,11 +178,11 @@ fn texts(list: Option<&raw::OneOrMany>) -> &[String] {
 }
 
 /// A block without conditions would take everything.
-fn given(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
+fn present(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     if fields.iter().all(|(_, list)| list.is_none()) {
         let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
         let one_of = crate::suggest::one_of(&names);
-        at.error(format!("one of {one_of} is needed"))
+        at.error(format!("one of {one_of} is required"))
             .when_readable();
     }
 }
@@ -199,7 +199,7 @@ fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
 }
 
 /// Texts with a `*` at one end; a text without is checked by `exact`. `never` says why nothing matches: a
-/// rule that denies by it would deny nobody.
+/// rule that denies by it would deny no request.
 fn patterns(
     list: Option<&raw::OneOrMany>,
     at: &At<'_>,
@@ -215,7 +215,7 @@ fn patterns(
         if text.is_empty() || stars > 1 || (stars == 1 && !begins && !ends) {
             let text = yaml::short(text);
             at.error(format!(
-                "`{text}` is neither a text nor one with a `*` at an end"
+                "invalid pattern `{text}`: `*` is allowed only at one end"
             ))
             .help("write `text`, `text*`, `*text` or `*`");
             continue;
@@ -269,7 +269,7 @@ fn header(raw: &raw::AuthorizationHeader, at: &At<'_>) -> Option<HeaderCondition
     let name = headers::name(text, &at.field("name"));
     if name.as_ref() == Some(&http::header::HOST) {
         at.field("name")
-            .error("the host is no header field here")
+            .error("the host cannot be matched as a header")
             .help("see `hosts`");
     }
     if raw.values.is_none() {
@@ -287,7 +287,7 @@ fn value(text: &str) -> Result<(), String> {
     match good {
         true => Ok(()),
         false => Err(format!(
-            "`{}` is no value of a header field: it is printable text on one line, without spaces around it",
+            "`{}` is not a header value: use printable text on one line, without surrounding spaces",
             yaml::short(text)
         )),
     }
@@ -296,7 +296,7 @@ fn value(text: &str) -> Result<(), String> {
 fn identity(text: &str) -> Result<(), String> {
     let id = text.parse::<SpiffeId>();
     id.map(drop)
-        .map_err(|why| format!("`{}` is not a SPIFFE id: {why}", yaml::short(text)))
+        .map_err(|why| format!("`{}` is not a SPIFFE ID: {why}", yaml::short(text)))
 }
 
 fn may_match(_: &Pattern) -> Option<&'static str> {
@@ -309,11 +309,11 @@ fn never_an_identity(pattern: &Pattern) -> Option<&'static str> {
         Pattern::Exact(text) => {
             let id = text.parse::<SpiffeId>().ok()?;
             let alone = id.path().is_empty();
-            alone.then_some("it names a trust domain, not a workload; see `trust_domains`")
+            alone.then_some("this is a trust domain, not a workload; see `trust_domains`")
         }
         Pattern::Prefix(text) => {
             let may = text.starts_with(SCHEME) || SCHEME.starts_with(text.as_str());
-            (!may).then_some("an identity begins with `spiffe://`")
+            (!may).then_some("an identity starts with `spiffe://`")
         }
         Pattern::Any | Pattern::Suffix(_) => None,
     }
@@ -364,7 +364,7 @@ fn path(text: &str) -> Result<(), String> {
     match text.starts_with('/') {
         true => Ok(()),
         false => Err(format!(
-            "the path `{}` does not begin with `/`",
+            "the path `{}` does not start with `/`",
             yaml::short(text)
         )),
     }

@@ -30,15 +30,15 @@ pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
     let ip = address.ip().to_canonical();
     if !opened && !ip.is_loopback() && !ip.is_unspecified() {
         at.field("address")
-            .warning("pages for operators (`/config`, `/drain`, `/tap`) cannot be reached: they are answered over loopback")
-            .help("listen on `0.0.0.0` or `[::]`, which is loopback, too; or set `remote_access: full`");
+            .warning("operator pages (`/config`, `/drain`, `/tap`) are unreachable: they are served only over loopback")
+            .help("listen on `0.0.0.0` or `[::]`, which includes loopback, or set `remote_access: full`");
     }
     let at = at.field("probes");
     let mut probes = BTreeMap::new();
     for (name, text) in &admin.probes {
         let at = at.field(name);
         if name.is_empty() || !name.bytes().all(in_path) {
-            at.error("the name stands in a path: letters, digits, `-`, `.`, `_` and `/`");
+            at.error("the name is part of a path: use letters, digits, `-`, `.`, `_` and `/`");
         }
         match text.parse::<Probe>() {
             Ok(probe) => {
@@ -87,11 +87,11 @@ pub(super) fn access_log_of(raw: &raw::Document, at: &At<'_>) -> Option<AccessLo
 fn access_log_format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
     let text = log.format == Some(raw::AccessLogFormat::Text);
     if let Some(template) = &log.template {
-        for (name, given) in [
+        for (name, set) in [
             ("format", log.format.is_some()),
             ("fields", log.fields.is_some()),
         ] {
-            if given {
+            if set {
                 at.field(name)
                     .error(format!("`template` and `{name}` exclude each other"))
                     .on_key()
@@ -110,11 +110,11 @@ fn access_log_format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
     if text {
         list.error("`fields` are those of `format: json`")
             .on_key()
-            .help("write `template: \"{client} {status}\"` for a text of your own");
+            .help("use `template: \"{client} {status}\"` for a custom format");
     }
     if names.is_empty() {
         list.error("a line would have no fields")
-            .help("remove it for all fields");
+            .help("remove it to log all fields");
     }
     let mut fields = Vec::new();
     for (i, name) in names.iter().enumerate() {
@@ -159,9 +159,9 @@ fn unknown_log_field(name: &str, at: &At<'_>) {
 }
 
 pub(super) fn memory_budget(raw: &raw::Document, at: &At<'_>) -> Option<u64> {
-    let given = raw.memory_budget?;
+    let set = raw.memory_budget?;
     let range = Config::LEAST_MEMORY_BUDGET..=Config::MOST_MEMORY_BUDGET;
-    let size = rule::size(Some(given), &at.field("memory_budget"), 32 << 20, range);
+    let size = rule::size(Some(set), &at.field("memory_budget"), 32 << 20, range);
     Some(size as u64)
 }
 

@@ -127,12 +127,12 @@ fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
         && tls.server_name.is_none()
     {
         at.field("tls")
-            .error("an endpoint on a Unix socket has no name that its certificate could prove")
+            .error("an endpoint on a Unix socket has no name to verify its certificate against")
             .help("write `tls: {server_name: NAME}`");
     }
 }
 
-/// Clusters that listeners' short forms stand for: nobody wrote them, so there is nothing to report.
+/// Clusters of listeners' short forms: they are generated, so there is nothing to report.
 pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Cluster> {
     let report = Report::default();
     all(raw, &report.root(), scope)
@@ -160,7 +160,7 @@ fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAd
     for (name, _) in useless.iter().filter(|(_, there)| *there) {
         at.field(name)
             .error(format!(
-                "`{name}` has no effect beside `type: original-destination`: there is nothing to choose"
+                "`{name}` has no effect with `type: original-destination`: there are no endpoints to choose from"
             ))
             .on_key()
             .help("remove it");
@@ -193,7 +193,7 @@ fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
         let name = policy.name();
         at.field("policy")
             .error(format!("{name} is for comparison in `maglor sim` only"))
-            .help("ledger(group=40) and probe(choices=2) go by true queues, too");
+            .help("ledger(group=40) and probe(choices=2) also use true queue lengths");
     }
     policy
 }
@@ -223,8 +223,7 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
         let name = cluster.policy.name();
         at.field("policy")
             .warning(format!(
-                "the endpoints' weights say how often they are candidates; which of them get the requests \
-                 {name} decides by what else it knows, so that their shares differ from the weights"
+                "weights determine how often endpoints are candidates; {name} chooses among the candidates by other criteria, so shares of requests differ from the weights"
             ))
             .help("lor, round-robin, bounce and ledger keep shares in proportion to weights");
     }
@@ -237,7 +236,7 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
         if !cluster.endpoints.is_empty() && !cluster.endpoints.iter().any(used) {
             at.field("locality_weights")
                 .warning("no endpoint is in a locality with a weight above 0")
-                .help("give the endpoints a `locality` of this list");
+                .help("set `locality` of the endpoints to one of this list");
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn control_plane(
     let raw = raw.control_plane.as_ref()?;
     let at = at.field("control_plane");
     match &raw.cluster {
-        None => at.missing("cluster", "name the cluster of its servers"),
+        None => at.missing("cluster", "set the cluster of its servers"),
         Some(name) => drop(scope.cluster(name, &at.field("cluster"))),
     }
     let node = raw.node.clone().unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn control_plane(
     }
     if gateway.is_some() && raw.cache_dir.is_none() {
         at.field("gateway")
-            .error("what the control plane says of the listeners needs a folder")
+            .error("resources of the control plane for listeners need a directory")
             .on_key()
             .help("add `cache_dir: DIR`, best in memory");
     }
@@ -49,18 +49,18 @@ pub(super) fn control_plane(
 
 pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) -> Discovery {
     scope.needs_control_plane(at);
-    let name = |given: Option<&String>, field: &str, default: &str| {
-        let name = given.map_or(default, String::as_str);
+    let name = |set: Option<&String>, field: &str, default: &str| {
+        let name = set.map_or(default, String::as_str);
         if host::exact(name).is_err() {
             at.field(field).error(format!(
-                "`{}` is not part of a host",
+                "`{}` is not a host label",
                 crate::yaml::short(name)
             ));
         }
         name.to_ascii_lowercase()
     };
-    let time = |given, field: &str, default: Duration, range| {
-        rule::time(given, &at.field(field), default, range)
+    let time = |set, field: &str, default: Duration, range| {
+        rule::time(set, &at.field(field), default, range)
     };
     let mut discovery = Discovery {
         host: None,
@@ -84,7 +84,7 @@ pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) ->
         if target.is_none() {
             at.field("host")
                 .error(format!("`{}` is not `NAME:PORT`", crate::yaml::short(text)))
-                .help("name a Service with its port, such as `reviews.shop:80`");
+                .help("use a Service with its port, such as `reviews.shop:80`");
         }
         target
     });

@@ -18,10 +18,10 @@ pub(super) fn all(raw: &[raw::Short<raw::Endpoint>], at: &At<'_>) -> Vec<Endpoin
         if !seen.insert((endpoint.address.clone(), endpoint.priority)) {
             let text = raw.address.as_deref().unwrap_or_default();
             at.warning(format!(
-                "the endpoint `{}` is there twice",
+                "the endpoint `{}` is defined twice",
                 crate::yaml::short(text)
             ))
-            .help("give it a larger `weight` instead");
+            .help("increase its `weight` instead");
         }
         endpoints.push(endpoint);
     }
@@ -51,7 +51,7 @@ fn one(raw: &raw::Endpoint, at: &At<'_>) -> Option<Endpoint> {
 fn weight(value: Option<u32>, at: &At<'_>) -> NonZeroU32 {
     if value == Some(0) {
         at.error("an endpoint of weight 0 would never be used")
-            .help("remove the endpoint, or give it a weight of 1 to 1000000");
+            .help("remove the endpoint, or set its weight to 1 to 1000000");
         return NonZeroU32::MIN;
     }
     NonZeroU32::new(rule::number(value, at, 1, 1..=1_000_000)).unwrap_or(NonZeroU32::MIN)

@@ -25,8 +25,8 @@ pub(super) fn all(
     scope: &Scope<'_>,
     tables: &Tables,
 ) -> Vec<FilterChain> {
-    // With both of the first, what is spoken is found out.
-    let given = [
+    // With both of the first, the protocol is detected.
+    let set = [
         ("http", raw.http.is_some()),
         ("tcp", raw.tcp.is_some() && raw.http.is_none()),
         ("filter_chains", !raw.filter_chains.is_empty()),
@@ -38,11 +38,11 @@ pub(super) fn all(
         scope,
         tables,
     };
-    match rule::exactly_one(&given, at) {
+    match rule::exactly_one(&set, at) {
         Some("filter_chains") => {
             if raw.tls.is_some() {
                 at.field("tls")
-                    .error("`tls` beside `filter_chains` has no effect")
+                    .error("`tls` has no effect with `filter_chains`")
                     .on_key()
                     .help("move it into the chains that terminate TLS");
             }
@@ -79,7 +79,7 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
         let tls = raw.tls.as_ref().map(|tls| &tls.0);
         let filters = (raw.http.as_ref(), raw.tcp.as_ref());
         if raw.http.is_none() && raw.tcp.is_none() {
-            at.error("one of `http` and `tcp` is needed, or both")
+            at.error("`http` or `tcp` is required, or both")
                 .when_readable();
         } else {
             chains.extend(context.chain(name.into(), matches, tls, filters, &at));
@@ -125,7 +125,7 @@ impl Context<'_, '_> {
         let hello = !matches.server_names.is_empty() || !matches.application_protocols.is_empty();
         if hello && tls.is_none() && is_http {
             at.field("http")
-                .error("HTTP inside TLS that nobody terminates")
+                .error("HTTP inside TLS that is not terminated")
                 .on_key()
                 .help("add `tls: {certificate: FILE, private_key: FILE}`: server names and ALPN are part of TLS");
         }
@@ -135,8 +135,8 @@ impl Context<'_, '_> {
             && hello
         {
             at.field("tls")
-                .warning("plain text never comes to this chain: its match is about TLS")
-                .help("write `tls: mesh`, or give plain text a chain without `server_names` and `application_protocols`");
+                .warning("plain text never matches this chain: it matches on TLS properties")
+                .help("write `tls: mesh`, or add a chain without `server_names` and `application_protocols` for plain text");
         }
         Some(FilterChain {
             name,
@@ -294,9 +294,11 @@ impl Taken {
                 continue;
             };
             if first != path {
-                at.error(format!("an earlier filter chain takes {words} as well"))
-                    .other(first.to_vec(), "the other one begins")
-                    .help("two chains may not have the same match: one could never be taken");
+                at.error(format!("an earlier filter chain also matches {words}"))
+                    .other(first.to_vec(), "the other one starts")
+                    .help(
+                        "two chains must not have the same match: the second would never be used",
+                    );
                 return;
             }
         }

@@ -65,7 +65,7 @@ pub(super) fn warn_of_queue(raw: &raw::Cluster, at: &At<'_>) {
         || raw.concurrency_limit.is_some();
     if queue && !limited {
         at.field("limits")
-            .warning("requests wait only where something is limited")
+            .warning("requests are queued only if there is a limit")
             .on_key()
             .help("add `max_connections` or `max_requests`");
     }
@@ -87,13 +87,13 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     };
     let at = at.field("retry_budget");
     let percent = rule::percent(raw.percent, &at.field("percent"), 20.0);
-    if let Some((zero, given)) = useless_minimum(raw) {
-        at.field(given)
+    if let Some((zero, set)) = useless_minimum(raw) {
+        at.field(set)
             .error(format!(
                 "without effect: with `percent: 0`, `{zero}: 0` allows no retry"
             ))
             .on_key()
-            .help(format!("remove `{zero}: 0`, or `{given}`"));
+            .help(format!("remove `{zero}: 0`, or `{set}`"));
     }
     // 0 % alone means none, not three a second.
     let least = |least| if allows_nothing(raw) { 0 } else { least };
@@ -202,9 +202,9 @@ pub(super) fn breaker(raw: &raw::CircuitBreaker, at: &At<'_>) -> BreakerParams {
     let (base, max) = (params.base_open, params.max_open);
     rule::ordered(("base_open_time", base), ("max_open_time", max), at);
     if params.consecutive_failures == 0 && params.failure_percent.get() == 0.0 {
-        at.error("nothing would open this breaker")
+        at.error("this circuit breaker would never open")
             .when_readable()
-            .help("give `consecutive_failures` or `failure_percent` a value above 0");
+            .help("set `consecutive_failures` or `failure_percent` above 0");
     }
     params
 }

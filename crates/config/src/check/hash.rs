@@ -1,4 +1,4 @@
-//! What a route hashes for `maglev` and `ring-hash`.
+//! Validates the hash policy of a route for `maglev` and `ring-hash`.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ pub(super) fn policy(raw: &[raw::HashPolicy], at: &At<'_>) -> Vec<HashSource> {
 }
 
 fn kind(raw: &raw::HashPolicy, at: &At<'_>) -> Option<HashKind> {
-    let given = [
+    let set = [
         ("header", raw.header.is_some()),
         ("cookie", raw.cookie.is_some()),
         ("query", raw.query.is_some()),
         ("path", raw.path == Some(true)),
         ("source_address", raw.source_address == Some(true)),
     ];
-    match rule::exactly_one(&given, at)? {
+    match rule::exactly_one(&set, at)? {
         "header" => headers::name(raw.header.as_ref()?, &at.field("header")).map(HashKind::Header),
         "cookie" => cookie(&raw.cookie.as_ref()?.0, &at.field("cookie")),
         "query" => {
@@ -64,7 +64,7 @@ pub(super) fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
     }
     let ttl = raw
         .ttl
-        .map(|ttl| rule::given_time(ttl, &at.field("ttl"), Duration::ZERO..=3650 * DAY));
+        .map(|ttl| rule::explicit_time(ttl, &at.field("ttl"), Duration::ZERO..=3650 * DAY));
     let (name, path) = (name.clone(), path.to_owned());
     Some(HashKind::Cookie { name, ttl, path })
 }

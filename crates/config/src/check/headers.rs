@@ -35,7 +35,7 @@ pub(super) fn name(text: &str, at: &At<'_>) -> Option<HeaderName> {
             let help = match text {
                 ":method" => "match the method with `methods`",
                 ":path" => "match the path with `path`, change it with `rewrite`",
-                ":authority" | ":scheme" => "the host belongs into `domains` or `rewrite.host`",
+                ":authority" | ":scheme" => "set the host in `domains` or `rewrite.host`",
                 _ if text.starts_with(':') => "pseudo-headers cannot be used here",
                 _ => "a name consists of letters, digits and `-`",
             };
@@ -55,7 +55,7 @@ pub(super) fn value(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     let value = HeaderValue::from_str(text).ok();
     if value.is_none() || text.trim() != text {
         at.error("not a valid header value")
-            .help("a value is printable text on one line, without spaces around it");
+            .help("a value must be printable text on one line, without surrounding spaces");
         return None;
     }
     if let Some(variable) = variables::find(text) {

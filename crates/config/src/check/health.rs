@@ -26,17 +26,12 @@ pub(super) fn check(
         .port
         .map(|port| rule::number(Some(port), &at.field("port"), 1, 1..=65_535));
     let port = port.and_then(|port| NonZeroU16::new(u16::try_from(port).ok()?));
-    let given = [
+    let set = [
         ("http", raw.http.is_some()),
         ("grpc", raw.grpc.is_some()),
         ("tcp", raw.tcp.is_some()),
     ];
-    let kind = match (
-        rule::exactly_one(&given, at)?,
-        &raw.http,
-        &raw.grpc,
-        &raw.tcp,
-    ) {
+    let kind = match (rule::exactly_one(&set, at)?, &raw.http, &raw.grpc, &raw.tcp) {
         ("http", Some(raw::Short(raw)), _, _) => http(raw, &at.field("http"))?,
         ("grpc", _, Some(raw), _) => grpc(raw, protocol, &at.field("grpc"))?,
         (_, _, _, tcp) => tcp_check(tcp.as_ref()?, &at.field("tcp")),
@@ -68,7 +63,7 @@ fn params(raw: &raw::HealthCheck, at: &At<'_>) -> HealthParams {
         let (shown, interval) = (raw::TimeSpan(timeout), raw::TimeSpan(interval));
         at.field("timeout")
             .error(format!("{shown} is above the `interval` ({interval})"))
-            .help("a check ends before the next one begins");
+            .help("a check must end before the next one starts");
     }
     let jitter = number(
         raw.interval_jitter_percent,
@@ -112,7 +107,7 @@ fn http(raw: &raw::HttpCheck, at: &At<'_>) -> Option<HealthCheckKind> {
     if !path.starts_with('/') || !path.chars().all(good) {
         at.field("path")
             .error(format!("`{}` is not a path", yaml::short(path)))
-            .help("a path begins with `/` and is what a request can have: no spaces, no fragment");
+            .help("a path starts with `/` and has no spaces and no fragment");
     }
     Some(HealthCheckKind::Http {
         path: path.clone(),
@@ -145,7 +140,7 @@ fn statuses(raw::OneOrMany(list): &raw::OneOrMany, at: &At<'_>) -> Vec<RangeIncl
             _ => {
                 at.index(i)
                     .error(format!(
-                        "`{}` is no status or range of statuses",
+                        "`{}` is not a status or range of statuses",
                         yaml::short(text)
                     ))
                     .help("write `200` or `200-299`, within 200 to 599");
@@ -153,16 +148,16 @@ fn statuses(raw::OneOrMany(list): &raw::OneOrMany, at: &At<'_>) -> Vec<RangeIncl
         }
     }
     if list.is_empty() {
-        at.error("no status would be healthy").when_readable();
+        at.error("no status counts as healthy").when_readable();
     }
     ranges
 }
 
 fn grpc(raw: &raw::GrpcCheck, protocol: UpstreamProtocol, at: &At<'_>) -> Option<HealthCheckKind> {
     if protocol == UpstreamProtocol::Http1 {
-        at.error("gRPC needs HTTP/2, and the cluster speaks HTTP/1.1")
+        at.error("gRPC needs HTTP/2, but the cluster uses HTTP/1.1")
             .on_key()
-            .help("give the cluster `protocol: http2`");
+            .help("set `protocol: http2` on the cluster");
     }
     let authority = raw.authority.as_deref();
     let service = raw.service.clone().unwrap_or_default();

@@ -13,7 +13,7 @@ pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
         return Err("write international names in their `xn--` form");
     }
     if text.len() > 253 {
-        return Err("it is longer than 253 characters");
+        return Err("longer than 253 characters");
     }
     if text.contains("://") || text.contains('/') {
         return Err("write only the name, without scheme and path");
@@ -47,7 +47,7 @@ pub(super) fn domain(text: &str) -> Result<Domain, String> {
     let wildcard = |what: &str, host: &str| {
         let name = dns_name(host).map_err(str::to_owned)?;
         if host.contains(':') || host.ends_with('.') || looks_like_ipv4(host) {
-            return Err(format!("{what} stands beside a name without port"));
+            return Err(format!("{what} with a name without port"));
         }
         Ok(name)
     };
@@ -82,7 +82,7 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
             let port = match tail.strip_prefix(':') {
                 Some(port) => Some(port),
                 None if tail.is_empty() => None,
-                None => return Err("after `]` comes nothing or `:PORT`".into()),
+                None => return Err("after `]` only `:PORT` may follow".into()),
             };
             (format!("[{address}]"), port)
         }

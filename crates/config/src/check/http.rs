@@ -91,7 +91,7 @@ pub(super) fn with_routes(
         ),
         max_connection_age: age.map(|age| {
             let at = &at.field("max_connection_age");
-            rule::given_time(age, at, SECOND..=3650 * DAY)
+            rule::explicit_time(age, at, SECOND..=3650 * DAY)
         }),
         max_header_bytes: rule::size(
             raw.max_header_bytes,
@@ -155,12 +155,12 @@ fn upgrades(raw: Option<&raw::OneOrMany>, at: &At<'_>, protocol: HttpProtocol) -
             at.error(format!(
                 "`{shown}` is a version of HTTP or TLS, not a protocol to tunnel"
             ))
-            .help("HTTP/2 needs no upgrade: `protocol: auto` recognises it");
+            .help("HTTP/2 needs no upgrade: `protocol: auto` detects it");
         } else if !is_token(&name) {
             at.error(format!("`{shown}` is not the name of a protocol"));
         } else if protocol == HttpProtocol::Http2 {
             at.error(format!("`{shown}` cannot be reached over HTTP/2"))
-                .help("with `protocol: http2` there is no `Upgrade`; use `auto` or `http1`");
+                .help("`protocol: http2` has no `Upgrade`; use `auto` or `http1`");
         }
         seen.check(&name, &at, "the protocol");
     }
@@ -183,17 +183,17 @@ fn routes(
     scope: &Scope<'_>,
     tables: &Tables,
 ) -> Arc<RouteTable> {
-    let given = [
+    let set = [
         ("virtual_hosts", !raw.virtual_hosts.is_empty()),
         ("routes", raw.routes.is_some()),
     ];
-    if raw.discovery.is_some() && given.iter().all(|(_, there)| !there) {
+    if raw.discovery.is_some() && set.iter().all(|(_, there)| !there) {
         return Arc::new(RouteTable {
             name: name.into(),
             ..RouteTable::default()
         });
     }
-    match (rule::exactly_one(&given, at), &raw.routes) {
+    match (rule::exactly_one(&set, at), &raw.routes) {
         (Some("routes"), Some(table)) => {
             scope.table(table, &at.field("routes"));
             tables.get(table.as_str()).cloned().unwrap_or_default()

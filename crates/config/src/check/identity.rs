@@ -1,4 +1,4 @@
-//! Who the proxy is inside the mesh, and who says so.
+//! Validates the identity of the proxy inside the mesh, and its source.
 
 use maglor_identity::Paths;
 
@@ -28,15 +28,15 @@ pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> O
         }));
     };
     check_file(Some(token), &at.field("token_file"));
-    let given = [
+    let set = [
         ("certificate", &own.certificate),
         ("private_key", &own.private_key),
     ];
-    for (field, _) in given.iter().filter(|(_, given)| given.is_some()) {
+    for (field, _) in set.iter().filter(|(_, set)| set.is_some()) {
         at.field(field)
             .error(format!("`{field}` has no effect with `token_file`"))
             .on_key()
-            .help("the control plane certifies a key that the proxy makes: remove the line, or `token_file`");
+            .help("the control plane issues a certificate for a key of the proxy: remove the line, or `token_file`");
     }
     control_plane(raw, at, scope);
     Some(Identity::ControlPlane(Enrolment {
@@ -45,7 +45,7 @@ pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> O
     }))
 }
 
-/// The token must go to nobody but the control plane, so the proxy has to know who that is.
+/// The token must be sent only to the control plane, so the proxy must authenticate it.
 fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
     scope.needs_control_plane(&at.field("token_file"));
     let name = raw
@@ -58,7 +58,7 @@ fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
     let mesh = cluster.tls.as_ref().and_then(|tls| tls.0.mesh.as_ref());
     if mesh.is_none_or(|peers| peers.identities.is_empty()) {
         at.field("token_file")
-            .error("the cluster of the control plane does not say who may get the token")
+            .error("the cluster of the control plane does not authenticate the servers that get the token")
             .help("write `tls: {mesh: {identities: [spiffe://TRUST-DOMAIN/ns/maglor/sa/maglor-controller]}}` there");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn all(
     if raw.listeners.is_empty() && !others {
         let help =
             "add at least one, for example `listeners: [{name: web, address: 0.0.0.0:8080, …}]`";
-        list.error("there are no listeners: the proxy would serve nothing")
+        list.error("no listeners: the proxy would serve nothing")
             .when_readable()
             .help(help);
     }
@@ -45,7 +45,7 @@ pub(super) fn one(
     let name = rule::name(
         raw.name.as_ref(),
         at,
-        "metrics are labelled with it, e.g. `name: web`",
+        "it is a label of metrics, for example `name: web`",
     );
     if let Some(name) = &name {
         names.check(name, &at.field("name"), "the listener");
@@ -117,9 +117,9 @@ fn server_first_ports(raw: &raw::Listener, at: &At<'_>, chains: &[FilterChain]) 
     let at = at.field("server_first_ports");
     let detects = |chain: &FilterChain| matches!(chain.filter, Filter::Detect { .. });
     if !chains.is_empty() && !chains.iter().any(detects) {
-        at.error("no filter chain goes by the first bytes: there is nothing to wait for")
+        at.error("no filter chain inspects the first bytes: the timeout has no effect")
             .on_key()
-            .help("remove it, or give a chain both `http` and `tcp`");
+            .help("remove it, or set both `http` and `tcp` in a chain");
     }
     let port = |(i, &port): (usize, &u32)| {
         let port = rule::number(Some(port), &at.index(i), 1, 1..=65_535);
@@ -141,18 +141,18 @@ fn direction(raw: &raw::Listener, at: &At<'_>) -> TrafficDirection {
         (None, Some(_)) => Some(TrafficDirection::Outbound),
         (None, None) => None,
     };
-    let given = raw.traffic_direction.map(|given| match given {
+    let set = raw.traffic_direction.map(|set| match set {
         raw::TrafficDirection::Inbound => TrafficDirection::Inbound,
         raw::TrafficDirection::Outbound => TrafficDirection::Outbound,
         raw::TrafficDirection::Unspecified => TrafficDirection::Unspecified,
     });
-    if let (Some(own), Some(given)) = (own, given)
-        && own != given
+    if let (Some(own), Some(set)) = (own, set)
+        && own != set
     {
         at.field("traffic_direction")
-            .error("`inbound` and `outbound` say the direction themselves")
+            .error("`inbound` and `outbound` already imply the direction")
             .on_key()
             .help("remove it");
     }
-    given.or(own).unwrap_or_default()
+    set.or(own).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a server's own proxy tells balancers.
+//! Load reports of a server's own proxy to balancers.
 
 use super::Scope;
 use crate::listener::{HttpProtocol, LoadReports, Peers};
@@ -12,7 +12,7 @@ pub(super) fn load_reports(
     scope: &Scope<'_>,
 ) -> LoadReports {
     if protocol == HttpProtocol::Http2 {
-        at.error("balancers ask over HTTP/1.1, which `protocol: http2` shuts out")
+        at.error("balancers connect over HTTP/1.1, which `protocol: http2` excludes")
             .on_key()
             .help("use `protocol: auto`");
     }
@@ -28,12 +28,12 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
         (Some(_), None) => {
             at.missing(
                 "endpoint",
-                "say which of the cluster's endpoints this server is",
+                "set the endpoint of the cluster that is this server",
             );
             return None;
         }
         (None, Some(_)) => {
-            at.missing("cluster", "name the cluster of all servers of the service");
+            at.missing("cluster", "set the cluster of all servers of the service");
             return None;
         }
         (Some(name), Some(text)) => (name, text),
@@ -51,8 +51,8 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
         .as_mut()
         .map(|all| all.any(|known| known.parse().as_ref() == Ok(&endpoint)));
     if is_there == Some(false) {
-        at.error(format!("`{text}` is no endpoint of cluster `{name}`"))
-            .help("the ledger knows servers by the addresses that their clients use");
+        at.error(format!("`{text}` is not an endpoint of cluster `{name}`"))
+            .help("the ledger identifies servers by the addresses that clients use");
     }
     Some(Peers {
         cluster: name.as_str().into(),

@@ -56,12 +56,12 @@ pub(super) fn route_match(raw: &raw::RouteMatch, at: &At<'_>, scope: &Scope<'_>)
 }
 
 fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<PathMatch> {
-    let given = [
+    let set = [
         ("exact", raw.exact.is_some()),
         ("prefix", raw.prefix.is_some()),
         ("regex", raw.regex.is_some()),
     ];
-    let kind = rule::exactly_one(&given, at)?;
+    let kind = rule::exactly_one(&set, at)?;
     let at_kind = at.field(kind);
     if let Some(text) = &raw.regex {
         return pattern::whole(text, &at_kind, scope).map(PathMatch::Regex);
@@ -107,7 +107,7 @@ fn pattern_like(text: &str, at: &At<'_>) {
 pub(super) fn path(text: &str, at: &At<'_>) {
     let shown = yaml::short(text);
     if !text.starts_with('/') {
-        at.error(format!("the path `{shown}` does not begin with `/`"))
+        at.error(format!("the path `{shown}` does not start with `/`"))
             .help(path_for(text));
     } else if text.contains(['?', '#']) {
         at.error(format!("the path `{shown}` contains a query or a fragment"))
@@ -124,10 +124,7 @@ pub(super) fn path(text: &str, at: &At<'_>) {
 fn path_for(text: &str) -> String {
     if let Some((_, rest)) = text.split_once("://") {
         let path = rest.split_once('/').map_or("", |(_, path)| path);
-        return format!(
-            "write `/{}`; the host belongs into `domains`",
-            yaml::short(path)
-        );
+        return format!("write `/{}`; set the host in `domains`", yaml::short(path));
     }
     let expression = text.trim_start_matches(['~', '*', '=', ' ']);
     if text.starts_with('=') && expression.starts_with('/') {
@@ -166,7 +163,7 @@ pub(super) fn method(text: &str, at: &At<'_>) -> Option<Method> {
         .filter(|_| !text.contains('*'))
     else {
         at.error(format!("`{}` is not a method", yaml::short(text)))
-            .help("write each as it is, such as `GET`; no `methods` for any");
+            .help("write each exactly, such as `GET`; omit `methods` to match any");
         return None;
     };
     if METHODS.contains(&upper.as_str()) && upper != *text {
@@ -222,7 +219,7 @@ fn string_match(
     at: &At<'_>,
     scope: &Scope<'_>,
 ) -> Option<(StringMatch, bool)> {
-    let given = [
+    let set = [
         ("exact", raw.exact.is_some()),
         ("prefix", raw.prefix.is_some()),
         ("suffix", raw.suffix.is_some()),
@@ -230,12 +227,12 @@ fn string_match(
         ("regex", raw.regex.is_some()),
         ("present", raw.present.is_some()),
     ];
-    let kind = rule::exactly_one(&given, at)?;
+    let kind = rule::exactly_one(&set, at)?;
     let at = at.field(kind);
     let text = raw.exact.or(raw.prefix).or(raw.suffix).or(raw.contains);
     if kind != "exact" && text == Some("") {
-        at.error("an empty text is in every value")
-            .help("write `present: true`, or the text");
+        at.error("an empty string matches every value")
+            .help("write `present: true`, or the string");
     }
     let text = text.unwrap_or_default().to_owned();
     let value = match kind {

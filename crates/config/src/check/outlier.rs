@@ -192,13 +192,13 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
         .iter()
         .all(|(threshold, enforced)| *threshold == 0 || *enforced == Percent::NONE)
     {
-        at.warning("all detectors are off: nobody would be ejected")
+        at.warning("all detectors are disabled: no endpoint would be ejected")
             .when_readable()
             .help("write `outlier_ejection: {enabled: false}` if that is meant");
     }
 }
 
-/// A percentage that was written down and comes to nobody is probably a mistake.
+/// An explicit percentage below one endpoint is probably an error.
 fn warn_of_percentage(params: &OutlierParams, endpoints: &[cluster::Endpoint], at: &At<'_>) {
     let counted = |e: &cluster::Endpoint| {
         matches!(
@@ -210,7 +210,7 @@ fn warn_of_percentage(params: &OutlierParams, endpoints: &[cluster::Endpoint], a
     if n > 1 && endpoints.iter().all(counted) && params.max_ejections(n) == 0 {
         at.field("max_ejection_percent")
             .warning(format!(
-                "{percent} % of {n} endpoints is less than one: nobody would be ejected"
+                "{percent} % of {n} endpoints is less than one: no endpoint would be ejected"
             ))
             .help("raise it, or write `always_eject_one_host: true`");
     }

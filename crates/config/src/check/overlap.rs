@@ -61,8 +61,8 @@ impl Sockets {
         if let Some(rival) = self.rival(port, ip) {
             let (other, owner) = (rival.address, &rival.owner);
             at.error(format!("{address} overlaps {other} of {owner}"))
-                .other(rival.path.clone(), "the other one is given")
-                .help("give one of them another port, or different addresses to both");
+                .other(rival.path.clone(), "the other one is defined")
+                .help("change the port of one, or the addresses of both");
             return;
         }
         let (index, path) = (self.taken.len(), at.path());

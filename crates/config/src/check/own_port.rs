@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::report::At;
 use crate::{Admin, raw};
 
-/// Looks through all endpoints. The proxy also refuses to connect there, whoever names the endpoint: names are
-/// resolved later, and a control plane gives others.
+/// Looks through all endpoints. The proxy also refuses to connect there, from any source of endpoints: names are
+/// resolved later, and a control plane adds others.
 pub(super) fn check(clusters: &[raw::Cluster], admin: Option<&Admin>, at: &At<'_>) {
     let Some(admin) = admin else { return };
     let clusters_at = at.field("clusters");

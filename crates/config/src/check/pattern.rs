@@ -59,7 +59,7 @@ fn compile(text: &str) -> Result<Regex, regex::Error> {
 fn explain(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(limit) => {
-            format!("it is too big: more than {limit} bytes when compiled")
+            format!("too large: more than {limit} bytes when compiled")
         }
         other => {
             let text = other.to_string();

@@ -17,7 +17,7 @@ pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
         if let Some((_, hider)) = wide.iter().find(|(_, wide)| covers(&wide.matches, matches)) {
             at.index(*index)
                 .warning(format!(
-                    "no request reaches this route: `{}` takes them all",
+                    "no request reaches this route: `{}` matches all of them",
                     hider.name
                 ))
                 .help("move it before the wider route");

@@ -57,7 +57,7 @@ fn redirect_host(text: &str, at: &At<'_>) -> Option<String> {
     let portless = text.starts_with('[') && text.ends_with(']') || !text.contains(':');
     match host::exact(text) {
         Ok(_) if !portless => {
-            at.error("a host without port is wanted")
+            at.error("expected a host without port")
                 .help("write the port in `port`");
             None
         }

@@ -40,7 +40,7 @@ pub(super) fn retry(
     conditions.complete(raw, attempts, at);
     let per_try = raw.per_try_timeout.map(|time| {
         let at = at.field("per_try_timeout");
-        rule::given_time(time, &at, MILLISECOND..=30 * DAY)
+        rule::explicit_time(time, &at, MILLISECOND..=30 * DAY)
     });
     if let Some(per_try) = per_try {
         within_timeout(per_try, timeout, &at.field("per_try_timeout"));
@@ -70,7 +70,7 @@ fn within_timeout(part: Duration, timeout: Duration, at: &At<'_>) {
     if !timeout.is_zero() && part > timeout {
         let (part, timeout) = (raw::TimeSpan(part), raw::TimeSpan(timeout));
         at.error(format!("{part} is above the route's `timeout` ({timeout})"))
-            .help("raise `timeout`; it covers all tries and the pauses between them");
+            .help("increase `timeout`; it covers all attempts and the delays between them");
     }
 }
 
@@ -146,7 +146,7 @@ impl Wanted {
         }
         if attempts > 0 && self.set.is_empty() {
             at.field("retry_on")
-                .error("without a condition nothing is retried")
+                .error("without a condition, nothing is retried")
                 .when_readable()
                 .help("remove the line for the default, or write `attempts: 0`");
         }
@@ -178,20 +178,20 @@ pub(super) fn hedge(
     let at_delay = &at.field("delay");
     let delay = raw
         .delay
-        .map(|time| rule::given_time(time, at_delay, MILLISECOND..=30 * DAY));
+        .map(|time| rule::explicit_time(time, at_delay, MILLISECOND..=30 * DAY));
     match (delay, retry.per_try_timeout) {
         (None, None) => {
-            at.error("when the next try starts is not said")
+            at.error("the start of the next attempt is not set")
                 .when_readable()
-                .help("write `hedge: 50ms`, or give `retry` a `per_try_timeout`");
+                .help("write `hedge: 50ms`, or set `per_try_timeout` of `retry`");
         }
         (Some(delay), Some(per_try)) if delay >= per_try => {
             let (delay, per_try) = (raw::TimeSpan(delay), raw::TimeSpan(per_try));
             at_delay
                 .error(format!(
-                    "no try takes {delay}: `per_try_timeout` is {per_try}"
+                    "no attempt lasts {delay}: `per_try_timeout` is {per_try}"
                 ))
-                .help("lower the delay, or remove it to start the next try at that time");
+                .help("reduce the delay, or remove it to start the next attempt at that time");
         }
         (Some(delay), _) => within_timeout(delay, timeout, at_delay),
         (None, Some(_)) => {}
@@ -225,7 +225,7 @@ pub(super) fn mirrors(
     mirrors
 }
 
-/// What is wrong with a route's retries beside its mirrors and its clusters' budgets.
+/// The error in a route's retries beside its mirrors and its clusters' budgets.
 pub(super) fn combinations(
     raw: &raw::Route,
     targets: &[&raw::Cluster],
@@ -234,12 +234,12 @@ pub(super) fn combinations(
 ) {
     let retries = |raw: &raw::Short<raw::Retry>| raw.0.attempts != Some(0);
     let retries = raw.retry.as_ref().is_some_and(retries);
-    let given = [("retry", retries), ("hedge", raw.hedge.is_some())];
-    for (name, _) in given.iter().filter(|(_, there)| *there) {
+    let set = [("retry", retries), ("hedge", raw.hedge.is_some())];
+    for (name, _) in set.iter().filter(|(_, there)| *there) {
         let at = at.field(name);
         if !raw.mirror.is_empty() && scope.has_one_author() {
             at.error(format!(
-                "`{name}` beside `mirror`: a mirror is meant to see what clients send, not what is repeated"
+                "`{name}` with `mirror`: the mirror would receive repeated requests"
             ))
             .on_key()
             .help(format!("remove `{name}`, or mirror on a route without it"));
@@ -251,7 +251,7 @@ pub(super) fn combinations(
             ))
             .on_key()
             .help(format!(
-                "raise the cluster's `retry_budget`, or remove `{name}`"
+                "increase the cluster's `retry_budget`, or remove `{name}`"
             ));
         }
     }
@@ -262,15 +262,15 @@ pub(super) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
     let (raw, clusters) = (raw.sticky.as_ref()?, &raw.clusters);
     let at = at.field("sticky");
     if clusters.iter().filter(|c| c.weight != Some(0)).count() < 2 {
-        at.warning("there is nothing to choose from")
+        at.warning("there is only one cluster")
             .on_key()
-            .help("give the route several `clusters`; `hash_policy` keeps a client at an endpoint");
+            .help("add several `clusters` to the route; for sticky endpoints use `hash_policy`");
     }
-    let given = [
+    let set = [
         ("header", raw.header.is_some()),
         ("cookie", raw.cookie.is_some()),
     ];
-    match (rule::exactly_one(&given, &at)?, &raw.header, &raw.cookie) {
+    match (rule::exactly_one(&set, &at)?, &raw.header, &raw.cookie) {
         ("header", Some(name), _) => headers::name(name, &at.field("header")).map(HashKind::Header),
         (_, _, cookie) => {
             let mut kind = hash::cookie(&cookie.as_ref()?.0, &at.field("cookie"))?;

@@ -55,7 +55,7 @@ pub(super) fn time(
 }
 
 /// A time in range where there is no default: that the line is there means something.
-pub(super) fn given_time(
+pub(super) fn explicit_time(
     TimeSpan(value): TimeSpan,
     at: &At<'_>,
     range: RangeInclusive<Duration>,
@@ -71,7 +71,7 @@ pub(super) fn given_time(
 fn not_within(value: Duration, range: &RangeInclusive<Duration>) -> String {
     let (min, max) = (TimeSpan(*range.start()), TimeSpan(*range.end()));
     if value.is_zero() {
-        return format!("a time of 0 makes no sense here: the range is {min} to {max}");
+        return format!("0 is out of range: the range is {min} to {max}");
     }
     format!("{} is not in the range {min} to {max}", TimeSpan(value))
 }
@@ -161,7 +161,7 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Addr
         _ if out_of_range => "a port is 0 to 65535".into(),
         Some(address) if address.starts_with("0.0.0.0:") => format!("write `{address}` for all interfaces"),
         Some(address) => format!("write `{address}`"),
-        None => "a listener needs an IP address and a port, for example `0.0.0.0:8080` or `[::]:8080`; names of clients' hosts belong into `domains`".into(),
+        None => "a listener needs an IP address and a port, for example `0.0.0.0:8080` or `[::]:8080`; set host names in `domains`".into(),
     };
     at.field("address")
         .error(format!("`{}` is not `IP:PORT`", crate::yaml::short(text)))
@@ -195,7 +195,7 @@ impl Unique {
     pub(super) fn check(&mut self, text: &str, at: &At<'_>, what: &str) -> bool {
         if let Some(first) = self.0.get(text) {
             at.error(format!(
-                "{what} `{}` is there twice",
+                "{what} `{}` is defined twice",
                 crate::yaml::short(text)
             ))
             .other(first.clone(), "first given");
@@ -207,9 +207,9 @@ impl Unique {
 }
 
 /// Says which of the fields that exclude each other are given; an error unless it is one.
-pub(super) fn exactly_one(given: &[(&'static str, bool)], at: &At<'_>) -> Option<&'static str> {
-    let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
-    let mut present = given
+pub(super) fn exactly_one(set: &[(&'static str, bool)], at: &At<'_>) -> Option<&'static str> {
+    let names: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
+    let mut present = set
         .iter()
         .filter(|(_, there)| *there)
         .map(|(name, _)| *name);
@@ -217,7 +217,7 @@ pub(super) fn exactly_one(given: &[(&'static str, bool)], at: &At<'_>) -> Option
         (Some(only), None) => Some(only),
         (None, _) => {
             at.error(format!(
-                "one of {} is needed",
+                "one of {} is required",
                 crate::suggest::one_of(&names)
             ))
             .when_readable();

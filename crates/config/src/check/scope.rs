@@ -1,4 +1,4 @@
-//! What blocks may refer to, and what has been referred to.
+//! Names that blocks may refer to, and the references to them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -83,17 +83,17 @@ impl<'a> Scope<'a> {
     pub(super) fn needs_identity(&self, at: &At<'_>) {
         self.used_identity.set(true);
         if !self.identity && self.known.identity {
-            at.error("mesh TLS needs an identity, and this proxy has none").help(
+            at.error("mesh TLS needs an `identity`").help(
                 "add `identity: {certificate: FILE, private_key: FILE, trust_bundle: FILE}` at the top, or `{token_file: FILE, trust_bundle: FILE}`",
             );
         }
     }
 
-    /// Discovery needs somebody to ask; an error if there is nobody.
+    /// Discovery needs a control plane; otherwise it is an error.
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);
         if !self.control_plane {
-            at.error("this needs a control plane, and the proxy has none")
+            at.error("this needs a `control_plane`")
                 .help("add `control_plane: {cluster: NAME, node: {id: NAME}}` at the top");
         }
     }
@@ -116,13 +116,13 @@ impl<'a> Scope<'a> {
             at.field("identity")
                 .warning("no listener and no cluster uses the identity")
                 .on_key()
-                .help("write `tls: mesh` where members of the mesh meet");
+                .help("write `tls: mesh` where workloads of the mesh connect");
         }
         if self.control_plane && !self.used_control_plane.get() {
             at.field("control_plane")
-                .warning("no listener asks the control plane")
+                .warning("no listener uses the control plane")
                 .on_key()
-                .help("write `discovery: {}` where hosts are to be asked for");
+                .help("add `discovery: {}` to the listeners that need it");
         }
         let (used, clusters) = (self.used_clusters.borrow(), at.field("clusters"));
         for (i, cluster) in raw.clusters.iter().enumerate() {
@@ -152,7 +152,7 @@ fn unused(name: Option<&str>, used: &HashSet<&str>, at: &At<'_>, what: &str) {
 }
 
 fn dangling<'n>(name: &str, kind: &str, names: impl Iterator<Item = &'n str>, at: &At<'_>) {
-    // Sorted so that the same file always gives the same message.
+    // Sorted so that the same file always produces the same message.
     let mut names: Vec<&str> = if at.report().is_full() {
         Vec::new()
     } else {

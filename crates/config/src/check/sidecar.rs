@@ -2,7 +2,7 @@
 //!
 //! An inbound listener is a chain for each port that is named and one for the rest, all to one cluster,
 //! the application. An outbound listener is a chain for each service's addresses, and one for the rest,
-//! in which the `Host` of HTTP finds the service. The clusters that nobody wrote are made before the
+//! in which the `Host` of HTTP finds the service. The generated clusters are created before the
 //! others are checked ([`clusters`]), so that routes refer to them as to any.
 //!
 //! A sidecar adds nothing that the application would notice: no time limit, no forwarding headers.
@@ -41,20 +41,20 @@ pub(super) fn clusters(listeners: &[raw::Listener]) -> Vec<raw::Cluster> {
     listeners.iter().filter_map(cluster).collect()
 }
 
-/// Nobody else may use the names of those.
+/// Their names are reserved.
 pub(super) fn names(raw: &raw::Document, made: &[raw::Cluster], at: &At<'_>) {
     let list = at.field("clusters");
     for (i, cluster) in raw.clusters.iter().enumerate() {
         let Some(name) = &cluster.name else { continue };
         if made.iter().any(|made| made.name.as_ref() == Some(name)) {
             let what = format!(
-                "the name `{}` is that of a listener's own cluster",
+                "the name `{}` is reserved for a listener's own cluster",
                 crate::yaml::short(name)
             );
             list.index(i)
                 .field("name")
                 .error(what)
-                .help("choose another one; `inbound` and `outbound` make clusters of their own");
+                .help("choose another one; `inbound` and `outbound` define clusters of their own");
         }
     }
 }
@@ -143,7 +143,7 @@ pub(super) fn inbound(
         };
         if !seen.insert(port) {
             place
-                .error(format!("the port {port} is there twice"))
+                .error(format!("the port {port} is listed twice"))
                 .on_key();
             continue;
         }
@@ -189,7 +189,7 @@ fn tls_of_port(
     if !fits {
         place
             .field("tls")
-            .error("the listener has no mutual TLS, of which this could be the mode")
+            .error("the listener has no mutual TLS to which this mode applies")
             .on_key()
             .help("remove it, or add `tls: mesh` to the listener");
     }
@@ -202,7 +202,7 @@ pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> O
     let (name, at) = match (&raw.workload, &raw.inbound) {
         (Some(_), Some(_)) => {
             at.field("workload")
-                .error("`inbound` asks for what is said of the workload itself")
+                .error("`inbound` subscribes to the workload's own resources")
                 .on_key()
                 .help("write `inbound.discovery` instead");
             return None;
@@ -216,7 +216,7 @@ pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> O
     let right = |(namespace, name)| is_dns_name(namespace, "-") && is_dns_name(name, "-.");
     if !parts.is_some_and(right) {
         at.error(format!("`{}` is not a workload", crate::yaml::short(name)))
-            .help("write `NAMESPACE/POD`: the control plane knows workloads by that");
+            .help("write `NAMESPACE/POD`, by which the control plane identifies workloads");
     }
     Some(name.into())
 }
@@ -256,7 +256,7 @@ struct Host<'a> {
     name: &'a str,
     domains: Vec<Domain>,
     route: raw::Route,
-    /// What balancers are told by the chain whose first host this is.
+    /// Load reports of the chain whose first host this is.
     load_reports: Option<raw::LoadReports>,
     /// Where its settings stand.
     place: At<'a>,

@@ -25,7 +25,7 @@ pub(super) fn termination(
     let Some(mode) = raw.mesh else {
         if !raw.delegates.is_empty() {
             delegates
-                .error("without `mesh` nobody proves to be one of them")
+                .error("without `mesh`, clients are not authenticated")
                 .on_key()
                 .help("remove the line, or write `mesh: strict`");
         }
@@ -66,28 +66,26 @@ fn spiffe_ids(texts: &[String], list: &At<'_>) -> Vec<SpiffeId> {
     identities
 }
 
-fn refuse_beside_mesh(given: &[&str], at: &At<'_>) {
-    for field in given {
+fn refuse_beside_mesh(set: &[&str], at: &At<'_>) {
+    for field in set {
         at.field(field)
             .error(format!("`{field}` has no effect with `mesh`"))
             .on_key()
-            .help("members of the mesh prove who they are by `identity`, with TLS 1.3: remove the line, or `mesh`");
+            .help("workloads of the mesh authenticate by `identity`, with TLS 1.3: remove the line, or `mesh`");
     }
 }
 
 pub(super) fn spiffe_id(text: &str, at: &At<'_>) -> Option<SpiffeId> {
     match text.parse::<SpiffeId>() {
         Ok(id) if id.path().is_empty() => {
-            at.error(format!(
-                "`{id}` names a trust domain, not a workload: nobody has it"
-            ))
-            .help("write `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`");
+            at.error(format!("`{id}` is a trust domain, not a workload"))
+                .help("write `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`");
             None
         }
         Ok(id) => Some(id),
         Err(why) => {
             let text = crate::yaml::short(text);
-            at.error(format!("`{text}` is not a SPIFFE id: {why}"))
+            at.error(format!("`{text}` is not a SPIFFE ID: {why}"))
                 .help("write `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`");
             None
         }
@@ -115,11 +113,11 @@ fn downstream(raw: &raw::DownstreamTls, at: &At<'_>, behind: Behind) -> Downstre
 
 fn certificates(raw: &raw::DownstreamTls, at: &At<'_>) -> Vec<CertificateFiles> {
     let short = raw.certificate.is_some() || raw.private_key.is_some();
-    let given = [
+    let set = [
         ("certificate", short),
         ("certificates", !raw.certificates.is_empty()),
     ];
-    match rule::exactly_one(&given, at) {
+    match rule::exactly_one(&set, at) {
         Some("certificate") => {
             let files = files(raw.certificate.as_deref(), raw.private_key.as_deref(), at);
             files.into_iter().collect()
@@ -161,7 +159,7 @@ pub(super) fn check_file(path: Option<&str>, at: &At<'_>) {
 fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind, mesh: bool) -> Vec<String> {
     use crate::listener::HttpProtocol::{Auto, Http1, Http2};
     let possible: &[&str] = match behind {
-        // Members of the mesh have a transport of their own (docs/transport.md).
+        // Workloads of the mesh have a transport of their own (docs/transport.md).
         Behind::Http(Auto) if mesh => &["maglor/1", "h2", "http/1.1"],
         Behind::Http(Auto) => &["h2", "http/1.1"],
         Behind::Http(Http1) => &["http/1.1"],
@@ -179,7 +177,7 @@ fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind, mesh: bool) -> Vec<
         } else if behind != Behind::Tcp && !possible.contains(&protocol.as_str()) {
             let one_of = crate::suggest::one_of(possible);
             at.error(format!(
-                "`{}` is not spoken here",
+                "`{}` is not supported",
                 crate::yaml::short(protocol)
             ))
             .help(format!("with this `http.protocol` it can be {one_of}"));
@@ -220,8 +218,8 @@ fn upstream(raw: &raw::UpstreamTls, at: &At<'_>) -> UpstreamTls {
             .help("remove one of them");
     } else if skip {
         at.field("insecure_skip_verify")
-            .warning("anybody can pose as the server: its certificate is not verified")
-            .help("only for tests; otherwise give the roots with `ca`");
+            .warning("the server's certificate is not verified: it can be impersonated")
+            .help("use it only for tests; otherwise set the roots with `ca`");
     }
     let mutual = raw.certificate.is_some() || raw.private_key.is_some();
     let (certificate, key) = (raw.certificate.as_deref(), raw.private_key.as_deref());

@@ -42,11 +42,11 @@ pub(super) fn rate_limit(raw: &raw::RateLimit, at: &At<'_>) -> Option<RateLimit>
 }
 
 fn rate_key(raw: &raw::RateKey, at: &At<'_>) -> Option<RateKey> {
-    let given = [
+    let set = [
         ("header", raw.header.is_some()),
         ("source_address", raw.source_address == Some(true)),
     ];
-    match (rule::exactly_one(&given, at)?, &raw.header) {
+    match (rule::exactly_one(&set, at)?, &raw.header) {
         ("header", Some(name)) => headers::name(name, &at.field("header")).map(RateKey::Header),
         _ => Some(RateKey::SourceAddress),
     }
@@ -54,7 +54,7 @@ fn rate_key(raw: &raw::RateKey, at: &At<'_>) -> Option<RateKey> {
 
 pub(super) fn fault(raw: &raw::Fault, at: &At<'_>, scope: &Scope<'_>) -> Fault {
     if raw.delay.is_none() && raw.abort.is_none() {
-        at.error("one of `delay` and `abort` is needed")
+        at.error("one of `delay` and `abort` is required")
             .when_readable();
     }
     let delay = raw.delay.as_ref();
@@ -82,17 +82,17 @@ fn fault_delay(raw: &raw::FaultDelay, at: &At<'_>) -> Option<FaultDelay> {
     let at = &at.field("fixed_delay");
     Some(FaultDelay {
         percent,
-        fixed_delay: rule::given_time(time, at, MILLISECOND..=HOUR),
+        fixed_delay: rule::explicit_time(time, at, MILLISECOND..=HOUR),
     })
 }
 
 fn fault_abort(raw: &raw::FaultAbort, at: &At<'_>) -> Option<FaultAbort> {
     let percent = rule::percent(raw.percent, &at.field("percent"), 100.0);
-    let given = [
+    let set = [
         ("http_status", raw.http_status.is_some()),
         ("grpc_status", raw.grpc_status.is_some()),
     ];
-    let answer = match rule::exactly_one(&given, at)? {
+    let answer = match rule::exactly_one(&set, at)? {
         "grpc_status" => {
             let code = rule::number(raw.grpc_status, &at.field("grpc_status"), 14, 0..=16);
             AbortAnswer::Grpc(GrpcStatus::new(code))

@@ -1,5 +1,5 @@
-//! Listeners on Unix sockets: the permissions of their file, and settings that need addresses, which their connections
-//! have only where a PROXY header says them.
+//! Listeners on Unix sockets: the permissions of their file, and settings that need addresses, which their
+//! connections have only where a PROXY header says them.
 
 use crate::listener::Listener;
 use crate::report::At;
@@ -7,7 +7,7 @@ use crate::{Address, raw};
 
 /// Without a PROXY header nothing is known of a client's address or of the one that it called.
 const NO_ADDRESSES: &str =
-    "add `proxy_protocol: require` where a balancer in front says the addresses";
+    "add `proxy_protocol: require` if a load balancer in front sends the addresses";
 
 /// The permissions of a socket's file.
 pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
@@ -15,7 +15,7 @@ pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
         return Listener::DEFAULT_MODE;
     };
     let Some(unix) = address.unix() else {
-        at.error("`mode` is of the file of a Unix socket")
+        at.error("`mode` applies only to the file of a Unix socket")
             .on_key()
             .help("remove it, or write `address: unix:/PATH`");
         return Listener::DEFAULT_MODE;
@@ -58,14 +58,14 @@ pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
     for (field, _) in short.iter().filter(|(_, there)| *there) {
         at.field(field)
             .error(format!(
-                "`{field}` goes by the addresses of redirected connections, which come to no Unix socket"
+                "`{field}` uses the addresses of redirected connections, which a Unix socket does not have"
             ))
             .on_key()
             .help("write `http` or `tcp`, or `address: IP:PORT`");
     }
     if raw.workload.is_some() {
         at.field("workload")
-            .error("the control plane's rules for a workload go by the port that a client has called: a Unix socket has none")
+            .error("the control plane's rules for a workload depend on the destination port, which a Unix socket does not have")
             .on_key()
             .help("write `tls` and `authorization`, or `address: IP:PORT`");
     }
@@ -78,7 +78,7 @@ pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
 fn without_addresses(raw: &raw::Listener, at: &At<'_>) {
     let refuse = |at: &At<'_>, what: &str| {
         at.error(format!(
-            "a connection of a Unix socket has no {what}: this takes none"
+            "a connection of a Unix socket has no {what}: this matches nothing"
         ))
         .on_key()
         .help(NO_ADDRESSES);
@@ -103,7 +103,7 @@ fn without_addresses(raw: &raw::Listener, at: &At<'_>) {
             ),
             ("source", !matches.source.is_empty(), "client address"),
         ];
-        for (field, _, what) in conditions.iter().filter(|(_, given, _)| *given) {
+        for (field, _, what) in conditions.iter().filter(|(_, set, _)| *set) {
             refuse(&at.field(field), what);
         }
     }

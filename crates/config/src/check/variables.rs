@@ -1,7 +1,7 @@
 //! Variables of other proxies in the values of headers.
 //!
-//! Values are literal. A value in which another proxy would fill in something is refused: the text itself is hardly meant.
-//! Of a word with a `$` that no proxy is known to fill in there is a warning.
+//! Values are literal. A value in which another proxy would fill in something is refused: the text itself is hardly
+//! meant. Of a word with a `$` that no proxy is known to fill in there is a warning.
 
 use crate::header_format;
 
@@ -16,15 +16,14 @@ pub(super) struct Variable {
 }
 
 const ADDRESS: &str = "remove it: `x-forwarded-for` has the client's address, and `http.x_forwarded: replace` makes it the only one";
-const HOST: &str =
-    "remove it: `host` is passed on, and `x-forwarded-host` has what the client asked for";
-const SCHEME: &str = "remove it: `x-forwarded-proto` says `http` or `https`";
+const HOST: &str = "remove it: `host` is forwarded, and `x-forwarded-host` has the original host";
+const SCHEME: &str = "remove it: `x-forwarded-proto` is `http` or `https`";
 const REQUEST_ID: &str = "remove it: `x-request-id` identifies each request";
-const CERTIFICATE: &str = "remove it: `x-forwarded-client-cert` says who the client has proved to be (`http.x_forwarded_client_cert`)";
+const CERTIFICATE: &str = "remove it: `x-forwarded-client-cert` has the client's identity (`http.x_forwarded_client_cert`)";
 const PATH: &str =
-    "remove it: path and query are passed on; before a rewrite they are in the access log";
+    "remove it: path and query are forwarded; the access log has them before a rewrite";
 const LOG: &str = "remove it: the access log has it";
-const HEADER: &str = "remove it: headers are passed on under their own names";
+const HEADER: &str = "remove it: headers are forwarded under their own names";
 const UPSTREAM: &str = "remove it: the access log has the endpoint";
 const LITERAL: &str = "write the text itself";
 
@@ -77,11 +76,11 @@ const NAMES: &[(&str, &str)] = &[
     ("proxy_", UPSTREAM),
     (
         "http_upgrade",
-        "remove it: upgrades to WebSocket are passed on (`http.upgrades`)",
+        "remove it: WebSocket upgrades are forwarded (`http.upgrades`)",
     ),
     (
         "connection_upgrade",
-        "remove it: upgrades to WebSocket are passed on (`http.upgrades`)",
+        "remove it: WebSocket upgrades are forwarded (`http.upgrades`)",
     ),
     ("http_", HEADER),
     ("header", HEADER),
@@ -187,7 +186,7 @@ fn nginx(value: &str) -> Option<Variable> {
             },
             instead: match name.chars().any(|c| c.is_ascii_lowercase()) {
                 true => known(name),
-                false => Some("render the file first, for example by `envsubst`"),
+                false => Some("render the file first, for example with `envsubst`"),
             },
         })
     })

@@ -38,14 +38,14 @@ const KINDS: &[Kind] = &[
     Kind {
         shows: is_toml,
         message: "this is TOML; the proxy reads YAML",
-        help: "write `listeners: [{name: web, address: \"127.0.0.1:8080\", …}]`; docs/configuration.md begins with an example",
+        help: "write `listeners: [{name: web, address: \"127.0.0.1:8080\", …}]`; docs/configuration.md starts with an example",
     },
     Kind {
         shows: |line| {
             line.starts_with("<?xml") || line.starts_with("<html") || line.starts_with("<!DOCTYPE")
         },
         message: "this is XML or HTML; the proxy reads YAML",
-        help: "docs/configuration.md begins with an example",
+        help: "docs/configuration.md starts with an example",
     },
     Kind {
         shows: |line| line.starts_with("-----BEGIN "),

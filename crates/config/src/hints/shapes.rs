@@ -1,4 +1,4 @@
-//! What was written, in the form that is wanted: addresses, times, sizes, rates, policies, domains.
+//! Suggestions for the notation of values: addresses, times, sizes, rates, policies, domains.
 //!
 //! Guesses for messages: nothing is accepted because of them.
 
@@ -75,7 +75,8 @@ fn without_scheme(text: &str) -> (&str, Option<u16>) {
     (rest, port)
 }
 
-/// The address of a listener that was meant: `8080`, `:8080`, `*:80`, `localhost:80`, `80 ssl`, `http://0.0.0.0:80`, `tcp/:80`.
+/// The address of a listener that was meant: `8080`, `:8080`, `*:80`, `localhost:80`, `80 ssl`, `http://0.0.0.0:80`,
+/// `tcp/:80`.
 pub(crate) fn listen(text: &str) -> Option<String> {
     let first = text.split([' ', ';', ',']).find(|word| !word.is_empty())?;
     let first = first.strip_prefix("tcp/").unwrap_or(first);
@@ -272,10 +273,10 @@ pub(crate) fn template(text: &str) -> Option<String> {
     };
     let variable = text.split('$').skip(1).any(is_name);
     if marks {
-        return Some("templates are not filled in: render the file first".into());
+        return Some("templates are not expanded: render the file first".into());
     }
     variable.then(|| {
-        "variables of the environment are not filled in: render the file first, for example by `envsubst`"
+        "environment variables are not expanded: render the file first, for example with `envsubst`"
             .into()
     })
 }
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_fill_in_is_told_from_plain_text() {
+    fn templates_are_distinguished_from_plain_text() {
         for text in ["${PORT}", "0.0.0.0:$PORT", "{{ .Values.x }}"] {
             assert!(template(text).is_some(), "{text}");
         }

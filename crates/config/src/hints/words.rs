@@ -1,4 +1,5 @@
-//! Words of other programs, and where our own words belong: `words.txt` and `blocks.txt`, read when there is an error.
+//! Words of other programs, and where our own words belong: `words.txt` and `blocks.txt`, read when there is an
+//! error.
 
 use std::sync::LazyLock;
 
@@ -12,8 +13,8 @@ pub(super) struct Block {
     pub(super) fields: Vec<&'static str>,
 }
 
-/// Those in which a misplaced field is looked for first come first. A copy of what serde knows of each type apart; a test
-/// compares it with the schema.
+/// Those in which a misplaced field is looked for first come first. A copy of what serde knows of each type apart; a
+/// test compares it with the schema.
 static BLOCKS: LazyLock<Vec<Block>> = LazyLock::new(|| {
     let lines = include_str!("blocks.txt").lines();
     let blocks = lines.filter(|line| !line.starts_with('#')).map(|line| {
@@ -130,7 +131,7 @@ const ABSENT: &[(&[&str], &str)] = &[
             "forward_auth",
             "api_key",
         ],
-        "clients are not asked for passwords or tokens by the proxy; `authorization` of a listener goes by certificates, addresses, methods and paths",
+        "the proxy does not check passwords or tokens; `authorization` of a listener uses certificates, addresses, methods and paths",
     ),
     (
         &[
@@ -142,13 +143,13 @@ const ABSENT: &[(&[&str], &str)] = &[
             "middlewares",
             "middleware",
         ],
-        "there are no scripts and plugins",
+        "scripts and plugins are not supported",
     ),
     (
         &["fastcgi_pass", "uwsgi_pass", "php_fastcgi", "scgi_pass"],
-        "only HTTP, gRPC, WebSocket, TCP and TLS are spoken to servers",
+        "only HTTP, gRPC, WebSocket, TCP and TLS are supported upstream",
     ),
-    (&["http3", "quic", "h3"], "HTTP/3 is not spoken"),
+    (&["http3", "quic", "h3"], "HTTP/3 is not supported"),
 ];
 
 /// What is said of a word for something that there is not.

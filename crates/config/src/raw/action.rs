@@ -1,17 +1,17 @@
-//! What a route does: clusters by weight, rewriting, hashing, redirects, direct responses.
+//! Actions of a route: clusters by weight, rewriting, hashing, redirects, direct responses.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{HeaderRules, NotationError, Pairs, Short, Shorthand, TimeSpan};
 
-/// A share of a route's requests: `name` or `status` says what becomes of them.
+/// A share of a route's requests, with the cluster `name` or a response `status`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterWeight {
     /// Name of the cluster.
     pub name: Option<String>,
-    /// Answer with this status, 400-599, because there is nobody to forward to; `UNAVAILABLE` in gRPC.
+    /// Respond with this status, 400-599, if there is no cluster to forward to; `UNAVAILABLE` in gRPC.
     #[schemars(range(min = 400, max = 599))]
     pub status: Option<u32>,
     /// Share = weight / sum of the weights; 0 for none, as long as the sum is above 0. 0-1000000.
@@ -28,17 +28,17 @@ pub struct ClusterWeight {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
-    /// The whole path becomes this.
+    /// Replaces the whole path.
     pub path: Option<String>,
-    /// The prefix that the route matched becomes this.
+    /// Replaces the prefix that the route matched.
     pub prefix: Option<String>,
-    /// What this expression finds in the path is replaced by `substitution`.
+    /// Replaces the match of this expression in the path by `substitution`.
     pub regex: Option<String>,
     /// Replacement for `regex`; `$1` or `${name}` stands for a group, `$$` for `$`.
     pub substitution: Option<String>,
-    /// `Host` becomes this.
+    /// Replaces `Host`.
     pub host: Option<String>,
-    /// `Host` becomes the chosen endpoint's DNS name (its address where it has none).
+    /// Replaces `Host` by the chosen endpoint's DNS name, or its address if it has none.
     #[schemars(extend("default" = false))]
     pub auto_host: Option<bool>,
 }
@@ -80,22 +80,22 @@ pub struct HashPolicy {
     pub path: Option<bool>,
     /// `true`: the client's address.
     pub source_address: Option<bool>,
-    /// If this part is there, later ones are not looked at.
+    /// If this part is present, later ones are ignored.
     #[schemars(extend("default" = false))]
     pub terminal: Option<bool>,
 }
 
-/// A cookie that keeps a client at its endpoint.
+/// A cookie for session affinity.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cookie {
     /// Its name.
     pub name: Option<String>,
-    /// `Max-Age` of the cookie that the proxy gives to clients without one, up to 3650d; `0s`: until
-    /// the browser is closed. Absent: the proxy makes none.
+    /// `Max-Age` of the cookie that the proxy sets for clients without one, up to 3650d; `0s`: until the browser is
+    /// closed. Absent: the proxy sets none.
     pub ttl: Option<TimeSpan>,
-    /// `Path` of a cookie that the proxy makes.
+    /// `Path` of a cookie that the proxy sets.
     #[schemars(extend("default" = "/"))]
     pub path: Option<String>,
 }
@@ -122,7 +122,7 @@ impl Shorthand for Cookie {
     }
 }
 
-/// A redirect; parts that are absent keep the request's.
+/// A redirect; absent parts are those of the request.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
@@ -137,16 +137,16 @@ pub struct Redirect {
     /// Port, 1-65535.
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u32>,
-    /// The whole path becomes this.
+    /// Replaces the whole path.
     pub path: Option<String>,
-    /// The prefix that the route matched becomes this.
+    /// Replaces the prefix that the route matched.
     pub prefix: Option<String>,
     /// Drop the query.
     #[schemars(extend("default" = false))]
     pub strip_query: Option<bool>,
 }
 
-/// A response made by the proxy.
+/// A response of the proxy itself.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["status"]))]

@@ -1,4 +1,4 @@
-//! `authorization`: who may do what on a listener.
+//! `authorization`: rules for the clients of a listener.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,33 @@ use serde::{Deserialize, Serialize};
 use super::OneOrMany;
 use super::forms::{WordsOrNumbers, words_or_numbers};
 
-/// Who may do what. First rules that deny are asked, then rules that allow, whatever their order;
-/// what none of them takes gets `default`. HTTP is decided by request (403), anything else by
-/// connection.
+/// Authorization rules. Deny rules are evaluated first, then allow rules, regardless of their order; if none matches,
+/// `default` applies. HTTP is authorized by request (403), other protocols by connection.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
-    /// What no rule takes. Default: `allow` where all rules deny or audit, otherwise `deny`, as in
+    /// Decision if no rule matches. Default: `allow` where all rules deny or audit, otherwise `deny`, as in
     /// Istio.
     pub default: Option<Effect>,
-    /// Try the rules: nothing is denied, what would be is only logged and counted.
+    /// Dry run: nothing is denied; denials are only logged and counted.
     #[schemars(extend("default" = false))]
     pub audit: Option<bool>,
-    /// Who may do what; none: only `default` decides.
+    /// The rules; without rules, only `default` applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<AuthorizationRule>,
 }
 
-/// Whether something may be done.
+/// A decision.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// It may.
+    /// Allowed.
     Allow,
-    /// It may not.
+    /// Denied.
     Deny,
 }
 
-/// What a rule does with what it takes.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuthorizationAction {
@@ -45,39 +44,39 @@ pub enum AuthorizationAction {
     Deny,
 }
 
-/// A rule takes what comes from one of `from`, from none of `not_from`, and is one of `to`, and none of `not_to`. Texts
-/// may have a `*` at the beginning or at the end.
+/// A rule matches requests from one of `from`, none of `not_from`, to one of `to`, and none of `not_to`. Strings may
+/// have a `*` at the start or at the end.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationRule {
     /// Unique in the listener; metrics are labelled with it. Default: the rule's position, `0`, `1`, ….
     pub name: Option<String>,
-    /// What happens to what the rule takes.
+    /// Action for matching requests.
     #[schemars(extend("default" = "allow"))]
     pub action: Option<AuthorizationAction>,
-    /// Where it comes from. Default: anywhere.
+    /// Sources. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<AuthorizationSource>,
-    /// Where it does not come from. Default: no exception.
+    /// Excluded sources. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_from: Vec<AuthorizationSource>,
-    /// What is done. Default: anything.
+    /// Operations. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<AuthorizationOperation>,
-    /// What is not done. Default: no exception.
+    /// Excluded operations. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_to: Vec<AuthorizationOperation>,
 }
 
-/// Where something comes from; all that is given must hold, each by one of its values. Who does not
-/// come by mesh TLS has no identity, and matches none.
+/// A source; all fields that are set must match, each by one of its values. A client without mesh TLS has no identity
+/// and matches none.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationSource {
-    /// SPIFFE ids: `spiffe://mesh.example/ns/shop/sa/cart`, `spiffe://mesh.example/ns/shop/*`, `*` for
-    /// any member of the mesh.
+    /// SPIFFE IDs: `spiffe://mesh.example/ns/shop/sa/cart`, `spiffe://mesh.example/ns/shop/*`, `*` for any workload
+    /// of the mesh.
     pub identities: Option<OneOrMany>,
-    /// Namespaces of ids `…/ns/NAMESPACE/sa/ACCOUNT`.
+    /// Namespaces of IDs `…/ns/NAMESPACE/sa/ACCOUNT`.
     pub namespaces: Option<OneOrMany>,
     /// Trust domains.
     pub trust_domains: Option<OneOrMany>,
@@ -85,13 +84,12 @@ pub struct AuthorizationSource {
     pub networks: Option<OneOrMany>,
 }
 
-/// What is done; all that is given must hold, each by one of its values. Where bytes are passed there
-/// are only ports: a rule that allows by anything else takes nothing, one that denies looks only at
-/// the rest; and so where it is an exception.
+/// An operation; all fields that are set must match, each by one of its values. TCP connections have only ports: an
+/// allow rule with other fields never matches, and a deny rule ignores them; the same holds for exceptions.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationOperation {
-    /// HTTP methods, in upper case. What denies denies them in lower case, too; what allows does not.
+    /// HTTP methods, in upper case. Deny rules also match lower case; allow rules do not.
     pub methods: Option<OneOrMany>,
     /// Paths without query, as `path_normalization` leaves them.
     pub paths: Option<OneOrMany>,
@@ -110,9 +108,9 @@ pub struct AuthorizationOperation {
     pub headers: Vec<AuthorizationHeader>,
 }
 
-/// A condition on a header field. Of a field that is there several times, a rule that allows takes the request where each value
-/// matches, and all of them joined by commas; a rule that denies where one does, or a member of a list within one. Where it is an
-/// exception it is the other way round. A field that is not there matches nothing.
+/// A condition on a header field. If a field occurs several times, an allow rule matches if each value matches, and
+/// all of them joined by commas; a deny rule matches if any value matches, or a member of a list in it. For
+/// exceptions it is the reverse. An absent field does not match.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationHeader {

@@ -12,54 +12,54 @@ use super::{
     Pairs, RetryBudget, Short, Shorthand, TimeSpan, UpstreamTls,
 };
 
-/// A set of endpoints that answer the same requests.
+/// A set of endpoints that serve the same requests.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cluster {
     /// Unique name; routes refer to it, and metrics are labelled with it.
     pub name: Option<String>,
-    /// How an endpoint is chosen: `random`, `round-robin`, `lor(choices=2)`, `peak-ewma`,
+    /// Load balancing policy: `random`, `round-robin`, `lor(choices=2)`, `peak-ewma`,
     /// `maglev(table_size=65537)`, `ring-hash(min=1024)`; or a mapping such as
     /// `{name: maglev, table_size: 251}`.
     #[schemars(with = "PolicySchema", extend("default" = "lor(choices=2)"))]
     pub policy: Option<balance::Spec>,
-    /// Where the servers are known from.
+    /// Source of the endpoints.
     #[schemars(extend("default" = "static"))]
     pub r#type: Option<ClusterType>,
-    /// With `type: original-destination`: an `IP` in place of the destination's, or `loopback` for the
+    /// With `type: original-destination`: an `IP` instead of the destination's, or `loopback` for the
     /// loopback address of its family; the port stays. Absent: the destination's own.
     pub address: Option<String>,
-    /// The servers, by address or by DNS name. May be empty: requests are then answered with 503.
+    /// The endpoints, by address or DNS name. If empty, requests are answered with 503.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Short<Endpoint>>,
-    /// HTTP version spoken to the endpoints. Default: `http1`, but `http2` for gRPC calls (under TLS, if the endpoint
+    /// HTTP version for the endpoints. Default: `http1`, but `http2` for gRPC calls (under TLS, if the endpoint
     /// agrees to it by ALPN); with `tls: mesh`, `auto`.
     pub protocol: Option<UpstreamProtocol>,
-    /// TLS towards the endpoints. Absent: plain text.
+    /// TLS to the endpoints. Absent: plain text.
     pub tls: Option<Short<UpstreamTls>>,
     /// Send a PROXY protocol header of this version on each new connection. It names a client: only
     /// that client's requests share an HTTP/1.1 connection, and none an HTTP/2 one.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolOut>,
-    /// Time for the TCP and TLS handshakes together, 1ms-10m. An endpoint that leaves the cluster meanwhile is given up
-    /// within 200ms, and another one is connected to.
+    /// Timeout of the TCP and TLS handshakes together, 1ms-10m. If the endpoint leaves the cluster meanwhile, the
+    /// attempt is abandoned within 200ms, and another endpoint is used.
     #[schemars(extend("default" = "5s"))]
     pub connect_timeout: Option<TimeSpan>,
-    /// A pooled connection without request is closed after this, 1ms-24h.
+    /// Idle timeout of pooled connections, 1ms-24h.
     #[schemars(extend("default" = "1m"))]
     pub idle_timeout: Option<TimeSpan>,
-    /// Close a connection after so many requests, 1-4294967295. Absent: no limit.
+    /// Maximum number of requests on a connection, 1-4294967295. Absent: no limit.
     #[schemars(range(min = 1))]
     pub max_requests_per_connection: Option<u32>,
-    /// HTTP/1.1 connections kept idle for each worker and endpoint, 0-65536.
+    /// Maximum idle HTTP/1.1 connections for each worker and endpoint, 0-65536.
     #[schemars(range(max = 65536), extend("default" = 1024))]
     pub max_idle_connections: Option<u32>,
-    /// HTTP/2 streams at once on a connection before another one is opened, 1-65536.
+    /// Maximum concurrent HTTP/2 streams on a connection, 1-65536; then another one is opened.
     #[schemars(range(min = 1, max = 65536), extend("default" = 100))]
     pub max_concurrent_streams: Option<u32>,
-    /// When fewer than this percentage of the endpoints are healthy, health is ignored, 0-100.
-    /// 0: never.
+    /// Panic threshold: if fewer than this percentage of the endpoints are healthy, health is ignored, 0-100. 0:
+    /// never.
     #[schemars(range(max = 100), extend("default" = 50))]
     pub panic_threshold: Option<u32>,
     /// A priority level keeps all of its traffic while `factor × healthy / all ≥ 1`, 1-10.
@@ -74,25 +74,24 @@ pub struct Cluster {
     /// Which addresses of a DNS name are endpoints, `all` or the `first` (Envoy's `LOGICAL_DNS`).
     #[schemars(extend("default" = "all"))]
     pub dns_addresses: Option<DnsAddresses>,
-    /// How endpoints are asked whether they are well; a text is the path of an HTTP check. Absent:
-    /// nobody asks.
+    /// Active health check; a string is the path of an HTTP check. Absent: none.
     pub health_check: Option<Short<HealthCheck>>,
-    /// Endpoints with bad answers are left out for a while. Absent: with all of its defaults.
+    /// Ejection of failing endpoints. Absent: enabled with defaults.
     pub outlier_ejection: Option<OutlierEjection>,
-    /// How much at once, and how much may wait.
+    /// Limits on concurrency and queueing.
     pub limits: Option<Limits>,
-    /// How much of the traffic may be retries. Absent: with all of its defaults.
+    /// Share of the traffic that may be retries. Absent: defaults.
     pub retry_budget: Option<RetryBudget>,
-    /// Fails requests at once while the cluster as a whole fails. Absent: never.
+    /// Circuit breaker that fails requests immediately while the cluster as a whole fails. Absent: none.
     pub circuit_breaker: Option<CircuitBreaker>,
     /// A limit on the requests in progress that adapts to latency. Absent: none.
     pub concurrency_limit: Option<ConcurrencyLimit>,
-    /// Delay every request, and the beginning of every TCP connection, to emulate a distance; a text is
-    /// its `fixed` part. Absent: none.
+    /// Delays every request, and the start of every TCP connection, to emulate network distance; a string is its
+    /// `fixed` part. Absent: none.
     pub delay: Option<Short<Delay>>,
 }
 
-/// How a policy is written.
+/// The notation of a policy.
 struct PolicySchema;
 
 impl JsonSchema for PolicySchema {
@@ -136,17 +135,18 @@ fn mapping(form: &balance::Form) -> Value {
     })
 }
 
-/// One server, or a name that stands for several.
+/// An endpoint, or a DNS name of several.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Endpoint {
-    /// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`, of whose addresses each is an endpoint; or a Unix socket, `unix:/PATH` or `unix:@NAME`.
+    /// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`, each address of which is an endpoint; or a Unix socket, `unix:/PATH`
+    /// or `unix:@NAME`.
     pub address: Option<String>,
     /// Share of requests relative to other endpoints, 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1))]
     pub weight: Option<u32>,
-    /// 0 is used first; higher ones when lower ones are not healthy enough, 0-127.
+    /// Priority, 0-127: higher values are used only if lower ones are not healthy enough.
     #[schemars(range(max = 127), extend("default" = 0))]
     pub priority: Option<u32>,
     /// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`; the unit of `locality_weights`.
@@ -177,7 +177,7 @@ impl Shorthand for Endpoint {
 }
 
 impl Cluster {
-    /// The HTTP version spoken to the endpoints. Between proxies of the mesh, HTTP/2 where both can: it
+    /// The HTTP version for the endpoints. Between proxies of the mesh, HTTP/2 where both can: it
     /// was measured to take three quarters of HTTP/1.1's processor time at 64 connections.
     pub(crate) fn spoken(&self) -> UpstreamProtocol {
         let mesh = self.tls.as_ref().is_some_and(|tls| tls.0.mesh.is_some());
@@ -189,13 +189,13 @@ impl Cluster {
     }
 }
 
-/// HTTP version towards a cluster.
+/// HTTP version for a cluster.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
     /// By ALPN under TLS, otherwise HTTP/1.1, and HTTP/2 for gRPC calls. Upgrades stay HTTP/1.1.
     Auto,
-    /// HTTP/1.1, for gRPC calls, too, which hardly any server takes so.
+    /// HTTP/1.1, also for gRPC calls, which few servers support.
     Http1,
     /// The version of the client's request, in plain text as under TLS.
     Downstream,
@@ -203,18 +203,17 @@ pub enum UpstreamProtocol {
     Http2,
 }
 
-/// Where a cluster's servers are known from.
+/// Source of a cluster's endpoints.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClusterType {
-    /// From each connection: it is forwarded to where it was going, on listeners with
-    /// `original_destination`.
+    /// The original destination of each connection, on listeners with `original_destination`.
     OriginalDestination,
     /// From `endpoints`.
     Static,
 }
 
-/// Version of the PROXY protocol header that is sent.
+/// Version of the PROXY protocol header to send.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocolOut {
@@ -248,7 +247,8 @@ pub struct SlowStart {
 pub enum DnsAddresses {
     /// Each of them is an endpoint.
     All,
-    /// The first of an answer, as long as later answers have it: for names that stand for one service at many addresses.
+    /// Only the first address of a DNS response, as long as later responses contain it: for names of one service with
+    /// many addresses.
     First,
 }
 

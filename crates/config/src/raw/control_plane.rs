@@ -1,67 +1,66 @@
-//! `control_plane` and `discovery`: what is not in the file, and where it comes from.
+//! `control_plane` and `discovery`: resources from a control plane.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TimeSpan;
 
-/// Who tells the proxy of services that the file does not know (Envoy's discovery protocol, delta ADS;
-/// see docs/xds.md). Chains with `discovery` ask it.
+/// Control plane for services that are not in the file (Envoy's discovery protocol, delta ADS; see docs/xds.md).
+/// Chains with `discovery` use it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster", "node"]))]
 pub struct ControlPlane {
-    /// Name of the cluster of its servers, which says how they are reached: addresses, TLS. HTTP/2 is
-    /// spoken to them whatever its `protocol`.
+    /// Name of the cluster of its servers, with their addresses and TLS. HTTP/2 is used regardless of its `protocol`.
     pub cluster: Option<String>,
-    /// Who asks.
+    /// Identity of this proxy.
     pub node: Option<Node>,
-    /// Folder where the last good resources are kept, and the identity where the control plane certifies
-    /// it: a proxy that starts while its control plane is away begins with them, and says so. Private keys
-    /// are readable by their owner only. Absent: nothing is kept.
+    /// Directory for the last valid resources, and for an identity issued by the control plane. A proxy that starts
+    /// while its control plane is unavailable uses them, and logs it. Private keys are readable only by their owner.
+    /// Absent: nothing is stored.
     pub cache_dir: Option<String>,
-    /// The pod that this proxy is, `NAMESPACE/POD`, of a Gateway or of a group of Services: its listeners, beside
-    /// those of the file, are what the control plane says, certificates included, which are kept in `cache_dir`.
-    /// Absent: the file's are all.
+    /// Pod of this proxy, `NAMESPACE/POD`, for proxies of a Gateway or of a group of Services. The control plane adds
+    /// listeners to those of the file, including their certificates, which are stored in `cache_dir`. Absent: only
+    /// listeners of the file.
     pub gateway: Option<String>,
 }
 
-/// What a proxy calls itself to its control plane.
+/// The node identity that a proxy sends to its control plane.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["id"]))]
 pub struct Node {
-    /// Unique in the mesh: `NAMESPACE/POD`. A control plane that knows proxies by certificates believes
-    /// the namespace of the certificate only.
+    /// Unique in the mesh: `NAMESPACE/POD`. A control plane that authenticates proxies by certificate trusts only the
+    /// namespace of the certificate.
     pub id: Option<String>,
-    /// The group of proxies that it is one of. Default: none.
+    /// Group of proxies to which it belongs. Default: none.
     pub cluster: Option<String>,
 }
 
-/// Hosts that no virtual host has are asked for at the control plane when they are first called, and so
-/// is where redirected connections were going. A request or connection waits for the answer.
+/// On-demand discovery: hosts without a virtual host, and destinations of redirected connections, are requested from
+/// the control plane when first used. The request or connection waits for the response.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {
-    /// Ask for this one, `NAME:PORT`, whatever host is called: requests go to one service, as through a
-    /// reverse proxy. Absent: for the host.
+    /// Service for all requests, `NAME:PORT`, regardless of their host, as in a reverse proxy. Absent: the host of
+    /// the request.
     pub host: Option<String>,
-    /// With `host`: a request goes by the virtual host of its own host, as in a table of the file. Otherwise
-    /// one virtual host, that of `host`, is for all requests. At such an edge a client's HTTP/2 says nothing
-    /// of what servers speak: where a cluster follows the client's version, only gRPC goes on by HTTP/2.
+    /// With `host`: select the virtual host by the request's own host, as in a table of the file. Otherwise the
+    /// virtual host of `host` serves all requests. At such an edge, if a cluster follows the client's HTTP version,
+    /// only gRPC is forwarded over HTTP/2.
     #[schemars(extend("default" = false))]
     pub by_virtual_host: Option<bool>,
-    /// The namespace that a host of one label is in: `reviews` is `reviews.NAMESPACE.svc.DOMAIN`.
+    /// Namespace of hosts with one label: `reviews` is `reviews.NAMESPACE.svc.DOMAIN`.
     #[schemars(extend("default" = "default"))]
     pub namespace: Option<String>,
-    /// The domain of the cluster.
+    /// Domain of the cluster.
     #[schemars(extend("default" = "cluster.local"))]
     pub domain: Option<String>,
-    /// How long a request or connection waits for the answer, 1ms-1m; then what was redirected is taken
-    /// for unknown, and other requests get 503.
+    /// Timeout for the control plane's response, 1ms-1m; afterwards a redirected connection is treated as unknown,
+    /// and other requests get 503.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<TimeSpan>,
-    /// A host or address that was not called for so long is not followed any more, 1s-24h.
+    /// Idle time after which a host or address is unsubscribed, 1s-24h.
     #[schemars(extend("default" = "10m"))]
     pub idle_timeout: Option<TimeSpan>,
 }

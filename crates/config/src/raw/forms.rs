@@ -1,4 +1,4 @@
-//! Forms that many fields share: one text or a list, ordered mappings, blocks with a short form.
+//! Common notations: one string or a list, ordered mappings, blocks with a short form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::NotationError;
 
-/// A list of texts, or one text without brackets.
+/// A list of strings, or one string without brackets.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(transparent)]
 pub struct OneOrMany(pub Vec<String>);
@@ -24,14 +24,14 @@ impl<'de> Deserialize<'de> for OneOrMany {
             type Value = OneOrMany;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
+                f.write_str("a string or a list of strings")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
                 Ok(OneOrMany(vec![text.to_owned()]))
             }
 
-            /// A status, say: in a list a number is taken as text, too.
+            /// In a list, a number such as a status is also accepted as a string.
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<OneOrMany, E> {
                 Ok(OneOrMany(vec![number.to_string()]))
             }
@@ -65,7 +65,7 @@ impl JsonSchema for OneOrMany {
 /// The schema of a [`OneOrMany`] in which numbers are usual.
 pub(super) struct WordsOrNumbers;
 
-/// Reads a [`OneOrMany`] in which numbers are usual: in JSON, too, a list may hold them without quotes.
+/// Reads a [`OneOrMany`] in which numbers are usual; a list may contain them without quotes, also in JSON.
 pub(super) fn words_or_numbers<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<OneOrMany>, D::Error> {
@@ -79,7 +79,7 @@ pub(super) fn words_or_numbers<'de, D: Deserializer<'de>>(
         }
     }
 
-    /// One word or number, or a list of them; in a list there is no other.
+    /// One string or number, or a list of them.
     struct Words {
         nested: bool,
     }
@@ -88,7 +88,7 @@ pub(super) fn words_or_numbers<'de, D: Deserializer<'de>>(
         type Value = Vec<String>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a text, a number or a list of them")
+            f.write_str("a string, a number or a list of them")
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -131,7 +131,7 @@ impl JsonSchema for WordsOrNumbers {
     }
 }
 
-/// A free mapping, in the order in which it was written.
+/// A mapping with any keys, in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs<T>(pub Vec<(String, T)>);
 
@@ -142,7 +142,7 @@ impl<T> Default for Pairs<T> {
 }
 
 impl<T> Pairs<T> {
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -194,22 +194,22 @@ impl<T: JsonSchema> JsonSchema for Pairs<T> {
     }
 }
 
-/// A block that may also be written as one text.
+/// A block that may also be written as one string.
 pub trait Shorthand: Sized {
-    /// What the text is, for messages and the schema.
+    /// Description of the string, for messages and the schema.
     const TEXT: &'static str;
 
-    /// The block that the text stands for.
+    /// The block for a string.
     ///
     /// # Errors
-    /// When the text has a notation of its own and is not of it.
+    /// If the string has a notation of its own and does not follow it.
     fn from_text(text: &str) -> Result<Self, NotationError>;
 
-    /// The text, when nothing else is set and there is one.
+    /// The string, if nothing else is set.
     fn as_text(&self) -> Option<&str>;
 }
 
-/// Reads and writes a [`Shorthand`] either way.
+/// Reads and writes both forms of a [`Shorthand`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Short<T>(pub T);
 

@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
-/// How endpoints are asked whether they are well; one of `http`, `grpc` and `tcp`. An endpoint that
-/// was not asked yet counts as healthy; the first answer decides at once.
+/// Active health check; one of `http`, `grpc` and `tcp`. An unchecked endpoint counts as healthy; the first check
+/// decides immediately.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheck {
-    /// By a request; a text is its path.
+    /// Check by an HTTP request; a string is its path.
     pub http: Option<Short<HttpCheck>>,
-    /// By `grpc.health.v1.Health/Check`.
+    /// Check by `grpc.health.v1.Health/Check`.
     pub grpc: Option<GrpcCheck>,
-    /// By a connection.
+    /// Check by a TCP connection.
     pub tcp: Option<TcpCheck>,
-    /// Between two checks, 10ms-24h; plus a random extra of up to `interval_jitter_percent`.
+    /// Interval of checks, 10ms-24h; plus a random addition of up to `interval_jitter_percent`.
     #[schemars(extend("default" = "5s"))]
     pub interval: Option<TimeSpan>,
-    /// The same while the endpoint is unhealthy. Default: `interval`.
+    /// Interval while the endpoint is unhealthy. Default: `interval`.
     pub unhealthy_interval: Option<TimeSpan>,
-    /// Random extra of the interval in percent, 0-100.
+    /// Maximum random addition to the interval, in percent, 0-100.
     #[schemars(range(max = 100), extend("default" = 10))]
     pub interval_jitter_percent: Option<u32>,
-    /// A check that takes longer has failed, 1ms-`interval`.
+    /// Timeout of a check, 1ms-`interval`.
     #[schemars(extend("default" = "1s"))]
     pub timeout: Option<TimeSpan>,
-    /// Failures in a row that make an endpoint unhealthy, 1-1000.
+    /// Consecutive failures that make an endpoint unhealthy, 1-1000.
     #[schemars(range(min = 1, max = 1000), extend("default" = 3))]
     pub unhealthy_threshold: Option<u32>,
-    /// Successes in a row that make it healthy again, 1-1000.
+    /// Consecutive successes that make it healthy again, 1-1000.
     #[schemars(range(min = 1, max = 1000), extend("default" = 2))]
     pub healthy_threshold: Option<u32>,
     /// Port of the checks, 1-65535. Absent: the endpoint's own.
@@ -73,11 +73,11 @@ impl Shorthand for HealthCheck {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct HttpCheck {
-    /// Path, and query where one is wanted.
+    /// Path, with an optional query.
     pub path: Option<String>,
-    /// `Host`. Default: the endpoint's DNS name (its address where it has none).
+    /// `Host`. Default: the endpoint's DNS name (its address if it has none).
     pub host: Option<String>,
-    /// Statuses of the healthy, such as `200` or `200-299`. Default: 200-399.
+    /// Statuses that count as healthy, such as `200` or `200-299`. Default: 200-399.
     #[schemars(with = "Option<WordsOrNumbers>")]
     #[serde(
         default,
@@ -109,22 +109,22 @@ impl Shorthand for HttpCheck {
     }
 }
 
-/// A check by the gRPC health protocol; the cluster speaks HTTP/2.
+/// A check by the gRPC health protocol; requires HTTP/2 for the cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpcCheck {
-    /// Service that is asked about. Default: the server as a whole.
+    /// Service to check. Default: the whole server.
     pub service: Option<String>,
-    /// `:authority`. Default: the endpoint's DNS name (its address where it has none).
+    /// `:authority`. Default: the endpoint's DNS name (its address if it has none).
     pub authority: Option<String>,
 }
 
-/// A check by a connection (and its TLS handshake, where the cluster has TLS).
+/// A check by a TCP connection, and its TLS handshake if the cluster has TLS.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpCheck {
-    /// Text that is sent. Absent: nothing; that the connection is made is enough.
+    /// String to send. Absent: none; the connection alone counts as success.
     pub send: Option<String>,
-    /// Text that must come back, among others. Absent: any or none.
+    /// String that the response must contain. Absent: any response, or none.
     pub receive: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! What the operator typed: the YAML vocabulary, one struct a block.
+//! The YAML structure as written, one struct for each block.
 //!
-//! Nothing here is judged beyond its type: names, ranges and references are checked in `check`, so
-//! every field is optional here and documented with its default there. Words are Envoy's and Istio's
-//! where they have one. The doc comments become the descriptions of the JSON Schema.
+//! Only types are validated here; names, ranges and references are validated in `check`, so every field is optional
+//! here, and its default is there. Terms are those of Envoy and Istio where they have one. The doc comments become
+//! the descriptions of the JSON Schema.
 
 mod action;
 mod authorization;
@@ -66,27 +66,26 @@ pub struct Document {
     /// The admin server with `/metrics`, `/ready`, `/live`, `/config`, `/clusters` and `/drain`.
     /// Absent: no admin port.
     pub admin: Option<Admin>,
-    /// Verbosity of the proxy's own log at start; the admin port changes it at run time. A release says at `trace`
-    /// what it says at `debug`; a development build adds what libraries say.
+    /// Initial log level of the proxy; the admin port changes it at run time. In a release build `trace` equals
+    /// `debug`; a development build adds the logs of libraries.
     #[schemars(extend("default" = "info"))]
     pub log_level: Option<LogLevel>,
     /// One line for each request. Absent: no access log.
     pub access_log: Option<AccessLog>,
-    /// Who the proxy is inside the mesh; `tls: mesh` needs it. Absent: nobody.
+    /// Identity of the proxy inside the mesh; required by `tls: mesh`. Absent: none.
     pub identity: Option<Identity>,
-    /// Who tells of services that are not in this file. Absent: nobody.
+    /// Control plane for services that are not in this file. Absent: none.
     pub control_plane: Option<ControlPlane>,
-    /// How long open connections may finish after SIGTERM, or after their listener has gone, 0s-24h.
+    /// Drain timeout of open connections after SIGTERM, or after their listener was removed, 0s-24h.
     #[schemars(extend("default" = "30s"))]
     pub drain_timeout: Option<TimeSpan>,
-    /// Where there are listeners of direction `outbound`: after SIGTERM they go on for so long at least,
-    /// and then until no connection is left, 0s-24h and no longer than `drain_timeout`. An application
-    /// that ends may still have to call somebody.
+    /// With `outbound` listeners: they continue after SIGTERM for at least this time, and then until no connection is
+    /// left, 0s-24h and at most `drain_timeout`. An application may still make calls while it shuts down.
     #[schemars(extend("default" = "5s"))]
     pub outbound_grace: Option<TimeSpan>,
-    /// Memory that the proxy may use, 8MiB-1TiB: connections, kept bodies, what waits for slow peers, and new
-    /// requests are limited by it, the latter by 503 with `retry-after`; the largest holders are reset. See
-    /// docs/memory.md. Absent: as much as it needs.
+    /// Memory budget of the proxy, 8MiB-1TiB. It limits connections, buffered bodies, data for slow peers, and new
+    /// requests, which get 503 with `retry-after`; the largest consumers are reset. See docs/memory.md. Absent:
+    /// unlimited.
     pub memory_budget: Option<Size>,
     /// Sockets that accept connections; at least one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,7 +99,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The same configuration as YAML text, without what is not set.
+    /// The configuration as YAML text, without unset fields.
     ///
     /// # Errors
     /// If the YAML writer fails, which it does not for these types.
@@ -122,29 +121,29 @@ fn remove_nulls(value: &mut serde_yaml::Value) {
     }
 }
 
-/// The admin server. It has no authentication: what is not for every peer is answered over loopback only.
+/// The admin server. It has no authentication: pages for operators are served only over loopback.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Admin {
     /// `IP:PORT` to listen on; port 0 lets the kernel choose.
     pub address: Option<String>,
-    /// What peers from the network get, where `address` is not a loopback address. Over loopback, also through
-    /// `kubectl port-forward`, all pages are answered.
+    /// Pages for non-loopback clients, if `address` is not a loopback address. Loopback clients, including `kubectl
+    /// port-forward`, get all pages.
     #[schemars(extend("default" = "public"))]
     pub remote_access: Option<RemoteAccess>,
-    /// Questions to the application that `GET /probe/NAME` asks over loopback, by name: `http:PORT/PATH`,
+    /// Health probes of the application for `GET /probe/NAME`, by name: `http:PORT/PATH`,
     /// `tcp:PORT` or `grpc:PORT/SERVICE`. For a kubelet, which has no mutual TLS.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probes: BTreeMap<String, String>,
 }
 
-/// What peers from the network get of the admin server.
+/// Pages of the admin server for non-loopback clients.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RemoteAccess {
-    /// Everything, `/config`, `/tap` and `POST /drain` among it, by address and not by name: only on a network
-    /// where every peer may do that.
+    /// All pages, including `/config`, `/tap` and `POST /drain`, by address but not by name; use it only on a trusted
+    /// network.
     Full,
     /// `/ready`, `/live`, `/metrics` and `/probe/NAME`.
     Public,
@@ -154,15 +153,15 @@ pub enum RemoteAccess {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLog {
-    /// A file that is appended to, or `/dev/stdout`.
+    /// File to append to, or `/dev/stdout`.
     #[schemars(extend("default" = "/dev/stdout"))]
     pub path: Option<String>,
     /// Layout of a line.
     #[schemars(extend("default" = "json"))]
     pub format: Option<AccessLogFormat>,
-    /// The keys of each JSON object, in this order; docs/access-log.md has them. Default: all.
+    /// Keys of each JSON object, in this order; see docs/access-log.md. Default: all.
     pub fields: Option<OneOrMany>,
-    /// A line of its own, in place of `format`: text with fields in braces, as in
+    /// A custom line format, instead of `format`: text with fields in braces, as in
     /// `{client} {method} {target} {status}`; `{{` and `}}` are braces.
     pub template: Option<String>,
 }
@@ -171,7 +170,7 @@ pub struct AccessLog {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Space-separated, quoted where needed.
     Text,
@@ -181,14 +180,14 @@ pub enum AccessLogFormat {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Only what needs an operator now.
+    /// Only errors.
     Error,
-    /// Also what may need one soon.
+    /// Also warnings.
     Warn,
-    /// Also starts, stops, reloads.
+    /// Also start, stop and reload.
     Info,
-    /// Also each connection's fate.
+    /// Also connections.
     Debug,
-    /// Also each request's steps.
+    /// Also requests.
     Trace,
 }

@@ -1,4 +1,4 @@
-//! Values with a notation of their own: times and sizes.
+//! Durations and sizes.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A length of time: numbers with units, `250ms`, `5s`, `1m30s`, `1h`; the largest unit first.
+/// A duration: numbers with units, `250ms`, `5s`, `1m30s`, `1h`; the largest unit first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct TimeSpan(pub Duration);
 
@@ -24,10 +24,10 @@ const TIME_UNITS: &[(&str, u64)] = &[
     ("us", 1_000),
     ("ns", 1),
 ];
-/// No time in a configuration is longer: 10 years.
+/// Maximum duration in a configuration: 10 years.
 const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// The message of a value in a wrong notation; a `; ` separates what to do.
+/// The message for an invalid notation; the help follows after `; `.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotationError(String);
@@ -66,7 +66,7 @@ impl FromStr for TimeSpan {
                 return Err(bad("write whole numbers, with a smaller unit for the rest"));
             }
             if unit.is_empty() {
-                return Err(bad("give each number a unit (ms, s, m, h, d)"));
+                return Err(bad("add a unit to each number (ms, s, m, h, d)"));
             }
             let Some(at) = units.iter().position(|(name, _)| *name == unit) else {
                 return Err(bad(
@@ -163,7 +163,7 @@ impl Display for Size {
     }
 }
 
-/// Text, or a plain number taken as text.
+/// A string, or a plain number taken as a string.
 struct Notation<T>(&'static str, PhantomData<T>);
 
 impl<T: FromStr<Err = NotationError>> Visitor<'_> for Notation<T> {

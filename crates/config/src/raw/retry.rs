@@ -1,4 +1,4 @@
-//! What a route does when a try fails or takes long, and to whom else it sends requests.
+//! Retries, hedging and mirroring of a route.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,15 @@ use serde::{Deserialize, Serialize};
 use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{Cookie, HeaderMatch, NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
-/// When a request is sent again, to another endpoint where there is one. The cluster's
-/// `retry_budget` limits how often that may happen; requests that no application has seen do not
-/// count against it.
+/// Retries at another endpoint, if there is one. The cluster's `retry_budget` limits them; requests that have not
+/// reached an application do not count against it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Retries beyond the first try, 0-20; 0: none.
+    /// Retries after the first attempt, 0-20; 0: none.
     #[schemars(range(max = 20), extend("default" = 2))]
     pub attempts: Option<u32>,
-    /// Conditions, one of which is enough: `5xx`, `gateway-error`, `connect-failure`,
+    /// Retry conditions, any of `5xx`, `gateway-error`, `connect-failure`,
     /// `refused-stream`, `reset`, `reset-before-request`, `retriable-4xx`,
     /// `retriable-status-codes`, `retriable-headers`; for gRPC `cancelled`, `deadline-exceeded`,
     /// `internal`, `resource-exhausted`, `unavailable`. Also a status such as `503`.
@@ -35,17 +34,15 @@ pub struct Retry {
     /// Responses that match one of these are retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retriable_headers: Vec<HeaderMatch>,
-    /// Also repeat requests whose method is not idempotent (POST, PATCH) and that an application may
-    /// have seen. gRPC is repeated on the conditions listed in any case.
+    /// Also retry requests with a non-idempotent method (POST, PATCH) that may have reached the application. gRPC
+    /// requests are always retried on the listed conditions.
     #[schemars(extend("default" = false))]
     pub non_idempotent: Option<bool>,
-    /// Time for each try, up to the head of its response, 1ms-30d; at most `timeout`. Absent: only
-    /// `timeout` counts.
+    /// Timeout of each attempt, up to its response head, 1ms-30d; at most `timeout`. Absent: only `timeout` applies.
     pub per_try_timeout: Option<TimeSpan>,
-    /// Pauses between tries.
+    /// Backoff between attempts.
     pub back_off: Option<BackOff>,
-    /// A `Retry-After` (or `grpc-retry-pushback-ms`) up to this is waited for; a longer one means no
-    /// retry, 0s-5m.
+    /// Maximum `Retry-After` (or `grpc-retry-pushback-ms`) to wait for, 0s-5m; a longer one prevents the retry.
     #[schemars(extend("default" = "5s"))]
     pub max_retry_after: Option<TimeSpan>,
 }
@@ -82,27 +79,27 @@ impl Shorthand for Retry {
     }
 }
 
-/// The pause before retry N is random between 0 and the lesser of `base_interval · 2^(N-1)` and
+/// The backoff before retry N is random between 0 and the lesser of `base_interval · 2^(N-1)` and
 /// `max_interval`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackOff {
-    /// Upper end of the first pause, 0s-5m.
+    /// Upper bound of the first backoff, 0s-5m.
     #[schemars(extend("default" = "25ms"))]
     pub base_interval: Option<TimeSpan>,
-    /// Upper end of every pause, `base_interval`-5m. Default: ten times `base_interval`.
+    /// Upper bound of every backoff, `base_interval`-5m. Default: ten times `base_interval`.
     pub max_interval: Option<TimeSpan>,
 }
 
-/// A further try beside one that is slow; the first good answer wins. Only idempotent requests are
-/// hedged, and the cluster's `retry_budget` counts each further try as a retry.
+/// A further attempt beside a slow one; the first successful response wins. Only idempotent requests are hedged, and
+/// the cluster's `retry_budget` counts each further attempt as a retry.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {
-    /// How long a try may take before the next one is started, 1ms-30d. Absent: the
-    /// `per_try_timeout` of `retry`, which then ends no try.
+    /// Delay before the next attempt is started, 1ms-30d. Absent: the `per_try_timeout` of `retry`, which then
+    /// cancels no attempt.
     pub delay: Option<TimeSpan>,
-    /// Further tries, 1-10.
+    /// Maximum further attempts, 1-10.
     #[schemars(range(min = 1, max = 10), extend("default" = 1))]
     pub attempts: Option<u32>,
 }
@@ -122,7 +119,7 @@ impl Shorthand for Hedge {
     }
 }
 
-/// A copy of each request for another cluster; its responses are thrown away.
+/// Sends a copy of each request to another cluster; responses are discarded.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster"]))]
@@ -155,14 +152,14 @@ impl Shorthand for Mirror {
     }
 }
 
-/// What keeps a client at the cluster that it got first; one of the fields. Without the header the cluster is
-/// drawn by weight for each request; a client without the cookie is given one.
+/// Affinity of a client to one of `clusters`; one of the fields. Without the header, the cluster is drawn by weight
+/// for each request; clients without the cookie get one.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {
-    /// The value of this header decides.
+    /// By the value of this header.
     pub header: Option<String>,
-    /// The value of this cookie decides; a text is the cookie's name. Without `ttl` the cookie lasts until the
+    /// By the value of this cookie; a string is its name. Without `ttl` the cookie lasts until the
     /// browser is closed.
     pub cookie: Option<Short<Cookie>>,
 }

@@ -15,12 +15,12 @@ use super::{
 pub struct RouteTable {
     /// Unique name.
     pub name: Option<String>,
-    /// Names and their routes.
+    /// Domains and their routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub virtual_hosts: Vec<VirtualHost>,
 }
 
-/// Names and the routes that they share. A request without virtual host is answered with 404.
+/// Domains and their common routes. Requests without a virtual host get 404.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["domains", "routes"]))]
@@ -30,7 +30,7 @@ pub struct VirtualHost {
     /// `example.com`, `example.com:8080`, `*.example.com`, `www.*` or `*`; the most specific wins:
     /// exact, then suffix wildcard, then prefix wildcard (longest first), then `*`.
     pub domains: Option<OneOrMany>,
-    /// Tried in order; the first that matches is taken. Without a match: 404.
+    /// Evaluated in order; the first match applies. Without a match: 404.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// Changes of each request, before the route's own.
@@ -45,42 +45,40 @@ pub struct VirtualHost {
 pub struct Route {
     /// Label in metrics, unique in the table. Default: `<virtual host>/<position>`.
     pub name: Option<String>,
-    /// Which requests. Default: all.
+    /// Requests to match. Default: all.
     pub r#match: Option<RouteMatch>,
     /// Forward to this cluster.
     pub cluster: Option<String>,
     /// Forward to one of these clusters, by weight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterWeight>,
-    /// Send the client elsewhere.
+    /// Respond with a redirect.
     pub redirect: Option<Redirect>,
-    /// Answer from the proxy.
+    /// Respond directly.
     pub direct_response: Option<DirectResponse>,
     /// Changes of path and host of a forwarded request.
     pub rewrite: Option<Rewrite>,
-    /// What `maglev` and `ring-hash` hash; values are combined up to the first `terminal` one found.
+    /// Hash input of `maglev` and `ring-hash`; values are combined up to the first `terminal` one found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hash_policy: Vec<HashPolicy>,
-    /// From the end of the request to the end of the response, up to 30d; `0s`: no limit, as
-    /// streams need it.
+    /// Timeout from the end of the request to the end of the response, up to 30d; `0s`: none, for streams.
     #[schemars(extend("default" = "15s"))]
     pub timeout: Option<TimeSpan>,
-    /// When a failed try is repeated; a text is the conditions. Absent: with all of its defaults.
+    /// Retries of failed attempts; a string is the conditions. Absent: defaults.
     pub retry: Option<Short<Retry>>,
-    /// Start another try beside a slow one; a text is the `delay`. Absent: never.
+    /// Start another attempt beside a slow one; a string is the `delay`. Absent: disabled.
     pub hedge: Option<Short<Hedge>>,
-    /// Bytes of a request's body that are kept to be sent again, 0-64MiB. A request with a longer body
-    /// is tried once.
+    /// Maximum bytes of a request body buffered for retries, 0-64MiB. Requests with a longer body are not retried.
     #[schemars(extend("default" = "64KiB"))]
     pub request_buffer_limit: Option<Size>,
-    /// Send copies of requests to these clusters, too; a text is a cluster's name.
+    /// Send copies of requests to these clusters; a string is a cluster's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirror: Vec<Short<Mirror>>,
-    /// Keep a client at the cluster of `clusters` that it got first. Absent: drawn for each request.
+    /// Affinity of clients to one of `clusters`. Absent: drawn for each request.
     pub sticky: Option<Sticky>,
-    /// Limit the rate of requests; a text is a rate such as `100/s`. Absent: no limit.
+    /// Limit the rate of requests; a string is a rate such as `100/s`. Absent: no limit.
     pub rate_limit: Option<Short<RateLimit>>,
-    /// Make requests fail, for tests. Absent: none.
+    /// Fault injection, for tests. Absent: none.
     pub fault: Option<Fault>,
     /// Changes of the request before it is forwarded.
     pub request_headers: Option<HeaderRules>,
@@ -89,7 +87,7 @@ pub struct Route {
 }
 
 /// Header changes, applied in the order remove, set, add. Headers that frame a message
-/// (`content-length`, `transfer-encoding`, `connection`, …) are the proxy's own.
+/// (`content-length`, `transfer-encoding`, `connection`, …) cannot be changed.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRules {
@@ -101,18 +99,18 @@ pub struct HeaderRules {
     pub add: Option<Pairs<OneOrMany>>,
 }
 
-/// Conditions on a request; all must hold.
+/// Conditions on a request; all must match.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteMatch {
-    /// On the path without query; a text is a prefix. Default: any path.
+    /// Path without query; a string is a prefix. Default: any.
     pub path: Option<Short<PathMatch>>,
-    /// One method or a list. Default: any.
+    /// A method, or a list. Default: any.
     pub methods: Option<OneOrMany>,
-    /// On headers; all must hold.
+    /// Conditions on headers; all must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<HeaderMatch>,
-    /// On query parameters; all must hold.
+    /// Conditions on query parameters; all must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub query: Vec<QueryMatch>,
     /// Only gRPC requests (`content-type: application/grpc…`).
@@ -126,7 +124,7 @@ pub struct RouteMatch {
 pub struct PathMatch {
     /// The whole path.
     pub exact: Option<String>,
-    /// Whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` only `/api/x`.
+    /// Prefix of whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` only `/api/x`.
     pub prefix: Option<String>,
     /// The whole path matches this regular expression (linear time; no look-around).
     pub regex: Option<String>,
@@ -171,9 +169,9 @@ pub struct HeaderMatch {
     pub contains: Option<String>,
     /// The whole value matches this regular expression.
     pub regex: Option<String>,
-    /// `true`: it is there; `false`: it is not.
+    /// `true`: present; `false`: absent.
     pub present: Option<bool>,
-    /// The condition must not hold. An absent header satisfies an inverted condition.
+    /// Inverts the condition. An absent header satisfies an inverted condition.
     #[schemars(extend("default" = false))]
     pub invert: Option<bool>,
 }
@@ -196,14 +194,14 @@ pub struct QueryMatch {
     pub contains: Option<String>,
     /// The whole value matches this regular expression.
     pub regex: Option<String>,
-    /// `true`: it is there; `false`: it is not.
+    /// `true`: present; `false`: absent.
     pub present: Option<bool>,
-    /// The condition must not hold.
+    /// Inverts the condition.
     #[schemars(extend("default" = false))]
     pub invert: Option<bool>,
 }
 
-/// The part that conditions on headers and on query parameters share.
+/// Common fields of conditions on headers and query parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct StringMatch<'a> {
     /// Equals this.
@@ -216,9 +214,9 @@ pub struct StringMatch<'a> {
     pub contains: Option<&'a str>,
     /// Matches this.
     pub regex: Option<&'a str>,
-    /// Is there, or not.
+    /// Is present, or absent.
     pub present: Option<bool>,
-    /// The condition must not hold.
+    /// Inverts the condition.
     pub invert: bool,
 }
 

@@ -7,37 +7,36 @@ use super::{
     Discovery, LoadReports, MeshMode, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan,
 };
 
-/// Connections of other hosts to the application on this one, redirected by `maglor-proxy init`. HTTP
-/// gets routes, limits and metrics; everything else passes as bytes.
+/// Connections from other hosts to the local application, redirected by `maglor-proxy init`. HTTP gets routes, limits
+/// and metrics; everything else is forwarded as TCP.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Where the application listens: `IP`, which keeps the port that the client called, `IP:PORT`,
+    /// Address of the application: `IP`, which keeps the destination port, `IP:PORT`,
     /// or a Unix socket, `unix:/PATH`.
-    /// Default: the loopback address of the family that the client called, with its port.
+    /// Default: the loopback address of the same family, with the destination port.
     pub application: Option<String>,
-    /// What is spoken on the application's ports: port → protocol. Others: `protocol`.
+    /// Protocols of the application's ports: port → protocol. Other ports: `protocol`.
     pub ports: Option<Pairs<Short<ApplicationPort>>>,
-    /// What is spoken on ports that `ports` does not name.
+    /// Protocol of ports that are not in `ports`.
     #[schemars(extend("default" = "auto"))]
     pub protocol: Option<ApplicationProtocol>,
-    /// The name, `NAMESPACE/POD`, under which the control plane has what this listener does. What it says
-    /// holds in place of `ports` and of the listener's `tls` and `authorization`, which hold until then.
-    /// Absent: nobody is asked.
+    /// Pod of this proxy, `NAMESPACE/POD`, for which the control plane configures this listener. Its configuration
+    /// replaces `ports` and the listener's `tls` and `authorization`, which apply until it arrives. Absent: disabled.
     pub discovery: Option<String>,
 }
 
-/// One of the application's ports; a text is its protocol.
+/// One of the application's ports; a string is its protocol.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationPort {
-    /// What is spoken there.
+    /// Protocol of the port.
     #[schemars(extend("default" = "auto"))]
     pub protocol: Option<ApplicationProtocol>,
-    /// HTTP: tell balancers how many requests are in flight there. Absent: nobody is told.
+    /// HTTP: load reports to balancers. Absent: disabled.
     pub load_reports: Option<LoadReports>,
-    /// Who is let in there: members of the mesh only, or plain text, too. Absent: as the listener's `tls`
-    /// says, which has to be one of these.
+    /// Mutual TLS mode of the port: workloads of the mesh only, or also plain text. Absent: that of the listener's
+    /// `tls`, which is then required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<MeshMode>,
 }
@@ -64,20 +63,20 @@ impl Shorthand for ApplicationPort {
     }
 }
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApplicationProtocol {
-    /// Told from the first bytes: HTTP/1, HTTP/2, or anything else, which passes as bytes. A client
-    /// that waits for the server passes after `detection_timeout`.
+    /// Detected from the first bytes: HTTP/1, HTTP/2, or anything else, which is forwarded as TCP. A client that
+    /// waits for the server is forwarded as TCP after `detection_timeout`.
     Auto,
     /// HTTP/1.1 or, by its preface, HTTP/2.
     Http,
     /// HTTP/2 only, gRPC for example.
     Http2,
-    /// Bytes, without a look at them: for protocols in which the server speaks first.
+    /// TCP without detection: for protocols in which the server sends first.
     Tcp,
-    /// TLS that the proxy does not terminate; bytes to it.
+    /// TLS passthrough.
     Tls,
 }
 
@@ -95,52 +94,52 @@ impl ApplicationProtocol {
     }
 }
 
-/// Connections of the application to other hosts, redirected by `maglor-proxy init`: known services to
-/// their clusters, by address or by name, and the rest where it was going.
+/// Connections of the application to other hosts, redirected by `maglor-proxy init`: to the clusters of known
+/// services, by address or name, and otherwise to the original destination.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outbound {
-    /// What is known.
+    /// Known services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
-    /// Ask the control plane for addresses and hosts that are not known. Absent: nobody is asked.
+    /// On-demand discovery of unknown addresses and hosts. Absent: disabled.
     pub discovery: Option<Discovery>,
-    /// What becomes of connections to nothing that is known.
+    /// Handling of connections to unknown destinations.
     #[schemars(extend("default" = "pass"))]
     pub unknown: Option<Unknown>,
 }
 
-/// A service that the application calls. A connection to one of its addresses is the service's,
-/// whatever it says; HTTP to other addresses is the service's if it asks for one of its hosts.
+/// A service that the application calls. It gets all connections to its addresses, and HTTP requests to other
+/// addresses with one of its hosts.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "cluster"]))]
 pub struct Service {
     /// Unique in the listener; name of its routes in metrics.
     pub name: Option<String>,
-    /// `IP:PORT` under which it is called, such as the address of a Kubernetes Service. Default: none.
+    /// Addresses of the service, `IP:PORT`, such as that of a Kubernetes Service. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Names under which it is called: `Host` of HTTP, SNI of `protocol: tls`. Default: its `name`.
+    /// Host names of the service: `Host` of HTTP, SNI of `protocol: tls`. Default: its `name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Name of the cluster that serves it.
+    /// Name of its cluster.
     pub cluster: Option<String>,
-    /// HTTP: when a failed try is repeated; a text is the conditions. Absent: with all of its defaults.
+    /// HTTP: retries of failed attempts; a string is the conditions. Absent: defaults.
     pub retry: Option<Short<Retry>>,
-    /// HTTP: time from the end of a request to the end of its response, 0s-30d. 0: no limit.
+    /// HTTP: timeout from the end of a request to the end of its response, 0s-30d. 0: none.
     #[schemars(extend("default" = "0s"))]
     pub timeout: Option<TimeSpan>,
-    /// What is spoken to its addresses.
+    /// Protocol of its addresses.
     #[schemars(extend("default" = "auto"))]
     pub protocol: Option<ApplicationProtocol>,
 }
 
-/// What becomes of connections to nothing that is known.
+/// Handling of connections to unknown destinations.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unknown {
-    /// They go where they were going.
+    /// They are forwarded to their original destination.
     Pass,
     /// They are closed; HTTP is answered with 404.
     Refuse,

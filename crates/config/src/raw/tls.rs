@@ -18,7 +18,7 @@ pub struct CertificateFiles {
     pub private_key: Option<String>,
 }
 
-/// The oldest TLS version that is spoken.
+/// The minimum TLS version.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum TlsVersion {
     /// TLS 1.2 and 1.3.
@@ -29,7 +29,7 @@ pub enum TlsVersion {
     V13,
 }
 
-/// Without quotes, `1.3` is a number for an editor.
+/// Without quotes, editors treat `1.3` as a number.
 impl JsonSchema for TlsVersion {
     fn schema_name() -> Cow<'static, str> {
         "TlsVersion".into()
@@ -37,56 +37,56 @@ impl JsonSchema for TlsVersion {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "The oldest TLS version that is spoken.",
+            "description": "The minimum TLS version.",
             "enum": ["1.2", "1.3", 1.2, 1.3],
         })
     }
 }
 
-/// Who the proxy is inside the mesh: by files, or, with `token_file`, by what its control plane certifies.
-/// The files are read again when they change; no connection ends for it.
+/// Identity of the proxy inside the mesh, from files, or, with `token_file`, from certificates of its control plane.
+/// The files are reloaded when they change, without closing connections.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["trust_bundle"]))]
 pub struct Identity {
-    /// PEM file: the certificate first, whose only URI is a SPIFFE id, then intermediates.
+    /// PEM file: the certificate first, whose only URI is a SPIFFE ID, then intermediates.
     pub certificate: Option<String>,
     /// PEM file: PKCS#8, PKCS#1 or SEC1.
     pub private_key: Option<String>,
-    /// PEM file of the roots that vouch for the members of the trust domain, one or several.
+    /// PEM file of the root certificates of the trust domain.
     pub trust_bundle: Option<String>,
-    /// File of a token for the control plane, in place of `certificate` and `private_key`: the proxy makes
-    /// a key in memory, the control plane certifies it for whom the token proves, and so again at 70 % of
-    /// each certificate's life. The token is read anew each time. The `control_plane` has to be reached by
-    /// `tls: {mesh: {identities: [SPIFFE-ID]}}`; it tells of new roots, too.
+    /// File of a token for the control plane, instead of `certificate` and `private_key`: the proxy generates a key
+    /// in memory, and the control plane issues a certificate for the token's workload, renewed at 70 % of its
+    /// lifetime. The token file is read each time. The cluster of the `control_plane` must have `tls: {mesh:
+    /// {identities: [SPIFFE-ID]}}`; it also distributes new roots.
     pub token_file: Option<String>,
 }
 
-/// Who is let in.
+/// Accepted clients.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeshMode {
-    /// Members of the mesh, and whoever speaks plain text first.
+    /// Workloads of the mesh, and plain text.
     Permissive,
-    /// Members of the mesh only.
+    /// Only workloads of the mesh.
     Strict,
 }
 
-/// Which members of the mesh are expected.
+/// Expected workloads of the mesh.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeshPeers {
-    /// SPIFFE ids, one of which each endpoint has to prove. Default: any of the trust domain.
+    /// SPIFFE IDs, one of which each endpoint must have. Default: any of the trust domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
 }
 
-/// The text that stands for mutual TLS inside the mesh, with all of its defaults.
+/// The short form of mutual TLS inside the mesh, with defaults.
 const MESH: &str = "mesh";
 
 fn not_mesh(text: &str) -> NotationError {
     NotationError::new(format!(
-        "`{}` is no kind of TLS; write `tls: mesh`, or a mapping",
+        "`{}` is not a kind of TLS; write `tls: mesh`, or a mapping",
         crate::yaml::short(text)
     ))
 }
@@ -112,9 +112,9 @@ impl Shorthand for DownstreamTls {
 }
 
 impl DownstreamTls {
-    /// Fields that are set and mean nothing beside `mesh`.
+    /// Fields that are set but have no effect with `mesh`.
     pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
-        given(&[
+        present(&[
             ("certificate", self.certificate.is_some()),
             ("private_key", self.private_key.is_some()),
             ("certificates", !self.certificates.is_empty()),
@@ -148,9 +148,9 @@ impl Shorthand for UpstreamTls {
 }
 
 impl UpstreamTls {
-    /// Fields that are set and mean nothing beside `mesh`.
+    /// Fields that are set but have no effect with `mesh`.
     pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
-        given(&[
+        present(&[
             ("server_name", self.server_name.is_some()),
             ("ca", self.ca.is_some()),
             ("certificate", self.certificate.is_some()),
@@ -161,21 +161,21 @@ impl UpstreamTls {
     }
 }
 
-fn given(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
-    let given = fields.iter().filter(|(_, given)| *given);
-    given.map(|(name, _)| *name).collect()
+fn present(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let present = fields.iter().filter(|(_, present)| *present);
+    present.map(|(name, _)| *name).collect()
 }
 
-/// TLS termination; the text `mesh` is short for `{mesh: strict}`. Relative file names are relative
+/// TLS termination; the string `mesh` is short for `{mesh: strict}`. Relative file names are relative
 /// to the working directory.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DownstreamTls {
-    /// Mutual TLS between members of the mesh, by the proxy's `identity`, instead of certificates.
+    /// Mutual TLS between workloads of the mesh, by the proxy's `identity`, instead of certificates.
     pub mesh: Option<MeshMode>,
-    /// With `mesh`: SPIFFE ids of proxies in front of this one whose word is taken for who the client
-    /// of a request is (`x-maglor-client`): rules hold for that client. Of bytes they cannot say it:
-    /// where there is `authorization`, their connections of bytes are refused.
+    /// With `mesh`: SPIFFE IDs of proxies in front of this one that are trusted to name the client of a request
+    /// (`x-maglor-client`), to which rules then apply. This does not work for TCP: with `authorization`, their TCP
+    /// connections are rejected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// PEM file of the only certificate chain; short for a list `certificates` of one.
@@ -185,27 +185,26 @@ pub struct DownstreamTls {
     /// Certificates, chosen by the client's server name; the first is the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<CertificateFiles>,
-    /// PEM file of the roots that client certificates must chain to. Absent: clients are not asked
-    /// for a certificate.
+    /// PEM file of the roots of client certificates. Absent: client certificates are not requested.
     pub client_ca: Option<String>,
-    /// Refuse clients without certificate. Default: true where `client_ca` is given.
+    /// Reject clients without a certificate. Default: true with `client_ca`.
     pub require_client_certificate: Option<bool>,
     /// ALPN protocols in order of preference. Default: `[h2, http/1.1]`, or what `http.protocol`
     /// allows of it; none for `tcp`. With `mesh` and `http.protocol: auto`: `[maglor/1, h2, http/1.1]`, the
     /// first of which is the [mesh's own transport](transport.md).
     pub alpn: Option<Vec<String>>,
-    /// Oldest TLS version accepted.
+    /// Minimum TLS version.
     #[schemars(extend("default" = "1.2"))]
     pub min_version: Option<TlsVersion>,
 }
 
-/// TLS towards the endpoints of a cluster; `tls: {}` verifies against the system's roots, the text
-/// `mesh` is short for `{mesh: {}}`.
+/// TLS to the endpoints of a cluster; `tls: {}` verifies against the system's roots, the string `mesh` is short for
+/// `{mesh: {}}`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTls {
-    /// Mutual TLS between members of the mesh, by the proxy's `identity`: endpoints prove who they
-    /// are, whatever their names and addresses.
+    /// Mutual TLS between workloads of the mesh, by the proxy's `identity`: endpoints are verified by SPIFFE ID, not
+    /// by name.
     pub mesh: Option<MeshPeers>,
     /// Name for SNI and for verification. Default: the endpoint's DNS name or address.
     pub server_name: Option<String>,
@@ -215,10 +214,10 @@ pub struct UpstreamTls {
     pub certificate: Option<String>,
     /// PEM file of the key of `certificate`.
     pub private_key: Option<String>,
-    /// Accept any server certificate. Only for tests: anybody can pose as the server.
+    /// Accept any server certificate. Only for tests: the server can be impersonated.
     #[schemars(extend("default" = false))]
     pub insecure_skip_verify: Option<bool>,
-    /// Oldest TLS version spoken.
+    /// Minimum TLS version.
     #[schemars(extend("default" = "1.2"))]
     pub min_version: Option<TlsVersion>,
 }

@@ -1,29 +1,29 @@
-//! Rate limits and faults on purpose.
+//! Rate limits and fault injection.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{HeaderMatch, NotationError, Shorthand, TimeSpan};
 
-/// A limit on the rate of requests: a token bucket in this proxy, shared by its workers. What is
-/// above it is answered with 429, `Retry-After`, `RateLimit` and `RateLimit-Policy`.
+/// A limit on the rate of requests: a token bucket of this proxy, shared by its workers. Excess requests get 429 with
+/// `Retry-After`, `RateLimit` and `RateLimit-Policy`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["requests"]))]
 pub struct RateLimit {
-    /// Requests every `per`, 1-1000000000.
+    /// Requests in each period `per`, 1-1000000000.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub requests: Option<u32>,
     /// Length of the period, 1ms-24h.
     #[schemars(extend("default" = "1s"))]
     pub per: Option<TimeSpan>,
-    /// Requests at once after a silence, 1-1000000000. Default: `requests`.
+    /// Maximum burst, 1-1000000000. Default: `requests`.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub burst: Option<u32>,
-    /// Limit each value of this apart. Absent: all requests together.
+    /// Limit each value of this separately. Absent: one limit for all requests.
     pub key: Option<RateKey>,
-    /// Values of `key` that are remembered, 32-10000000. Those used least recently are forgotten,
-    /// and begin anew. A value takes up to 40 bytes.
+    /// Maximum values of `key` to track, 32-10000000. Least recently used ones are dropped and start anew. A value
+    /// takes up to 40 bytes.
     #[schemars(range(min = 32, max = 10_000_000), extend("default" = 10_000))]
     pub max_keys: Option<u32>,
 }
@@ -60,7 +60,7 @@ impl Shorthand for RateLimit {
     }
 }
 
-/// What is limited apart; one of the fields.
+/// Key of separate limits; one of the fields.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateKey {
@@ -70,20 +70,20 @@ pub struct RateKey {
     pub source_address: Option<bool>,
 }
 
-/// Faults for tests: a share of the requests is delayed, a share answered with an error.
+/// Fault injection for tests: a share of the requests is delayed, a share gets an error.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Hold requests back.
+    /// Delay requests.
     pub delay: Option<FaultDelay>,
-    /// Answer requests instead of forwarding them.
+    /// Respond with an error instead of forwarding.
     pub abort: Option<FaultAbort>,
     /// Only requests with these headers; all must match. Default: all requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<HeaderMatch>,
 }
 
-/// A delay on purpose.
+/// An injected delay.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["fixed_delay"]))]
@@ -91,11 +91,11 @@ pub struct FaultDelay {
     /// Share of the requests, in percent, 0-100.
     #[schemars(range(min = 0.0, max = 100.0), extend("default" = 100.0))]
     pub percent: Option<f64>,
-    /// How long, 1ms-1h.
+    /// Delay, 1ms-1h.
     pub fixed_delay: Option<TimeSpan>,
 }
 
-/// An error on purpose; one of `http_status` and `grpc_status`.
+/// An injected error; one of `http_status` and `grpc_status`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultAbort {

@@ -1,4 +1,4 @@
-//! Conditions of routes as somebody would say them.
+//! Conditions of routes as readable text.
 
 use std::fmt;
 

@@ -50,7 +50,7 @@ impl Builder {
                 if self.documents > 1 {
                     return Err(self.fault(
                         Place::at(&span.start),
-                        "a second YAML document begins; a file holds one",
+                        "more than one YAML document; a file must contain one",
                     ));
                 }
             }
@@ -103,10 +103,7 @@ impl Builder {
             Some(tag) if tag.is_yaml_core_schema() => {
                 Ok(style == ScalarStyle::Plain && tag.suffix != "str")
             }
-            Some(tag) => Err(self.fault(
-                Place::span(span),
-                &format!("the tag `{tag}` means nothing here"),
-            )),
+            Some(tag) => Err(self.fault(Place::span(span), &format!("unsupported tag `{tag}`"))),
         }
     }
 
@@ -223,9 +220,9 @@ impl Builder {
                 self.duplicates.push(Fault {
                     place,
                     path: join(&parent, &name),
-                    message: format!("the key `{name}` is given twice"),
+                    message: format!("duplicate key `{name}`"),
                     help: Some("remove one of them, or merge their values".to_owned()),
-                    note: Some(format!("first given at line {}", first.line)),
+                    note: Some(format!("first defined at line {}", first.line)),
                 });
             }
         } else {

@@ -137,8 +137,7 @@ impl serde::de::Error for DecodeError {
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
         let help = hints::for_field(found, expected, &hints::Context::default());
-        Self::new(format!("there is no field `{}` here", short(found)), help)
-            .because(Cause::Field(expected))
+        Self::new(format!("unknown field `{}`", short(found)), help).because(Cause::Field(expected))
     }
 }
 
@@ -169,7 +168,6 @@ impl DecodeError {
             "f64" => "a number".into(),
             "a boolean" => "`true` or `false`".into(),
             "a sequence" => "a list".into(),
-            "a string" => "a text".into(),
             text if text.starts_with("struct ") => "a mapping of fields".into(),
             text => text.to_owned(),
         };
@@ -177,7 +175,7 @@ impl DecodeError {
             Unexpected::Str(text) if expected == "a list" => {
                 Some(format!("write `[{}]`", short(text)))
             }
-            Unexpected::Map if expected == "a list" => Some("begin each item with `- `".into()),
+            Unexpected::Map if expected == "a list" => Some("start each item with `- `".into()),
             Unexpected::Seq if expected == "a mapping of fields" => {
                 Some("write the fields without `- ` and without brackets".into())
             }

@@ -1,13 +1,13 @@
-//! Syntax errors in words: what a parser says of a line is often not what is wrong with it.
+//! Syntax errors in words: what a parser says of a line is often not the error.
 //!
-//! Heuristics over the text around the place of an error, the most particular first. They run after the parser has refused
-//! the text, so that they cannot refuse anything.
+//! Heuristics over the text around the place of an error, the most particular first. They run after the parser has
+//! refused the text, so that they cannot refuse anything.
 
 use super::tree::{Fault, Place};
 use super::{brackets, short};
 use crate::hints::{self, foreign};
 
-/// Longer words are not looked at: the text may be a stranger's.
+/// Longer words are ignored: the text may be untrusted.
 const MAX_WORD: usize = 256;
 
 /// A line that explains an error.
@@ -55,7 +55,7 @@ pub(super) fn explain(text: &str, fault: Fault) -> Fault {
     }
 }
 
-/// What is wrong with a text that is another program's file.
+/// The error in a text that is another program's file.
 pub(crate) fn foreign(text: &str) -> Option<Fault> {
     let found = foreign::recognise(text)?;
     Some(Fault {

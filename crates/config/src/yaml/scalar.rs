@@ -17,7 +17,7 @@ pub(crate) enum Scalar<'a> {
     Unsigned(u64),
 }
 
-/// Gives a plain scalar its type.
+/// Assigns a type to a plain scalar.
 pub(crate) fn resolve(text: &str) -> Scalar<'_> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,

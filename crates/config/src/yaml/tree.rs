@@ -39,7 +39,7 @@ pub(crate) struct Place {
     pub(crate) line: usize,
     /// Characters before it in the line.
     pub(crate) column: usize,
-    /// Characters to underline; more than the line has when a value goes on below.
+    /// Characters to underline; more than the line has when a value continues below.
     pub(crate) length: usize,
 }
 
@@ -70,7 +70,8 @@ pub(crate) enum Kind {
     Sequence(Vec<Id>),
 }
 
-/// What a node is, for messages: mappings with the scalars directly in them, or one level below where there is only that.
+/// What a node is, for messages: mappings with the scalars directly in them, or one level below where there is only
+/// that.
 pub(crate) enum Found<'t> {
     List,
     Mapping(Vec<(&'t str, Option<&'t str>)>),
@@ -252,7 +253,9 @@ pub(super) fn syntax(place: Place, path: String, message: &str) -> Fault {
     } else if message.contains("simple key") || message.contains("mapping values") {
         Some("check the indentation, and that there is a space after each `:`".to_owned())
     } else if message.contains("anchor") {
-        Some("a plain `*` begins an alias: quote the text, as in \"*.example.com\"".to_owned())
+        Some(
+            "an unquoted `*` starts an alias: quote the string, as in \"*.example.com\"".to_owned(),
+        )
     } else {
         None
     };

@@ -1,4 +1,4 @@
-//! `retry`, `retry_budget` and `limits.max_retries`: what is tried again, when, and how often.
+//! `retry`, `retry_budget` and `limits.max_retries`: which requests are retried, when, and how often.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn outcomes_are_retried_as_configured() {
     let codes = policy("retry_on: retriable-status-codes, retriable_status_codes: [409]");
     assert!(retried(&codes, &answer(409), true).is_some());
     assert!(retried(&codes, &answer(410), true).is_none());
-    // Whether an application has seen it cannot be told.
+    // Whether an application has seen it is unknown.
     let reset = Outcome::Failure(Failure::Reset);
     let once = policy("retry_on: reset");
     assert!(retried(&once, &reset, true).is_some() && retried(&once, &reset, false).is_none());

@@ -165,5 +165,5 @@ async fn ask(client: &Client, work: f64, user: u32) -> Result<usize, Failure> {
     let server = response.headers().get(SERVED_BY);
     server
         .and_then(|index| index.to_str().ok()?.parse().ok())
-        .ok_or(Failure::Stranger)
+        .ok_or(Failure::Intruder)
 }

@@ -1,4 +1,4 @@
-//! What the demo will do: which policies, how fast the servers are, how many requests.
+//! The plan of the demo: policies, speeds of the servers, number of requests.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -88,7 +88,7 @@ impl Plan {
         format!("admin: {{address: \"127.0.0.1:0\"}}\n{listeners}{clusters}")
     }
 
-    /// What somebody should know before the numbers come.
+    /// The introduction before the statistics.
     pub(super) fn introduction(&self, servers: &[SocketAddr], proxy: &Proxy) -> String {
         let ports: Vec<_> = servers.iter().map(|a| a.port().to_string()).collect();
         let listener = proxy.listener(0).map(|address| address.to_string());
@@ -99,7 +99,7 @@ impl Plan {
              The proxy is in front of them: {policy} at {listener}, metrics at \
              http://{admin}/metrics.\n\
              Load: {rate:.0} requests/s at random moments, half of what the servers can do. \
-             Ctrl-C ends it.\n\n",
+             Press Ctrl-C to stop.\n\n",
             count = self.servers,
             ports = ports.join(", "),
             fast = SERVICE_TIME.as_millis(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_drowns() {
+    fn load_is_sustainable() {
         let plan = Plan::new(&"random".parse().unwrap(), 5, 20);
         let share = plan.rate / 5.0;
         let busy = |time: &Duration| share * time.as_secs_f64();

@@ -1,4 +1,4 @@
-//! What is shown: on a terminal a picture that is drawn again, elsewhere plain lines.
+//! Output of the demo: a redrawn picture on a terminal, otherwise plain lines.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
@@ -208,7 +208,7 @@ mod tests {
         let text = summary(&plan, &tallies);
         assert!(text.contains("p99 with random is 5.0 times"), "{text}");
         assert!(
-            text.contains("error under random: no answer within 15s"),
+            text.contains("error under random: timeout after 15s"),
             "{text}"
         );
         assert!(text.contains("25.0 %"), "{text}");

@@ -1,4 +1,4 @@
-//! What is counted while a policy is shown.
+//! Statistics of a policy.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn all_failures_count_and_few_are_told() {
+    fn all_failures_count_and_few_are_shown() {
         let mut tally = Tally::new(1);
         for status in 500..520_u16 {
             let status = http::StatusCode::from_u16(status).unwrap();

@@ -145,16 +145,13 @@ impl Application {
         }
         let fails = self.failing.get() && self.rng.borrow_mut().unit() < ERRORS;
         let (status, text) = if fails {
-            (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "a fault that was asked for\n".into(),
-            )
+            (StatusCode::INTERNAL_SERVER_ERROR, "injected fault\n".into())
         } else if self.ask_others(request.headers()).await {
             (StatusCode::OK, format!("{}\n", self.replica))
         } else {
             (
                 StatusCode::BAD_GATEWAY,
-                "a service that is needed failed\n".into(),
+                "a required service failed\n".into(),
             )
         };
         let mut response = Response::new(Full::new(Bytes::from(text)));

@@ -29,7 +29,7 @@ pub(super) struct Mesh<'a> {
     pub(super) endpoints: &'a [Vec<SocketAddr>],
 }
 
-/// Every failure is tried again elsewhere: pages are only read.
+/// Every failure is retried elsewhere: requests are only reads.
 const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
 
 /// A sick replica is noticed within seconds, so that the demo can show it.
@@ -124,7 +124,7 @@ impl Mesh<'_> {
 }
 
 /// A proxy that is no member: TLS without a certificate, to a server that it does not check.
-pub(super) fn stranger(admin: SocketAddr, listener: SocketAddr, victim: SocketAddr) -> String {
+pub(super) fn intruder(admin: SocketAddr, listener: SocketAddr, victim: SocketAddr) -> String {
     format!(
         "admin: {{address: \"{admin}\"}}\nlog_level: error\ndrain_timeout: 0s\n\
          listeners:\n- name: {OUTBOUND}\n  address: \"{listener}\"\n  http:\n    \
@@ -192,8 +192,8 @@ mod tests {
             valid(&mesh.ingress(address(1), address(2)));
         }
         // Its warning is right: it does not look whom it speaks to.
-        let text = stranger(address(1), address(2), address(3));
-        let loaded = maglor_config::parse(&text, "stranger").unwrap();
+        let text = intruder(address(1), address(2), address(3));
+        let loaded = maglor_config::parse(&text, "intruder").unwrap();
         assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
     }
 }

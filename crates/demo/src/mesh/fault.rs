@@ -54,7 +54,7 @@ impl FromStr for Kind {
 pub(super) enum FaultError {
     #[error("`{0}` is not SERVICE-N:KIND@SECONDS, such as reviews-2:slow@5")]
     Form(String),
-    #[error("`{0}` is not a fault; there are slow, errors, kill and heal")]
+    #[error("`{0}` is not a fault; expected slow, errors, kill or heal")]
     Kind(String),
     #[error(transparent)]
     Name(#[from] NameError),
@@ -111,7 +111,7 @@ impl FromStr for At {
     }
 }
 
-/// A line that somebody types while the demo runs.
+/// A line of standard input while the demo runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Line {
     Fault(Fault),
@@ -160,7 +160,7 @@ mod tests {
         let at = |text: &str| text.parse::<At>().unwrap_err().to_string();
         assert!(at("reviews-2").contains("such as reviews-2:slow@5"));
         assert!(at("reviews-2:slow").contains("such as reviews-2:slow@5"));
-        assert!(at("reviews-2:sleepy@5").contains("slow, errors, kill and heal"));
+        assert!(at("reviews-2:sleepy@5").contains("slow, errors, kill or heal"));
         assert!(at("review-2:slow@5").contains("no service `review`"));
         for seconds in ["-1", "NaN", "1e300", "soon", ""] {
             let error = at(&format!("reviews-2:slow@{seconds}"));

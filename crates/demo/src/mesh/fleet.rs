@@ -231,7 +231,7 @@ impl Fleet {
                 proxy.ready().await?;
                 let name = &proxy.name;
                 notes.push(format!(
-                    "the proxy of {name} ended ({status}) and was started again"
+                    "the proxy of {name} exited ({status}) and was restarted"
                 ));
             }
         }

@@ -1,4 +1,4 @@
-//! What has happened on an edge of the graph, as the sidecars at both ends have counted it.
+//! Statistics of an edge of the graph, from the sidecars at both ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use maglor_telemetry::scrape::{Histogram, Sample};
 
 use super::plan::{Edge, SERVICES, edges};
 
-/// The sidecars' listener for other members of the mesh.
+/// The sidecars' listener for other workloads of the mesh.
 pub(super) const INBOUND: &str = "inbound";
 
 /// Everything that the proxies have counted during some time.
@@ -27,9 +27,9 @@ pub(super) struct Flows {
 /// One edge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    tries: f64,
-    /// Tries that the called one answered with 5xx, or not at all.
-    pub(super) failed_tries: f64,
+    attempts: f64,
+    /// Attempts with a 5xx response, or without one.
+    pub(super) failed_attempts: f64,
     pub(super) retries: f64,
     pub(super) ejections: f64,
     /// Replicas that are out now, as the caller with the most of them sees it.
@@ -39,7 +39,7 @@ pub(super) struct Flow {
     /// Requests at the applications, and those of them whose caller was proved to be this one.
     pub(super) arrived: f64,
     pub(super) proved: f64,
-    /// Tries by their latency.
+    /// Attempts by latency.
     latencies: Histogram,
 }
 
@@ -112,9 +112,9 @@ impl Flow {
         let value = sample.value;
         match sample.name {
             "maglor_upstream_requests_total" => {
-                self.tries += value;
+                self.attempts += value;
                 if matches!(sample.label("status"), Some("5xx" | "none")) {
-                    self.failed_tries += value;
+                    self.failed_attempts += value;
                 }
             }
             "maglor_upstream_retries_total" => self.retries += value,
@@ -128,8 +128,8 @@ impl Flow {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.tries += other.tries;
-        self.failed_tries += other.failed_tries;
+        self.attempts += other.attempts;
+        self.failed_attempts += other.failed_attempts;
         self.retries += other.retries;
         self.ejections += other.ejections;
         self.ejected = self.ejected.max(other.ejected);
@@ -146,12 +146,12 @@ impl Flow {
         }
     }
 
-    /// Requests, each counted once however often it was tried.
+    /// Requests, each counted once regardless of its attempts.
     pub(super) fn requests(&self) -> f64 {
-        (self.tries - self.retries).max(0.0)
+        (self.attempts - self.retries).max(0.0)
     }
 
-    /// A percentile of the latency of tries.
+    /// A percentile of the latency of attempts.
     pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
         self.latencies.percentile(percent)
     }
@@ -193,7 +193,7 @@ mod tests {
              process_cpu_seconds_total 0.5\n",
         );
         let reviews = flow(&flows, "productpage → reviews");
-        assert_eq!((reviews.requests(), reviews.failed_tries), (90.0, 10.0));
+        assert_eq!((reviews.requests(), reviews.failed_attempts), (90.0, 10.0));
         assert_eq!(flow(&flows, "reviews → ratings").requests(), 0.0);
         assert_eq!(flow(&flows, "ingress → productpage").handshakes, 4.0);
         assert_eq!((flows.cpu, flows.refused["plaintext"]), (0.5, 1.0));

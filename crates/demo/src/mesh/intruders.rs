@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Error;
-use super::configuration::stranger;
+use super::configuration::intruder;
 use super::fleet::{Fleet, free};
 use super::flow::Flows;
 use super::plan::{DETAILS, RATINGS, Replica, SERVICES};
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// An attempt to reach the ratings.
 #[derive(Debug, Serialize)]
 pub(super) struct Attempt {
-    /// Who tries, and how.
+    /// The attempt, and its kind.
     pub(super) who: &'static str,
     /// What they got.
     pub(super) got: String,
@@ -70,28 +70,28 @@ pub(super) async fn intrude(fleet: &mut Fleet, flows: &mut Flows) -> Result<Vec<
     let name = SERVICES[RATINGS].name;
     let plain = Client::new(ratings.inbound, name).get("/").await;
     let mut attempts = vec![Attempt::new(
-        "a stranger in plain text, to ratings-1",
+        "plain-text client without identity, to ratings-1",
         PLAINTEXT,
         plain.map(drop),
     )];
 
     let [admin, listener] = free(Ipv4Addr::LOCALHOST).map_err(Error::system("choose ports"))?;
-    let (folder, program) = fleet.room("stranger")?;
-    let configuration = stranger(admin, listener, ratings.inbound);
-    maglor_config::parse(&configuration, "stranger")?;
-    let mut proxy = Sidecar::start(&program, "stranger".into(), &folder, &configuration)?;
+    let (folder, program) = fleet.room("intruder")?;
+    let configuration = intruder(admin, listener, ratings.inbound);
+    maglor_config::parse(&configuration, "intruder")?;
+    let mut proxy = Sidecar::start(&program, "intruder".into(), &folder, &configuration)?;
     proxy.ready().await?;
     let anonymous = Client::new(listener, name).get("/").await;
     drop(proxy);
     attempts.push(Attempt::new(
-        "a stranger by TLS without a certificate, to ratings-1",
+        "TLS client without certificate, to ratings-1",
         NO_CERTIFICATE,
         anonymous.map(drop),
     ));
 
     let member = Client::new(details.outbound, name).get("/").await;
     attempts.push(Attempt::new(
-        "details-1, a member without permission, to ratings",
+        "unauthorized workload details-1, to ratings",
         DENIED,
         member.map(drop),
     ));
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_no_refusal_and_counters_are_told_apart() {
+    fn an_answer_is_no_refusal_and_counters_are_distinguished() {
         let answered = Attempt::new("a", PLAINTEXT, Ok(()));
         assert!(!answered.refused);
         let denied = Attempt::new("b", DENIED, Err(Failure::Timeout));

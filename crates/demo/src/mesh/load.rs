@@ -36,7 +36,7 @@ impl Load {
         }
     }
 
-    /// Sends requests at random moments (a Poisson process) for so long. A latency begins at the
+    /// Sends requests at random moments (a Poisson process) for this long. A latency begins at the
     /// moment at which its request was due: one that comes late is not excused by it.
     pub(super) async fn arrivals(&self, rate: f64, length: Duration) {
         let mut rng = Rng::seed(SEED);

@@ -1,5 +1,4 @@
-//! Who the members of the demo's mesh are: an authority that lives as long as the demo, and a
-//! certificate for each proxy.
+//! The identities of the demo's mesh: a temporary authority, and a certificate for each proxy.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

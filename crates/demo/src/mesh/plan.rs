@@ -1,4 +1,4 @@
-//! What will run and what will happen: the application, how many replicas, the stages and faults.
+//! The plan of the demo: the application, replicas, stages and faults.
 
 use std::fmt;
 use std::num::NonZeroU8;
@@ -182,7 +182,7 @@ pub(super) enum Event {
 pub(super) struct Plan {
     /// By position in [`SERVICES`].
     replicas: [u8; SERVICES.len()],
-    /// How long requests are sent.
+    /// Duration of the load.
     pub(super) length: Duration,
     /// Events, by the time since the first request. The first is the first stage.
     pub(super) events: Vec<(Duration, Event)>,
@@ -232,10 +232,10 @@ impl Plan {
             (2, fault(poor, Kind::Slow)),
             (2, fault(poor, Kind::Errors)),
             (4, fault(poor, Kind::Heal)),
-            (4, title(format!("{dead} killed, then started"))),
+            (4, title(format!("{dead} killed, then restarted"))),
             (4, fault(dead, Kind::Kill)),
             (5, fault(dead, Kind::Heal)),
-            (6, title("strangers at the door".into())),
+            (6, title("intrusion attempts".into())),
             (6, Event::Intrude),
         ];
         let timed = later.map(|(eighths, event)| (eighth * eighths, event));
@@ -273,7 +273,7 @@ impl Plan {
         replica.number.get() <= self.replicas[replica.service]
     }
 
-    /// What somebody should know before the numbers come.
+    /// The introduction before the statistics.
     pub(super) fn introduction(&self, rate: f64, ingress: &dyn fmt::Display) -> String {
         let counts: Vec<_> = SERVICES
             .iter()
@@ -282,9 +282,9 @@ impl Plan {
             .collect();
         format!(
             "productpage → details, productpage → reviews → ratings: {}.\n\
-             Each replica has a maglor-proxy of its own; between them there is only mutual TLS.\n\
+             Each replica has its own maglor-proxy; they connect only over mutual TLS.\n\
              The ingress is at http://{ingress}. Load: {rate:.0} requests/s at random moments for {:.0} s. \
-             Ctrl-C ends it.\n\n",
+             Press Ctrl-C to stop.\n\n",
             counts.join(", "),
             self.length.as_secs_f64(),
         )
@@ -336,8 +336,8 @@ mod tests {
         let wanted = [
             (0, "healthy"),
             (5, "reviews-2 slow and failing"),
-            (10, "ratings-1 killed, then started"),
-            (15, "strangers at the door"),
+            (10, "ratings-1 killed, then restarted"),
+            (15, "intrusion attempts"),
         ];
         assert_eq!(Vec::from_iter(stages), wanted);
         assert!(plan.events.is_sorted_by_key(|(after, _)| *after));

@@ -1,4 +1,4 @@
-//! What is counted while the demo runs, stage by stage.
+//! Statistics of the demo, by stage.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ impl Pages {
 pub(super) struct Record {
     pub(super) stages: Vec<Stage>,
     pub(super) attempts: Vec<Attempt>,
-    /// Whether somebody has ended it before its time.
+    /// Whether it was stopped early.
     pub(super) ended_early: bool,
     recent: (Pages, Flows),
 }
@@ -140,7 +140,7 @@ mod tests {
         };
         assert_eq!((healthy.pages.count(), healthy.pages.success()), (1, 100.0));
         assert_eq!((fault.pages.count(), fault.pages.failures), (3, 2));
-        assert_eq!(fault.reasons, ["no answer within 15s"]);
+        assert_eq!(fault.reasons, ["timeout after 15s"]);
         assert_eq!(record.take_recent().0.count(), 4);
         assert_eq!(record.take_recent().0.count(), 0);
         assert_eq!(Pages::default().success(), 100.0);

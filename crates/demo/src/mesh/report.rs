@@ -1,4 +1,4 @@
-//! What came out: a table for people, the same as JSON for programs.
+//! The summary: a table, or the same as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Report {
     policy: String,
     /// Whether all that should work did: see [`Report::verdict`].
     success: bool,
-    /// Whether somebody has ended it before its time.
+    /// Whether it was stopped early.
     ended_early: bool,
     stages: Vec<StageReport>,
     intruders: Vec<Attempt>,
@@ -43,8 +43,8 @@ struct EdgeReport {
     edge: String,
     requests: f64,
     requests_per_second: f64,
-    /// Tries that failed; most of them were tried again.
-    failed_tries: f64,
+    /// Failed attempts; most of them were retried.
+    failed_attempts: f64,
     retries: f64,
     ejections: f64,
     p50_ms: Option<f64>,
@@ -97,7 +97,7 @@ impl EdgeReport {
             edge,
             requests: flow.requests(),
             requests_per_second: flow.requests() / seconds,
-            failed_tries: flow.failed_tries,
+            failed_attempts: flow.failed_attempts,
             retries: flow.retries,
             ejections: flow.ejections,
             p50_ms: in_millis(flow.percentile(50.0)),
@@ -151,24 +151,24 @@ impl Report {
         self.success
     }
 
-    /// What went wrong that should not have, if anything: a request that failed while all was well,
-    /// somebody who got in or was not counted, a request of somebody who has not proved who it is.
+    /// The error that should not have, if anything: a request that failed while all was well,
+    /// an accepted or uncounted intrusion, a request without caller identity.
     fn verdict(&self) -> Option<String> {
         let healthy = self.stages.first()?;
         if healthy.failures > 0 {
             let (failures, reasons) = (healthy.failures, healthy.reasons.join("; "));
             return Some(format!(
-                "{failures} requests failed while all was well: {reasons}"
+                "{failures} requests failed while all replicas were healthy: {reasons}"
             ));
         }
         let let_in = |attempt: &&Attempt| !(attempt.refused && attempt.counted);
         if let Some(attempt) = self.intruders.iter().find(let_in) {
-            return Some(format!("not refused and counted: {}", attempt.who));
+            return Some(format!("not rejected and counted: {}", attempt.who));
         }
         let mut edges = self.stages.iter().flat_map(|stage| &stage.edges);
         let unproved = |edge: &&EdgeReport| edge.mutual_tls_percent.is_some_and(|all| all < 100.0);
         let edge = edges.find(unproved)?;
-        Some(format!("requests without a proved caller: {}", edge.edge))
+        Some(format!("requests without caller identity: {}", edge.edge))
     }
 
     pub(super) fn json(&self) -> String {
@@ -235,9 +235,9 @@ impl StageReport {
             shown(self.p99_ms),
         );
         for edge in &self.edges {
-            let tries = edge.requests + edge.retries;
-            let success = match tries > 0.0 {
-                true => format!("{:>7.2} %", (1.0 - edge.failed_tries / tries) * 100.0),
+            let attempts = edge.requests + edge.retries;
+            let success = match attempts > 0.0 {
+                true => format!("{:>7.2} %", (1.0 - edge.failed_attempts / attempts) * 100.0),
                 false => format!("{:>9}", "-"),
             };
             let mutual = edge.mutual_tls_percent;
@@ -267,8 +267,7 @@ impl Proxies {
         let _ = writeln!(
             text,
             "\n{} proxies: RSS {:.1} MB on average, {:.1} MB at most; CPU {} a request and proxy, {} a page.\n\
-             Success on an edge is that of tries; what failed was tried again. \
-             Latencies of edges are interpolated from histograms.",
+             Success of an edge is that of attempts; failed attempts were retried. Latencies of edges are interpolated from histograms.",
             self.count,
             self.mean_rss_mb,
             self.largest_rss_mb,
@@ -322,15 +321,15 @@ mod tests {
         let wrong = report(2).verdict().unwrap();
         assert_eq!(
             wrong,
-            "2 requests failed while all was well: no answer within 15s"
+            "2 requests failed while all replicas were healthy: timeout after 15s"
         );
     }
 
     #[test]
-    fn who_gets_in_is_told() {
+    fn accepted_intrusions_are_reported() {
         let mut report = report(0);
         report.intruders.push(Attempt {
-            who: "a stranger",
+            who: "plain-text client",
             got: "an answer".into(),
             refused: false,
             counter: "plaintext",
@@ -338,21 +337,21 @@ mod tests {
         });
         assert_eq!(
             report.verdict().unwrap(),
-            "not refused and counted: a stranger"
+            "not rejected and counted: plain-text client"
         );
         let text = report.text();
         assert!(
-            text.contains("LET IN: an answer (plaintext: NOT counted)"),
+            text.contains("ACCEPTED: response received (plaintext: NOT counted)"),
             "{text}"
         );
     }
 
     #[test]
-    fn requests_without_identity_are_told() {
+    fn requests_without_identity_are_reported() {
         let mut report = report(0);
         report.stages[0].edges[3].mutual_tls_percent = Some(99.9);
         let wrong = report.verdict().unwrap();
-        assert_eq!(wrong, "requests without a proved caller: reviews → ratings");
+        assert_eq!(wrong, "requests without caller identity: reviews → ratings");
     }
 
     #[test]
@@ -362,7 +361,7 @@ mod tests {
         for part in [
             "   50.0 ms    99.0 ms",
             "100.00 %",
-            "failed: no answer",
+            "failed: timeout",
             "400 µs a page",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");

@@ -1,4 +1,4 @@
-//! What is shown while it runs: on a terminal a picture that is drawn again, elsewhere plain lines.
+//! Output while the demo runs: a redrawn picture on a terminal, otherwise plain lines.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
@@ -39,7 +39,7 @@ impl Screen {
         self.print(&format!("{title}\n"));
     }
 
-    /// Something that nobody has planned.
+    /// An unplanned event.
     pub(super) fn note(&mut self, note: &str) {
         self.print(&format!("  {note}\n"));
     }

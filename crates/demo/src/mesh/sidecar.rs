@@ -17,12 +17,12 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The program: the one that is given, the one beside this program, or the first in `PATH`.
-pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
-    if let Some(given) = given {
+pub(super) fn find(passed: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(passed) = passed {
         // Absolute, because proxies run in folders of their own.
-        let found = given.canonicalize().ok();
+        let found = passed.canonicalize().ok();
         let found = found.filter(|path| path.is_file());
-        return found.ok_or_else(|| Error::NoSuchProgram(given.to_owned()));
+        return found.ok_or_else(|| Error::NoSuchProgram(passed.to_owned()));
     }
     let own = env::current_exe().ok();
     let beside = own.and_then(|own| Some(own.parent()?.to_owned()));

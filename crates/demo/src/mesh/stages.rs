@@ -31,7 +31,7 @@ struct Director<'a> {
     screen: &'a mut Screen,
 }
 
-/// Runs the whole plan, or as much of it as nobody stops.
+/// Runs the plan, until it is stopped.
 pub(super) async fn run(
     plan: &Plan,
     rate: f64,
@@ -117,7 +117,7 @@ impl Director<'_> {
         Ok(())
     }
 
-    /// A fault that somebody has typed: it is a stage of its own.
+    /// A fault from standard input: it is a stage of its own.
     async fn ask(&mut self, fault: super::fault::Fault) -> Result<(), Error> {
         if !self.plan.has(fault.replica) {
             self.screen.note(&format!("there is no {}", fault.replica));

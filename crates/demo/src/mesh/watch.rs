@@ -1,11 +1,11 @@
-//! Who ends the proxies when the demo itself was killed, and could not.
+//! A watchdog that stops the proxies if the demo itself was killed.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// It hears of each process that begins (`+`) and ends (`-`). Nothing more is heard when the demo is no more: then
+/// It hears of each process that begins (`+`) and ends (`-`). If its input ends, the demo has died: then
 /// those that remain are killed, and their files removed.
 const SCRIPT: &str = r#"
 running=
@@ -26,7 +26,7 @@ rm -rf -- "$FOLDER"
 pub(super) struct Watch {
     shell: Option<Child>,
     /// Closed with the demo, however it ends.
-    told: Option<ChildStdin>,
+    stop: Option<ChildStdin>,
 }
 
 impl Watch {
@@ -42,29 +42,29 @@ impl Watch {
             .process_group(0)
             .spawn();
         let mut shell = shell.ok();
-        let told = shell.as_mut().and_then(|shell| shell.stdin.take());
-        Self { shell, told }
+        let stop = shell.as_mut().and_then(|shell| shell.stdin.take());
+        Self { shell, stop }
     }
 
     pub(super) fn begins(&self, process: u32) {
-        self.tell('+', process);
+        self.note('+', process);
     }
 
     pub(super) fn ends(&self, process: u32) {
-        self.tell('-', process);
+        self.note('-', process);
     }
 
-    fn tell(&self, sign: char, process: u32) {
-        if let Some(mut told) = self.told.as_ref() {
-            // A shell that somebody has ended hears nothing, and the demo goes on without.
-            let _ = told.write_all(format!("{sign} {process}\n").as_bytes());
+    fn note(&self, sign: char, process: u32) {
+        if let Some(mut stop) = self.stop.as_ref() {
+            // If the watchdog was killed, the demo continues without it.
+            let _ = stop.write_all(format!("{sign} {process}\n").as_bytes());
         }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        drop(self.told.take());
+        drop(self.stop.take());
         if let Some(mut shell) = self.shell.take() {
             let _ = shell.wait();
         }

@@ -1,4 +1,4 @@
-//! The client's side: which certificate is shown, and which servers are believed.
+//! The client's side: its certificate, and which servers are trusted.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -29,7 +29,7 @@ pub enum Expected {
 /// Servers whose sessions are remembered.
 const SERVERS: usize = 128;
 
-/// A client that shows the identity of a [`Live`] and believes servers that its bundle vouches for, as
+/// A client that presents the identity of a [`Live`] and trusts servers with a root in its bundle, as
 /// far as they are expected. The name that is asked for matters only to find sessions again.
 #[derive(Debug)]
 pub struct Client(PerEpoch<ClientConfig>);

@@ -1,4 +1,4 @@
-//! Mutual TLS between members of the mesh, by rustls: TLS 1.3 only, each side proves who it is.
+//! Mutual TLS between workloads of the mesh, by rustls: TLS 1.3 only, each side proves who it is.
 //!
 //! A peer's chain must lead to a root of the bundle, and its leaf must name exactly one workload of
 //! our own trust domain: the bundle's roots vouch for no other.
@@ -29,8 +29,8 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 
 /// Who is on the other side of a connection whose handshake has ended.
 ///
-/// A resumed session brings the certificate that it began with, which may have expired since. The chain was verified by the
-/// handshake; of a connection to an [`OpenServer`] it was not, and [`OpenServer::peer`] is to be asked.
+/// A resumed session brings the certificate that it began with, which may have expired since. The chain was verified
+/// by the handshake; of a connection to an [`OpenServer`] it was not, and [`OpenServer::peer`] is to be asked.
 ///
 /// # Errors
 /// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be

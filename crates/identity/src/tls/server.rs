@@ -33,8 +33,8 @@ impl Server {
         Ok(Self(settings(live, alpn, true)?))
     }
 
-    /// For one handshake that begins now: its tickets are worth nothing after the next change of identity, or removal of
-    /// a root.
+    /// For one handshake that begins now: its tickets are worth nothing after the next change of identity, or removal
+    /// of a root.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         self.0.current()
@@ -66,8 +66,8 @@ impl OpenServer {
     /// valid. Verifies the certificate, that of a resumed session as well.
     ///
     /// # Errors
-    /// [`Refusal::NoCertificate`], or why the certificate proves nothing. The connection may stay open: it is one of a client
-    /// that has not authenticated.
+    /// [`Refusal::NoCertificate`], or why the certificate proves nothing. The connection may stay open: it is one of
+    /// a client that has not authenticated.
     pub fn peer(
         &self,
         connection: &CommonState,
@@ -105,7 +105,7 @@ fn settings(
 }
 
 /// The certificate that is in force, whatever name the client asks for. One that has expired is shown as well: a
-/// handshake without one fails too, and does not tell the client why.
+/// handshake without one fails too, without a reason for the client.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 

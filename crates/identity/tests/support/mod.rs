@@ -76,7 +76,7 @@ impl<C> Settings<C> for Arc<C> {
     }
 }
 
-/// Certificates of an authority that does as it is told.
+/// Certificates of an authority without checks.
 pub(crate) struct Obedient {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -126,7 +126,7 @@ impl Obedient {
     }
 }
 
-/// A client that shows whatever it is given and believes everybody.
+/// A client that presents any certificate and trusts any server.
 pub(crate) fn careless(certificate: Option<(String, String)>) -> ClientConfig {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     careless_by(certificate, provider.kx_groups)

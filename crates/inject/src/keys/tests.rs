@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn told(object: &Value) -> Vec<String> {
+fn reported(object: &Value) -> Vec<String> {
     look(object).iter().map(ToString::to_string).collect()
 }
 
@@ -23,35 +23,42 @@ fn misspelt_keys_are_named_with_what_was_meant() {
             },
         }}},
     });
-    let mut found = told(&deployment);
+    let mut found = reported(&deployment);
     found.sort();
     let pod = "spec.template.metadata";
     let expected = [
-        "metadata.labels.maglor.dev/tunning: nobody reads it: there is no such key; did you mean `maglor.dev/tuning`?".to_owned(),
-        format!("{pod}.annotations.maglor.dev/skip-inbound-port: nobody reads it: there is no such key; did you mean `maglor.dev/skip-inbound-ports`?"),
-        format!("{pod}.annotations.maglor.dev/skipOutboundPorts: nobody reads it: there is no such key; did you mean `maglor.dev/skip-outbound-ports`?"),
-        format!("{pod}.annotations.maglor.dev/zebra: nobody reads it: there is no such key"),
-        format!("{pod}.annotations.sidecar.maglor.dev/log-level: nobody reads it: there is no such key; did you mean `maglor.dev/log-level`?"),
-        format!("{pod}.labels.maglor.dev/injct: nobody reads it: there is no such key; did you mean `maglor.dev/inject`?"),
+        "metadata.labels.maglor.dev/tunning: unknown key; did you mean `maglor.dev/tuning`?"
+            .to_owned(),
+        format!(
+            "{pod}.annotations.maglor.dev/skip-inbound-port: unknown key; did you mean `maglor.dev/skip-inbound-ports`?"
+        ),
+        format!(
+            "{pod}.annotations.maglor.dev/skipOutboundPorts: unknown key; did you mean `maglor.dev/skip-outbound-ports`?"
+        ),
+        format!("{pod}.annotations.maglor.dev/zebra: unknown key"),
+        format!(
+            "{pod}.annotations.sidecar.maglor.dev/log-level: unknown key; did you mean `maglor.dev/log-level`?"
+        ),
+        format!("{pod}.labels.maglor.dev/injct: unknown key; did you mean `maglor.dev/inject`?"),
     ];
     assert_eq!(found, expected);
     assert!(look(&deployment).iter().all(|one| !one.is_error()));
 }
 
 #[test]
-fn keys_where_nobody_looks_are_named_with_where_they_are_read() {
+fn misplaced_keys_are_reported_with_their_place() {
     let namespace = json!({"kind": "Namespace", "metadata": {
         "annotations": {"maglor.dev/inject": "enabled", "maglor.dev/mtls": "strict"}}});
-    let expected = "metadata.annotations.maglor.dev/inject: nobody reads it here, but as label of namespaces \
+    let expected = "metadata.annotations.maglor.dev/inject: ignored here; allowed as label of namespaces \
                         or label of pods and their templates or annotation of pods and their templates";
-    assert_eq!(told(&namespace), [expected]);
+    assert_eq!(reported(&namespace), [expected]);
     let above = |labels: Value| {
         json!({"kind": "StatefulSet", "metadata": {"annotations": {"maglor.dev/skip-subnets": "10.0.0.0/8"}},
             "spec": {"template": {"metadata": {"annotations": labels}}}})
     };
-    let found = told(&above(json!({})));
+    let found = reported(&above(json!({})));
     assert!(
-        found[0].starts_with("metadata.annotations.maglor.dev/skip-subnets: nobody reads it here, but as annotation of namespaces"),
+        found[0].starts_with("metadata.annotations.maglor.dev/skip-subnets: ignored here; allowed as annotation of namespaces"),
         "{found:?}"
     );
     let both = above(json!({"maglor.dev/skip-subnets": "10.0.0.0/8"}));
@@ -69,25 +76,25 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
     for (object, expected) in [
         (
             json!({"kind": "Namespace", "metadata": {"annotations": {"maglor.dev/mtls": "stict"}}}),
-            "metadata.annotations.maglor.dev/mtls: `stict` is none of `permissive`, `strict`",
+            "metadata.annotations.maglor.dev/mtls: unknown value `stict`, expected one of `permissive`, `strict`",
         ),
         (
             json!({"kind": "Service", "metadata": {"annotations": {"maglor.dev/auto-proxies": "off"}}}),
-            "metadata.annotations.maglor.dev/auto-proxies: `off` is none of `disabled`, `enabled`",
+            "metadata.annotations.maglor.dev/auto-proxies: unknown value `off`, expected one of `disabled`, `enabled`",
         ),
         (
             json!({"kind": "Pod", "metadata": {"annotations": {"maglor.dev/skip-inbound-ports": "22, x"}}}),
-            "metadata.annotations.maglor.dev/skip-inbound-ports: `x` is no port",
+            "metadata.annotations.maglor.dev/skip-inbound-ports: invalid port `x`",
         ),
         (
             json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"metadata": {
                 "labels": {"maglor.dev/inject": true}}}}}}}),
-            "spec.jobTemplate.spec.template.metadata.labels.maglor.dev/inject: must be a text",
+            "spec.jobTemplate.spec.template.metadata.labels.maglor.dev/inject: must be a string",
         ),
         (
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
                 "metadata": {"annotations": {"maglor.dev/service-type": "Moon"}}}),
-            "metadata.annotations.maglor.dev/service-type: `Moon` is none of `ClusterIP`",
+            "metadata.annotations.maglor.dev/service-type: unknown value `Moon`, expected one of `ClusterIP`",
         ),
     ] {
         let found = look(&object);
@@ -102,7 +109,7 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
 }
 
 #[test]
-fn thousands_are_not_told() {
+fn the_number_of_reported_keys_is_bounded() {
     let many = (0..5000).map(|at| (format!("maglor.dev/{at}-{}", "x".repeat(50)), json!("")));
     let many: serde_json::Map<String, Value> = many.collect();
     let pod = json!({"kind": "Pod", "metadata": {"annotations": many}});

@@ -18,7 +18,7 @@ const INDENT: &str = "                                                          
 /// Bytes that are parsed again in all.
 const MAX_WORK: usize = 16 << 20;
 
-/// The text as the parser takes it; as it is where that is not what is wrong with it.
+/// The text as the parser takes it; as it is where that is not the error.
 pub(super) fn indented(text: &str) -> Cow<'_, str> {
     let mut lines: Vec<Cow<'_, str>> = Vec::new();
     let mut work = 0;
@@ -45,7 +45,7 @@ fn indent(lines: &mut [Cow<'_, str>], whole: &str, error: &ScanError) -> bool {
     let at = error.marker().line().saturating_sub(1);
     let which = match error.info() {
         "invalid indentation" | "invalid indentation in flow construct" => at..at + 1,
-        // It begins here, and goes on further to the left.
+        // It begins here, and continues further to the left.
         "invalid indentation in quoted scalar" => {
             let ends = at + quoted_lines(whole, error.marker().index());
             at + 1..ends + 1

@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 use super::flow;
 use super::scalar::resolve;
 
-/// Definitions of resources are nested some sixty deep; who goes on after this wants to exhaust the stack.
+/// Definitions of resources are nested some sixty deep; who continues after this wants to exhaust the stack.
 const MAX_DEPTH: usize = 256;
 /// Values of a text, aliases counted as often as they are used.
 const MAX_VALUES: usize = 2_000_000;
-/// Bytes of memory that aliases may add to a text, about: what is written out takes room in proportion to the text itself.
+/// Bytes of memory that aliases may add to a text, about: what is written out takes room in proportion to the text
+/// itself.
 const MAX_ALIASED: usize = 4 << 20;
 /// What a value takes beside its text: itself, and its place in a mapping.
 const VALUE_BYTES: usize = 128;
@@ -35,15 +36,15 @@ pub struct ReadError {
     pub document: usize,
     /// Where, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 
 /// The documents of a text, YAML or JSON, without those that are empty.
 ///
 /// # Errors
-/// The first thing that is wrong: it is no YAML, a key is there twice, a number or tag is none that Kubernetes has, or
-/// there is more than 2 000 000 values or 256 levels of them, or aliases add more than 4 MiB.
+/// The first thing that is wrong: it is no YAML, a key is there twice, a number or tag is none that Kubernetes has,
+/// or there is more than 2 000 000 values or 256 levels of them, or aliases add more than 4 MiB.
 pub fn documents(text: &str) -> Result<Vec<Document>, ReadError> {
     match read(text) {
         Err(error) => match flow::indented(text) {
@@ -86,8 +87,8 @@ fn read(text: &str) -> Result<Vec<Document>, ReadError> {
     Ok(documents)
 }
 
-/// The documents of a text as texts, with the number of lines before each: what is wrong in one leaves the others to be read.
-/// A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
+/// The documents of a text as texts, with the number of lines before each: the error in one leaves the others to
+/// be read. A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
 #[must_use]
 pub fn split(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut start, mut before) = (Vec::new(), 0, 0);
@@ -115,8 +116,8 @@ fn is_directives(text: &str) -> bool {
     said().next().is_some() && said().all(|line| line.starts_with('%'))
 }
 
-/// Takes out the fields of mappings that are null, as the API server does before it stores a resource: `annotations:` without
-/// anything below it says nothing.
+/// Takes out the fields of mappings that are null, as the API server does before it stores a resource: `annotations:`
+/// without anything below it says nothing.
 pub fn without_nulls(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(without_nulls),
@@ -198,14 +199,14 @@ impl<'a> Reader<'a> {
     fn count(&mut self, values: usize) -> Result<(), ReadError> {
         self.values = self.values.saturating_add(values);
         if self.values > MAX_VALUES {
-            return Err(self.fault(format!("there are more than {MAX_VALUES} values")));
+            return Err(self.fault(format!("more than {MAX_VALUES} values")));
         }
         Ok(())
     }
 
     fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Value, ReadError> {
         if depth > MAX_DEPTH {
-            return Err(self.fault(format!("this is nested more than {MAX_DEPTH} deep")));
+            return Err(self.fault(format!("nested more than {MAX_DEPTH} levels deep")));
         }
         let before = self.values;
         self.count(1)?;
@@ -220,7 +221,7 @@ impl<'a> Reader<'a> {
                 if self.aliased > MAX_ALIASED {
                     let most = MAX_ALIASED >> 20;
                     return Err(self.fault(format!(
-                        "aliases stand for more than {most} MiB; write the values out"
+                        "aliases expand to more than {most} MiB; write the values out"
                     )));
                 }
                 self.count(values)?;
@@ -248,7 +249,7 @@ impl<'a> Reader<'a> {
             if self.aliased > MAX_ALIASED {
                 let most = MAX_ALIASED >> 20;
                 return Err(self.fault(format!(
-                    "anchors and aliases stand for more than {most} MiB; write the values out"
+                    "anchors and aliases expand to more than {most} MiB; write the values out"
                 )));
             }
             let value = value.clone();
@@ -280,11 +281,11 @@ impl<'a> Reader<'a> {
             },
             Some(tag) => return Err(self.meaningless(tag)),
         };
-        resolved.ok_or_else(|| self.fault(format!("`{text}` is no number that Kubernetes has")))
+        resolved.ok_or_else(|| self.fault(format!("`{text}` is not a number in Kubernetes")))
     }
 
     fn meaningless(&self, tag: &Tag) -> ReadError {
-        self.fault(format!("the tag `{tag}` means nothing to Kubernetes"))
+        self.fault(format!("unsupported tag `{tag}`"))
     }
 
     fn collection(&self, tag: Option<&Tag>) -> Result<(), ReadError> {
@@ -316,10 +317,10 @@ impl<'a> Reader<'a> {
                     let key = self.scalar(&text, style, tag.as_deref())?;
                     (self.key(key)?, merges)
                 }
-                Some(_) => return Err(self.fault("a key has to be a word")),
+                Some(_) => return Err(self.fault("keys must be strings")),
             };
             if own.contains_key(&key) {
-                return Err(self.fault(format!("`{key}` is there twice")));
+                return Err(self.fault(format!("`{key}` is defined twice")));
             }
             let Some(event) = self.next()? else {
                 return Err(self.fault("a value is missing"));
@@ -341,7 +342,7 @@ impl<'a> Reader<'a> {
         match key {
             Value::String(text) => Ok(text),
             Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
-            _ => Err(self.fault("a key has to be a word")),
+            _ => Err(self.fault("keys must be strings")),
         }
     }
 
@@ -353,7 +354,7 @@ impl<'a> Reader<'a> {
         };
         for map in maps {
             let Value::Object(fields) = map else {
-                return Err(self.fault("`<<` takes a mapping, or a list of mappings"));
+                return Err(self.fault("`<<` needs a mapping or a list of mappings"));
             };
             for (key, value) in fields {
                 into.entry(key).or_insert(value);
@@ -410,37 +411,34 @@ mod tests {
         for (text, expected) in [
             (
                 "a: 1\nb: 2\na: 3\n",
-                "document 1 at line 3: `a` is there twice",
+                "document 1 at line 3: `a` is defined twice",
             ),
             (
                 "a: 1\n---\nb: .inf\n",
-                "document 2 at line 3: `.inf` is no number that Kubernetes has",
+                "document 2 at line 3: `.inf` is not a number in Kubernetes",
             ),
             (
                 "a: !!binary aGk=",
-                "document 1 at line 1: the tag `tag:yaml.org,2002:!binary` means nothing",
+                "document 1 at line 1: unsupported tag `tag:yaml.org,2002:!binary`",
             ),
             (
                 "a: !thing {}",
-                "document 1 at line 1: the tag `!thing` means nothing",
+                "document 1 at line 1: unsupported tag `!thing`",
             ),
-            (
-                "? [a]\n: b\n",
-                "document 1 at line 1: a key has to be a word",
-            ),
-            ("~: b\n", "document 1 at line 1: a key has to be a word"),
+            ("? [a]\n: b\n", "document 1 at line 1: keys must be strings"),
+            ("~: b\n", "document 1 at line 1: keys must be strings"),
             (
                 "a: &a [*a]\n",
                 "document 1 at line 1: an alias inside the value that it names",
             ),
-            ("a: {<<: 1}\n", "document 1 at line 1: `<<` takes a mapping"),
+            ("a: {<<: 1}\n", "document 1 at line 1: `<<` needs a mapping"),
             (
                 &deep,
-                "document 1 at line 1: this is nested more than 256 deep",
+                "document 1 at line 1: nested more than 256 levels deep",
             ),
             (
                 &bomb,
-                "aliases stand for more than 4 MiB; write the values out",
+                "aliases expand to more than 4 MiB; write the values out",
             ),
             ("a: [\n", "document 1 at line 2: "),
         ] {

@@ -1,4 +1,4 @@
-//! What a word without quotes is: the rules of go-yaml v2 (`resolve.go`), which `sigs.k8s.io/yaml` uses.
+//! The type of an unquoted scalar, by the rules of go-yaml v2 (`resolve.go`), which `sigs.k8s.io/yaml` uses.
 
 use serde_json::Value;
 

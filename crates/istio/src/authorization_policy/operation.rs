@@ -43,7 +43,7 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
         some(list)
     };
     let mut own = block.texts("methods");
-    // Any method, also one that nobody has heard of, is denied by saying nothing of methods.
+    // Any method, including unknown ones, is denied by a rule without methods.
     if action != AuthorizationAction::Allow && own.iter().any(|text| text == "*") {
         own.clear();
     }
@@ -125,8 +125,8 @@ impl When {
     }
 }
 
-/// Operations under these conditions only, as those of rules: what is done without an exception stands in one rule. None where
-/// nothing is done on these ports.
+/// Operations under these conditions only, as those of rules: what is done without an exception stands in one rule.
+/// None where nothing is done on these ports.
 pub(super) fn limited(mut operations: Vec<Operation>, when: &When) -> Vec<Operation> {
     if operations.is_empty() {
         operations.push(Operation::default());

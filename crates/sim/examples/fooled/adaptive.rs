@@ -190,7 +190,7 @@ impl Fixture {
         }
     }
 
-    /// Ends what has ended; gives latencies in nanoseconds.
+    /// Removes finished requests; returns latencies in nanoseconds.
     fn end_until(&mut self, now: u64) -> Vec<f64> {
         while self.free.peek().is_some_and(|end| end.0 <= now) {
             self.free.pop();

@@ -1,8 +1,8 @@
-//! What might be better than the ledger, tried in a model of its own: one group of servers, first in first out,
+//! Alternatives to the ledger, in a model of its own: one group of servers, first in first out,
 //! messages that take a time and are never lost. Nothing of this is in the product.
 //!
 //! * *prefetched*: each balancer keeps one referral in hand, so that a request waits for no answer; the ledger
-//!   counts it from the moment that it gives it, and takes it back after a time.
+//!   counts it from its assignment, and drops it after a time.
 //! * *late binding*: the ledger refers to servers with fewer than so many requests only, and keeps the other
 //!   requests until one ends there.
 //! * *shortest first*: a server works on the shortest of its waiting requests, as if it knew.
@@ -53,7 +53,7 @@ const REQUESTS: u32 = 400_000;
 pub(crate) fn print() {
     for (law, cv) in [("exponential", 1.0), ("lognormal, CV 3", 3.0)] {
         println!(
-            "## Tried beside the ledger, mean / 99th percentile in ms, {law} service, 40 servers\n"
+            "## Alternatives to the ledger, mean / 99th percentile in ms, {law} service, 40 servers\n"
         );
         let situations = [
             (20, 20.0, 0.5),
@@ -95,8 +95,8 @@ struct Model {
     events: BinaryHeap<Reverse<(u64, u32, Event)>>,
     number: u32,
     servers: Vec<Server>,
-    /// What the ledger believes.
-    believed: Vec<u32>,
+    /// The loads assumed by the ledger.
+    assumed: Vec<u32>,
     held: VecDeque<Request>,
     balancers: Vec<Balancer>,
     rng: Rng,
@@ -121,7 +121,7 @@ struct Request {
     born: f64,
     work: f64,
     balancer: u32,
-    tries: u32,
+    attempts: u32,
     best: (u32, u32),
 }
 
@@ -136,7 +136,7 @@ enum Event {
     Prefetch(u32),
     Reported(u32),
     Sent(Kept, u32),
-    Tries(Kept),
+    Attempts(Kept),
 }
 
 /// A request in an event, by bits, so that events have an order.
@@ -145,7 +145,7 @@ struct Kept {
     born: u64,
     work: u64,
     balancer: u32,
-    tries: u32,
+    attempts: u32,
     best: (u32, u32),
 }
 
@@ -155,7 +155,7 @@ impl From<Request> for Kept {
             born: request.born.to_bits(),
             work: request.work.to_bits(),
             balancer: request.balancer,
-            tries: request.tries,
+            attempts: request.attempts,
             best: request.best,
         }
     }
@@ -167,7 +167,7 @@ impl From<Kept> for Request {
             born: f64::from_bits(kept.born),
             work: f64::from_bits(kept.work),
             balancer: kept.balancer,
-            tries: kept.tries,
+            attempts: kept.attempts,
             best: kept.best,
         }
     }
@@ -188,7 +188,7 @@ impl Model {
             events: BinaryHeap::new(),
             number: 0,
             servers: (0..SERVERS).map(|_| Server::default()).collect(),
-            believed: vec![0; SERVERS as usize],
+            assumed: vec![0; SERVERS as usize],
             held: VecDeque::new(),
             balancers: (0..balancers).map(balancer).collect(),
             rng: Rng::seed(3),
@@ -221,7 +221,7 @@ impl Model {
             Event::Asked(kept) => self.asked(kept.into()),
             Event::Ends(server) => self.ends(server),
             Event::Expires(server) | Event::Reported(server) => {
-                self.believed[server as usize] = self.believed[server as usize].saturating_sub(1);
+                self.assumed[server as usize] = self.assumed[server as usize].saturating_sub(1);
                 if let Some(request) = self.held.pop_front() {
                     self.asked(request);
                 }
@@ -246,11 +246,11 @@ impl Model {
             }
             Event::Prefetch(balancer) => {
                 let server = self.least();
-                self.believed[server as usize] += 1;
+                self.assumed[server as usize] += 1;
                 self.after(DELAY, Event::Fetched(balancer, server));
             }
             Event::Sent(kept, server) => self.reaches(kept.into(), server),
-            Event::Tries(kept) => self.tries(kept.into()),
+            Event::Attempts(kept) => self.attempts(kept.into()),
         }
     }
 
@@ -265,11 +265,11 @@ impl Model {
             born: self.now,
             work: self.work(),
             balancer,
-            tries: 0,
+            attempts: 0,
             best: (0, u32::MAX),
         };
         match self.way {
-            Way::Bounce { .. } => self.tries(request),
+            Way::Bounce { .. } => self.attempts(request),
             Way::LateBinding { .. } | Way::Ledger { .. } => {
                 self.after(DELAY, Event::Asked(request.into()));
             }
@@ -294,11 +294,11 @@ impl Model {
         (variance.sqrt() * normal - variance / 2.0).exp() * self.service
     }
 
-    /// The server with the least believed load.
+    /// The server with the least assumed load.
     fn least(&mut self) -> u32 {
         let (mut best, mut ties) = (0, 0);
         for server in 0..SERVERS {
-            let (own, least) = (self.believed[server as usize], self.believed[best as usize]);
+            let (own, least) = (self.assumed[server as usize], self.assumed[best as usize]);
             if ties == 0 || own < least {
                 (best, ties) = (server, 1);
             } else if own == least {
@@ -315,38 +315,42 @@ impl Model {
     fn asked(&mut self, request: Request) {
         let server = self.least();
         if let Way::LateBinding { most } = self.way
-            && self.believed[server as usize] >= most
+            && self.assumed[server as usize] >= most
         {
             return self.held.push_back(request);
         }
-        self.believed[server as usize] += 1;
+        self.assumed[server as usize] += 1;
         self.after(DELAY, Event::Sent(request.into(), server));
     }
 
-    fn tries(&mut self, mut request: Request) {
+    fn attempts(&mut self, mut request: Request) {
         let mut server = self.rng.below(SERVERS);
-        if self.way == (Way::Bounce { stamps: true }) && request.tries == 0 {
+        if self.way == (Way::Bounce { stamps: true }) && request.attempts == 0 {
             let other = self.rng.below(SERVERS);
             let stamps = &self.balancers[request.balancer as usize].stamps;
             if stamps[other as usize] < stamps[server as usize] {
                 server = other;
             }
         }
-        request.tries += 1;
+        request.attempts += 1;
         let queue = &self.servers[server as usize];
         let load = queue.waiting.len() as u32 + u32::from(queue.serving.is_some());
-        let limit = if request.tries < 3 { 0 } else { request.best.1 };
+        let limit = if request.attempts < 3 {
+            0
+        } else {
+            request.best.1
+        };
         if load <= limit {
             return self.reaches(request, server);
         }
         if load < request.best.1 {
             request.best = (server, load);
         }
-        if request.tries == 3 {
+        if request.attempts == 3 {
             let best = request.best.0;
             return self.after(2.0 * DELAY, Event::Sent(request.into(), best));
         }
-        self.after(2.0 * DELAY, Event::Tries(request.into()));
+        self.after(2.0 * DELAY, Event::Attempts(request.into()));
     }
 
     fn reaches(&mut self, request: Request, server: u32) {

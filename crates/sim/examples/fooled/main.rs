@@ -1,4 +1,4 @@
-//! Tables of what balancing does where something tries to fool it:
+//! Tables of balancing under attempts to mislead it:
 //!
 //! ```text
 //! cargo run --release -p maglor-sim --example fooled -- adaptive | black-holes | ejection | good-shares | silent | best | better | weights

@@ -1,9 +1,9 @@
-//! Algorithm 2, followed to the letter: what `maglor_mcg::advise` says is put in force at once.
+//! Algorithm 2, followed to the letter: what `maglor_service_graph::advise` says is put in force at once.
 
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::advise::{Advisor, EdgeUse, Params, ServiceUse, Snapshot};
+use maglor_service_graph::advise::{Advisor, EdgeUse, Params, ServiceUse, Snapshot};
 
 use super::application::Application;
 use super::{Scaler, Seen, Size};

@@ -1,4 +1,4 @@
-//! What an application requests over a day: Algorithm 2 (`maglor_mcg::advise`) beside a
+//! What an application requests over a day: Algorithm 2 (`maglor_service_graph::advise`) beside a
 //! HorizontalPodAutoscaler, on the same requests (docs/generated.md).
 //!
 //! Services are replicas that are FIFO servers of at most one core; a request is worked on by a

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use maglor_balance::{Endpoint, Locality};
-use maglor_mcg::LocalShares;
+use maglor_service_graph::LocalShares;
 
 use super::scenario::Scenario;
 

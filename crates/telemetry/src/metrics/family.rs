@@ -1,7 +1,7 @@
 //! A family: name, label names and the series that are alive; rendered as a Prometheus collector.
 //!
 //! A family holds its series weakly. Dead entries are pruned when the family is gathered, and when
-//! the map has doubled since the last pruning, so that a process nobody scrapes does not grow.
+//! the map has doubled since the last pruning, so that an unscraped process does not grow.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

@@ -21,12 +21,12 @@ const METRICS: [(&str, &str, proto::MetricType); 7] = [
     ),
     (
         "process_max_fds",
-        "File descriptors that may be open.",
+        "Limit of open file descriptors.",
         proto::MetricType::GAUGE,
     ),
     (
         "process_open_fds",
-        "File descriptors that are open.",
+        "Open file descriptors.",
         proto::MetricType::GAUGE,
     ),
     (
@@ -36,7 +36,7 @@ const METRICS: [(&str, &str, proto::MetricType); 7] = [
     ),
     (
         "process_start_time_seconds",
-        "Start of the process, in seconds since 1970.",
+        "Start time of the process, in seconds since 1970.",
         proto::MetricType::GAUGE,
     ),
     (

@@ -26,7 +26,7 @@ pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 ///
 /// Names, help texts and label names are written in the program, so that the methods which create
 /// families panic on an invalid name, and on a name that was taken before with another kind, help
-/// text or other labels. Asking again for the same family gives the same family.
+/// text or other labels. Registering the same family again returns the existing one.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -84,7 +84,7 @@ impl Registry {
         }
     }
 
-    /// A family of gauges that are read only when somebody asks, from state that exists anyway.
+    /// A family of gauges that are computed during a scrape, from existing state.
     ///
     /// `read` is called for each exposition, on the thread that calls [`Registry::encode`], and
     /// pushes one sample for each series. It must not touch the registry.
@@ -119,7 +119,7 @@ impl Registry {
         let (component, version) = (component.to_owned(), version.to_owned());
         self.sampled_gauge(
             "build_info",
-            "Always 1; the labels say what is running.",
+            "Constant 1, with build information as labels.",
             &["component", "version", "arch"],
             move |out| out.push(&[&component, &version, std::env::consts::ARCH], 1.0),
         );

@@ -51,7 +51,7 @@ pub fn parse_single(value: &[u8]) -> Option<TraceContext> {
     })
 }
 
-/// Parses the several headers; `header` gives the value of the one with a name.
+/// Parses the several headers; `header` returns the value of a header by name.
 pub fn parse_multi<'a>(
     mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
 ) -> Option<TraceContext> {

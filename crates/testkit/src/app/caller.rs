@@ -18,7 +18,7 @@ use tokio::net::{TcpSocket, TcpStream};
 #[derive(Debug, Default)]
 pub struct Caller {
     own: Option<IpAddr>,
-    /// The node of who calls, where it is to be told.
+    /// The node of the caller, if it is to be sent.
     node: Option<HeaderValue>,
     idle: RefCell<HashMap<SocketAddr, Vec<SendRequest<Empty<Bytes>>>>>,
 }
@@ -56,7 +56,7 @@ pub enum CallError {
     },
     /// A broken connection, or no HTTP.
     #[error("call of {target}: {source}")]
-    Exchange {
+    RoundTrip {
         /// Whom.
         target: SocketAddr,
         /// hyper's answer.
@@ -69,7 +69,7 @@ pub enum CallError {
 
 impl Caller {
     /// One whose connections come from this address, where it and the one it calls are loopback addresses: so
-    /// callers on one machine can be told apart, as pods can.
+    /// callers on one machine can be distinguished, like pods.
     #[must_use]
     pub fn at(own: IpAddr) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Caller {
         path: &str,
         request_id: Option<&HeaderValue>,
     ) -> Result<Answered, CallError> {
-        let exchange = |source| CallError::Exchange { target, source };
+        let failed = |source| CallError::RoundTrip { target, source };
         loop {
             let (mut sender, kept) = match self.take(target) {
                 Some(sender) => (sender, true),
@@ -120,7 +120,7 @@ impl Caller {
             let answer = match sender.send_request(request).await {
                 // The other side closed it while it was idle; nothing was sent.
                 Err(error) if kept && error.is_canceled() => continue,
-                answer => answer.map_err(exchange)?,
+                answer => answer.map_err(failed)?,
             };
             let answered = Answered {
                 status: answer.status().as_u16(),
@@ -128,7 +128,7 @@ impl Caller {
             };
             let mut body = answer.into_body();
             while let Some(frame) = body.frame().await {
-                frame.map_err(exchange)?;
+                frame.map_err(failed)?;
             }
             if sender.ready().await.is_ok() {
                 self.idle
@@ -173,7 +173,7 @@ async fn connect(
     stream.set_nodelay(true).map_err(failed)?;
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) =
-        handshake.map_err(|source| CallError::Exchange { target, source })?;
+        handshake.map_err(|source| CallError::RoundTrip { target, source })?;
     // It ends with its sender.
     tokio::task::spawn_local(connection);
     Ok(sender)
@@ -205,8 +205,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let target = listener.local_addr().unwrap();
         let own = IpAddr::from([127, 9, 8, 7]);
-        for (given, seen) in [(Some(own), own), (None, Ipv4Addr::LOCALHOST.into())] {
-            let _stream = stream(given, target).await.unwrap();
+        for (input, seen) in [(Some(own), own), (None, Ipv4Addr::LOCALHOST.into())] {
+            let _stream = stream(input, target).await.unwrap();
             let (_, from) = listener.accept().await.unwrap();
             assert_eq!(from.ip(), seen);
         }

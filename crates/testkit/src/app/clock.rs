@@ -77,7 +77,7 @@ impl Drop for Clock {
     }
 }
 
-/// Wakes those whose time has come, until the timer fails; who waits then is told by the channel.
+/// Wakes due tasks until the timer fails; then waiting tasks are notified by the channel.
 async fn ring(shared: Rc<Shared>) {
     while shared.alarm.rings().await.is_ok() {
         let now = Instant::now();
@@ -90,7 +90,7 @@ async fn ring(shared: Rc<Shared>) {
                 break;
             }
             if let Some(Reverse(first)) = sleepers.pop() {
-                // Whoever has stopped waiting needs no waking.
+                // A task that has stopped waiting needs no wake-up.
                 let _ = first.wake.send(());
             }
         }
@@ -129,7 +129,7 @@ mod tests {
     use crate::seed;
 
     #[test]
-    fn nobody_is_woken_early_and_all_are_woken() {
+    fn no_task_is_woken_early_and_all_are_woken() {
         let mut rng = Rng::seed(seed());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -143,7 +143,7 @@ mod tests {
                 let until = began + Duration::from_micros(u64::from(rng.below(50_000)));
                 let clock = Rc::clone(&clock);
                 sleepers.spawn_local(async move {
-                    // Every third gives up and must not hold up the others.
+                    // Every third is cancelled and must not delay the others.
                     if index % 3 == 0 {
                         tokio::select! {
                             biased;

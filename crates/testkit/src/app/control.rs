@@ -6,7 +6,7 @@
 //! | `DELETE /counts` | 204; counts begin anew |
 //! | `PUT /faults` with `{"instance": 3, "fault": {…}}` | 204; without `instance` all have it |
 //!
-//! What is wrong with a request is said in one line, with 400.
+//! The error in a request is reported in one line, with 400.
 
 use std::sync::Arc;
 

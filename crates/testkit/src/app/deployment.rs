@@ -1,4 +1,4 @@
-//! Where the instances of an application are.
+//! The addresses of an application's instances.
 //!
 //! ```json
 //! {"instances": [{"host": "s0", "listen": "127.0.0.1:20000", "outbound": "127.0.0.1:20001"}]}
@@ -41,7 +41,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// What is wrong, in one line.
+    /// The error, in one line.
     pub fn parse(text: &str, model: &WorkModel) -> Result<Self, String> {
         let deployment: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let hosts = model.hosts();

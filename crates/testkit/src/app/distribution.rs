@@ -1,4 +1,4 @@
-//! How long the work of a request takes.
+//! Distributions of service times.
 
 use std::f64::consts::TAU;
 use std::fmt;
@@ -46,7 +46,7 @@ impl FromStr for Shape {
             {
                 Self::Bimodal { share, factor }
             }
-            _ => return Err(format!("`{text}` is no distribution; write {FORMS}")),
+            _ => return Err(format!("`{text}` is not a distribution; write {FORMS}")),
         };
         Ok(shape)
     }

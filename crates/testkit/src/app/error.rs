@@ -1,4 +1,4 @@
-//! Why an application cannot run.
+//! Errors of an application.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use super::workmodel::WorkModelError;
 /// Why an application could not be started or has ended. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The deployment makes no sense beside the work model.
+    /// The deployment is invalid beside the work model.
     #[error("{file}: {detail}")]
     Deployment {
         /// The file's name.
         file: String,
-        /// Which field, and what is wrong with it.
+        /// Which field, and the error.
         detail: String,
     },
     /// An operating system call failed.
@@ -23,12 +23,12 @@ pub enum AppError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The work model makes no sense.
+    /// The work model is invalid.
     #[error("{file}: {source}")]
     WorkModel {
         /// The file's name.
         file: String,
-        /// What is wrong, with its line.
+        /// The error, with its line.
         source: WorkModelError,
     },
 }

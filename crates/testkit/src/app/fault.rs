@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {
-    /// Share of the requests that are answered with `status` after their work, 0–1. They call
-    /// nobody.
+    /// Share of the requests that are answered with `status` after their work, 0–1. They make
+    /// no calls.
     pub status_share: f64,
     /// 400–599.
     pub status: u16,

@@ -30,7 +30,7 @@ pub struct Counts {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Requests that are here now: they wait, are worked on, or wait for those whom they call. A
-    /// request whose client has gone is not here, but the work on it goes on.
+    /// request whose client has gone is not here, but the work on it continues.
     pub in_flight: u32,
     /// Of them, those whose own work has not ended.
     pub queued: u32,
@@ -38,13 +38,13 @@ pub struct Counts {
     pub queued_peak: u32,
     /// Requests that came.
     pub arrived: u64,
-    /// Of them, those of instances on other nodes; where nodes are not told (`--node`), none.
+    /// Of them, those from instances on other nodes; none without `--node`.
     pub from_elsewhere: u64,
     /// Of all that came, those that were answered with 200.
     pub succeeded: u64,
     /// Work that came, µs.
     pub work_us: u64,
-    /// From arrival to the end of the own work, µs, of all that came: what an exact queue gives.
+    /// From arrival to the end of the own work, µs, of all arrivals: the result of an exact queue.
     pub sojourn_us: u64,
     /// By how much timers were late, µs, of all whose work has ended.
     pub late_us: u64,
@@ -153,7 +153,7 @@ struct Behaviour {
     groups: Vec<Calls>,
 }
 
-/// Services that are called one after the other.
+/// Services that are called one after another.
 #[derive(Debug)]
 struct Calls {
     drawn: usize,
@@ -179,7 +179,7 @@ pub(super) struct Answer {
     pub(super) exact: Duration,
 }
 
-/// µBench's answer when somebody whom it calls fails.
+/// µBench's response when a called service fails.
 const CALLEE_FAILED: u16 = 500;
 const NOT_FOUND: u16 = 404;
 /// The longest body.

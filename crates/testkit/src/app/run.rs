@@ -30,23 +30,23 @@ use super::workmodel::WorkModel;
 /// The command line of an application.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Which services there are: a workmodel.json of µBench.
+    /// Service definitions: a workmodel.json of µBench.
     #[arg(long, value_name = "FILE")]
     pub workmodel: PathBuf,
 
-    /// Where instances listen and through which proxies they call (JSON).
+    /// Addresses of the instances and of the proxies through which they call (JSON).
     #[arg(long, value_name = "FILE")]
     pub deployment: PathBuf,
 
-    /// Where to ask for counts and order faults; port 0 lets the system choose.
+    /// Address of the control server, for counts and faults; port 0 lets the system choose.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub control: SocketAddr,
 
-    /// Of service times, calls and faults.
+    /// Random seed of service times, calls and faults.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
 
-    /// The node that it runs on; with it, instances count what comes from other nodes.
+    /// Name of the node; with it, instances count requests from other nodes.
     #[arg(long, value_name = "NAME", value_parser = HeaderValue::from_str)]
     pub node: Option<HeaderValue>,
 
@@ -68,12 +68,12 @@ struct Plan {
 
 static BODY: [u8; LONGEST] = [b'm'; LONGEST];
 
-/// Serves until the process is ended. Says `ready` on standard output once every instance takes
-/// connections, and before that on standard error where its control is, unless it was told where.
+/// Serves until the process is stopped. Prints `ready` on standard output once every instance accepts connections,
+/// and before that the address of its control server on standard error, unless the address is configured.
 ///
 /// # Errors
 ///
-/// A file makes no sense, an address is taken, or the system refuses something.
+/// A file is invalid, an address is taken, or the system refuses something.
 pub fn run(options: &Options) -> Result<(), AppError> {
     let model = read(&options.workmodel)?;
     let model = WorkModel::parse(&model).map_err(|source| AppError::WorkModel {
@@ -117,8 +117,8 @@ pub fn run(options: &Options) -> Result<(), AppError> {
             })
             .map_err(AppError::io("start a thread"))?;
     }
-    let given = options.control.port() != 0;
-    announce((!given).then_some(&control)).map_err(AppError::io("say that it is ready"))?;
+    let input = options.control.port() != 0;
+    announce((!input).then_some(&control)).map_err(AppError::io("say that it is ready"))?;
     serve(&plan, own, Some(control))
 }
 

@@ -28,7 +28,7 @@ impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor 
 /// Connections that wait to be accepted; the kernel takes less if it allows less.
 const BACKLOG: i32 = 4096;
 
-/// A socket that listens already, so that nobody is refused once the application says that it is
+/// A socket that listens already, so that no connection is refused once the application reports that it is
 /// ready.
 ///
 /// # Errors

@@ -21,7 +21,7 @@ impl Alarm {
     /// The system refused, or there is no runtime.
     pub(super) fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: the descriptor is checked, fresh, and owned by nobody else.
+        // SAFETY: the descriptor is checked, fresh, and has no other owner.
         let file = unsafe {
             let raw = libc::timerfd_create(libc::CLOCK_MONOTONIC, flags);
             check(raw)?;

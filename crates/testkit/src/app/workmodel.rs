@@ -9,8 +9,8 @@
 //!
 //! The fields are those of µBench (its manual, "Work Model"); what only a deployment on Kubernetes
 //! needs is read over. Services with the same `url` share their instances and differ by `path`.
-//! Groups are called at the same time, `seq_len` services of each, drawn at random, one after the
-//! other; each with its probability. `s1__2` calls `s1` once more.
+//! Groups are called at the same time, `seq_len` services of each, drawn at random, one after another
+//! ; each with its probability. `s1__2` calls `s1` once more.
 //!
 //! µBench's functions need a processor; here the time stands in the file instead:
 //!
@@ -58,7 +58,7 @@ pub struct Service {
     pub url: String,
 }
 
-/// Services that are called one after the other.
+/// Services that are called one after another.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Group {
     /// How likely a service is called, 0–1; by default 1.
@@ -121,7 +121,7 @@ pub struct QueueParameters {
     pub workers: u32,
 }
 
-/// Why a work model makes no sense. One line each.
+/// Why a work model is invalid. One line each.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WorkModelError {
     /// Services that are certain to call each other for ever.
@@ -134,7 +134,7 @@ pub enum WorkModelError {
         /// Who calls whom.
         way: String,
     },
-    /// Two services that cannot be told apart.
+    /// Two services that cannot be distinguished.
     #[error("line {line}: {service} has the url and the path of {other}; one of them must differ")]
     Same {
         /// Where it is mentioned first.
@@ -197,7 +197,7 @@ impl WorkModel {
         self.services.iter().map(|(name, one)| (name.as_str(), one))
     }
 
-    /// The service that `callee` names; what follows `__` only tells calls apart.
+    /// The service that `callee` names; what follows `__` only distinguishes calls.
     #[must_use]
     pub fn called(&self, callee: &str) -> Option<(&str, &Service)> {
         let name = callee.split("__").next().unwrap_or(callee);
@@ -217,7 +217,7 @@ impl WorkModel {
 }
 
 impl Service {
-    /// A service of exponential work, with one worker; it calls nobody yet.
+    /// A service of exponential work, with one worker and no calls yet.
     #[must_use]
     pub fn exponential(replicas: u32, mean_seconds: f64) -> Self {
         Self {
@@ -237,7 +237,7 @@ impl Service {
         }
     }
 
-    /// Adds a group of services that are called one after the other.
+    /// Adds a group of services that are called one after another.
     #[must_use]
     pub fn calling<'a>(mut self, services: impl IntoIterator<Item = &'a str>) -> Self {
         let services: Vec<_> = services.into_iter().map(str::to_owned).collect();

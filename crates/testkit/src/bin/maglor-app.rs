@@ -22,7 +22,7 @@ Example:
 
 It says `ready` on standard output and serves until it is ended.";
 
-/// Emulated services: they need time but no processor.
+/// Run emulated services that take time but no CPU.
 #[derive(Debug, Parser)]
 #[command(name = "maglor-app", version, after_help = EXAMPLE)]
 struct Arguments {

@@ -1,4 +1,4 @@
-//! What an API server asks a controller, and others in its place: reviews for the webhook, questions for external metrics.
+//! Requests of an API server, and of others in its place: reviews for the webhook, queries for external metrics.
 //!
 //! The first word of a case's group is the path for bodies of the webhook (`validate`, `keys`, `inject/namespace`,
 //! `inject/pod`); the case is the body. A case of a group that begins with `request` is a whole request, but for its

@@ -1,7 +1,7 @@
 //! Certificates that a peer of the mesh shows, as a client and as a server.
 //!
-//! Each line of a case is a command that changes what is shown; without any it is the certificate of a member, signed by the
-//! root, for digital signatures, with no name in it.
+//! Each line of a case is a command that changes what is shown; without any it is the certificate of a member, signed
+//! by the root, for digital signatures, with no name in it.
 //!
 //! | command | meaning |
 //! | --- | --- |
@@ -20,8 +20,8 @@
 //! | `wrong key` | the proof of possession is by another key |
 //! | `nothing` | no certificate is shown |
 //!
-//! In texts, names and hexadecimal digits of extensions the escapes of the tables apply. Expected outcomes: `ok`, the peer is taken
-//! for a member and its request (or the one to it) is served; or `refused`.
+//! In texts, names and hexadecimal digits of extensions the escapes of the tables apply. Expected outcomes: `ok`, the
+//! peer is taken for a member and its request (or the one to it) is served; or `refused`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Shown {
     }
 }
 
-/// A root that signs what it is told to.
+/// A root that signs any request.
 #[derive(Debug)]
 pub struct Signer {
     issuer: Issuer<'static, KeyPair>,

@@ -53,8 +53,8 @@ pub struct Tls {
     pub alert: Option<u8>,
     /// The connection was closed.
     pub closed: bool,
-    /// A ServerHello came, and what follows it has not yet shown whether the handshake goes on: servers choose some parameters
-    /// behind it.
+    /// A ServerHello came, and what follows it has not yet shown whether the handshake continues: servers choose some
+    /// parameters behind it.
     pending: Option<&'static str>,
 }
 

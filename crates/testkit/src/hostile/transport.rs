@@ -1,4 +1,4 @@
-//! Frames of the mesh transport (docs/transport.md), by hand, from a member of the mesh.
+//! Frames of the mesh transport (docs/transport.md), by hand, from a workload of the mesh.
 //!
 //! Each line of a case is a command:
 //!
@@ -12,9 +12,9 @@
 //! | `times N COMMAND` | the command N times |
 //! | `streams N COMMAND` | the command N times, with `#` for a stream number that rises from 1 |
 //!
-//! Flags of `get`, `post` and `head`: `e` ends the stream, `m` says that the text goes on, `2` that the request was HTTP/2,
-//! `-` none. Behind the case, in the same write, comes a good request on a stream of its own: it shows whether the connection
-//! still serves.
+//! Flags of `get`, `post` and `head`: `e` ends the stream, `m` says that the text continues, `2` that the request was
+//! HTTP/2, `-` none. Behind the case, in the same write, comes a good request on a stream of its own: it shows
+//! whether the connection still serves.
 //!
 //! Expected outcomes; what is about a stream is about stream 1:
 //!
@@ -60,8 +60,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Sends a case over a member's connection, and reads until nothing comes for `patience`, or all there is to know is
-    /// known.
+    /// Sends a case over a member's connection, and reads until nothing comes for `patience`, or all there is to know
+    /// is known.
     ///
     /// # Panics
     ///

@@ -9,9 +9,9 @@
 //! | `observed` | `maglor advise --observed FILE` |
 //! | `values` | `maglor install --values FILE` |
 //!
-//! Expected outcomes: `ok`, the file is taken (exit code 0); `refused`, it is not, and a message says why (1 or 2). Behind a colon
-//! stand texts, with ` + ` between them, which the output has to have. Whatever the file says: the command ends by itself, within
-//! 20 s of processor time and 160 MiB of memory of its own.
+//! Expected outcomes: `ok`, the file is taken (exit code 0); `refused`, it is not, and a message says why (1 or 2).
+//! Behind a colon stand texts, with ` + ` between them, which the output has to have. Whatever the file says: the
+//! command ends by itself, within 20 s of processor time and 160 MiB of memory of its own.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ use super::{Case, Class, Outcome};
 const SECONDS: u32 = 20;
 /// Memory of its own that it may ask the system for (stacks and what its libraries write to included), in KiB.
 const KILOBYTES: u32 = 160 << 10;
-/// What it may write to say what is wrong, in bytes.
+/// What it may write to report the error, in bytes.
 const LONGEST: usize = 50_000;
 
 const GRAPH: &str = "services: [{name: a, replicas: 1, cpu_millis: 1, memory_mib: 1}]\nedges: []\n";
@@ -40,7 +40,7 @@ pub struct Yaml {
 }
 
 impl Yaml {
-    /// Gives a case to `maglor`, with a file in `folder`.
+    /// Passes a case to `maglor`, with a file in `folder`.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! How a proxy is started.
+//! Starts a proxy.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -149,7 +149,7 @@ pub struct NotReady {
 impl std::fmt::Display for NotReady {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
-            Some(status) => write!(f, "the proxy ended ({status}) before it was ready")?,
+            Some(status) => write!(f, "the proxy exited ({status}) before it was ready")?,
             None => write!(f, "the proxy was not ready in time")?,
         }
         write!(f, "; it wrote:\n{}", self.stderr)

@@ -1,4 +1,4 @@
-//! What a child writes to standard error.
+//! The standard error of a child process.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::ChildStderr;

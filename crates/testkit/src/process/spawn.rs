@@ -13,7 +13,7 @@ use std::thread;
 /// A signal that a proxy understands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Signal {
-    /// SIGCONT: go on after [`Signal::Stop`].
+    /// SIGCONT: continue after [`Signal::Stop`].
     Continue,
     /// SIGHUP: read the configuration again.
     Hangup,

@@ -145,7 +145,7 @@ impl RawHttp1 {
         RawResponse::read(&mut self.connection, method)
     }
 
-    /// Reads responses up to the final one, and gives the interim ones before it, too.
+    /// Reads responses up to the final one, and returns the interim ones as well.
     #[track_caller]
     pub fn final_response(&mut self) -> (Vec<RawResponse>, RawResponse) {
         let mut interim = Vec::new();

@@ -195,7 +195,7 @@ impl RawConnection {
         }
     }
 
-    /// Says that nothing more will be sent; reading goes on.
+    /// Says that nothing more will be sent; reading continues.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl RawConnection {
         SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
     }
 
-    /// Limits how much the kernel takes from the other end while nobody reads.
+    /// Limits how much the kernel accepts from the peer while the socket is not read.
     ///
     /// # Errors
     ///

@@ -136,7 +136,7 @@ fn parse_head(head: &str) -> io::Result<Head> {
     let mut parts = line.splitn(3, ' ');
     let version = parts.next().ok_or_else(bad)?;
     let status = parts.next().ok_or_else(bad)?;
-    // The space before the reason is demanded even where there is none.
+    // The space before the reason is demanded even if there is none.
     let reason = parts.next().ok_or_else(bad)?;
     if !matches!(version, "HTTP/1.0" | "HTTP/1.1") || status.len() != 3 {
         return Err(bad());

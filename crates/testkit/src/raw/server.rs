@@ -95,7 +95,7 @@ impl RawServer {
         self.shared.accepted.load(SeqCst)
     }
 
-    /// What went wrong in scripts so far.
+    /// The error in scripts so far.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         self.shared.failures.lock().unwrap().clone()

@@ -1,4 +1,4 @@
-//! What an upstream remembers; shared between its thread and the test.
+//! The recorded requests of an upstream; shared between its thread and the test.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -21,7 +21,7 @@ use super::behaviour::{self, Call};
 use super::io::{Interim, Preceded};
 use super::record::{OpenConnection, Shared};
 
-/// Serves until it is told to stop and every connection has ended.
+/// Serves until it is stopped and every connection has ended.
 pub(super) fn run(
     listener: std::net::TcpListener,
     tls: Option<Arc<ServerConfig>>,

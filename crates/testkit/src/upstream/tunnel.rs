@@ -1,4 +1,4 @@
-//! What a connection becomes after an upgrade: an echo of bytes or of WebSocket messages.
+//! A connection after an upgrade: an echo of bytes or of WebSocket messages.
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ pub(crate) fn workspace_edges() -> BTreeMap<String, BTreeSet<String>> {
 
 /// The packages that a package is made of, as `cargo tree` resolves them for this platform.
 ///
-/// Not from `cargo metadata`: it shows optional dependencies that nobody switched on.
+/// Not from `cargo metadata`: it shows optional dependencies that are not enabled.
 pub(crate) struct Linked {
     /// Depth in the tree and name, in the order of the tree; what was shown before has no
     /// branches the second time.

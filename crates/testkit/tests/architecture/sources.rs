@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Folders without code that somebody maintains by reading: build products, generated code, and
+/// Folders without code that is maintained by reading: build products, generated code, and
 /// tests, which may be as long as what they test.
 const SKIPPED: [&str; 4] = ["fuzz", "gen", "target", "tests"];
 
@@ -12,6 +12,16 @@ pub(crate) fn files(root: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
     collect(root, root, &mut files);
     files
+}
+
+/// Folders of the packages, below `root`.
+pub(crate) fn packages(root: &Path) -> Vec<String> {
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let mut packages: Vec<_> = crates.map(|name| format!("crates/{name}")).collect();
+    packages.extend(["benches", "controller", "proxy"].map(str::to_owned));
+    packages.sort();
+    packages
 }
 
 /// Lines up to the first item that is compiled for tests only.
@@ -37,7 +47,7 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<(String, String)>) {
             }
         } else if path.extension().is_some_and(|ext| ext == "rs") && !is_test_file(&path) {
             let shown = path.strip_prefix(root).unwrap().display().to_string();
-            // A file that vanishes while somebody works in the tree is no finding.
+            // A file that vanishes during an edit is no finding.
             if let Ok(text) = fs::read_to_string(&path) {
                 files.push((shown, text));
             }

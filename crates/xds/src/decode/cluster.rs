@@ -33,7 +33,7 @@ pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) ->
     if message.load_balancing_policy.is_some() && !mention("policy") {
         return Err(Fault::new(
             "load_balancing_policy",
-            "this is not supported; use lb_policy",
+            "not supported; use lb_policy",
         ));
     }
     if message.health_checks.len() > 1 && !mention("health_check") {
@@ -60,7 +60,7 @@ fn discovery_type(message: &wire::Cluster) -> Result<DiscoveryType, Fault> {
     match &message.cluster_discovery_type {
         None => Ok(DiscoveryType::Static),
         Some(ClusterDiscoveryType::Type(number)) => DiscoveryType::try_from(*number)
-            .map_err(|_| Fault::new("type", format!("there is no type {number}"))),
+            .map_err(|_| Fault::new("type", format!("unknown type {number}"))),
         Some(ClusterDiscoveryType::ClusterType(_)) => Err(Fault::unsupported("cluster_type")),
     }
 }
@@ -108,10 +108,7 @@ fn whole_percent(field: &str, value: f64) -> Result<u32, Fault> {
 fn policy(message: &wire::Cluster) -> Result<Option<Spec>, Fault> {
     let Ok(policy) = LbPolicy::try_from(message.lb_policy) else {
         let number = message.lb_policy;
-        return Err(Fault::new(
-            "lb_policy",
-            format!("there is no policy {number}"),
-        ));
+        return Err(Fault::new("lb_policy", format!("unknown policy {number}")));
     };
     let text = match policy {
         LbPolicy::Random => "random".to_owned(),
@@ -164,7 +161,7 @@ fn discover(
                 None => {
                     return Err(Fault::new(
                         "eds_cluster_config.eds_config",
-                        "endpoints come by ads or self",
+                        "the config source must be ads or self",
                     ));
                 }
             }
@@ -178,7 +175,7 @@ fn discover(
                 .filter(|e| e.health == crate::Health::Healthy);
             raw.endpoints = usable.map(|e| raw::Short(e.described)).collect();
             if kind == DiscoveryType::LogicalDns {
-                // As Envoy: it would not be told which of several names a connection is for.
+                // As in Envoy: it could not determine for which of several names a connection is.
                 if raw.endpoints.len() != 1 {
                     let found = raw.endpoints.len();
                     let what = format!("LOGICAL_DNS has one endpoint, found {found}");
@@ -196,7 +193,7 @@ fn discover(
     Ok(())
 }
 
-/// Which version of HTTP is spoken; HTTP/1.1 where nothing is said.
+/// Which version of HTTP is used; HTTP/1.1 where nothing is said.
 fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
     let Some(any) = message.typed_extension_protocol_options.get(HTTP_OPTIONS) else {
         return Ok(());

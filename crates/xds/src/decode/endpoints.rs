@@ -59,7 +59,7 @@ fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
         Some(PortSpecifier::PortValue(port)) if (1..=65_535).contains(port) => *port,
         _ => {
             let field = "endpoint.address.socket_address.port_value";
-            return Err(Fault::new(field, "a port from 1 to 65535 is needed"));
+            return Err(Fault::new(field, "expected a port from 1 to 65535"));
         }
     };
     let host = &socket.address;

@@ -2,7 +2,7 @@
 
 use maglor_config::raw::{self, OneOrMany, Short};
 
-use super::{Fault, given, time};
+use super::{Fault, non_empty, time};
 use crate::encode;
 use crate::proto::envoy::config::cluster::v3::{CircuitBreakers, OutlierDetection};
 use crate::proto::envoy::config::core::v3::{
@@ -45,7 +45,7 @@ pub(super) fn circuit_breakers(message: Option<&CircuitBreakers>, raw: &mut raw:
     });
 }
 
-/// Where it is absent nobody is ejected. Defaults that are Envoy's and not ours are written out.
+/// If it is absent, ejection is disabled. Defaults that are Envoy's and not ours are written out.
 pub(super) fn outlier(
     message: Option<&OutlierDetection>,
 ) -> Result<Option<raw::OutlierEjection>, Fault> {
@@ -107,15 +107,15 @@ pub(super) fn health(message: &HealthCheck) -> Result<raw::HealthCheck, Fault> {
     match &message.health_checker {
         Some(HealthChecker::HttpHealthCheck(http)) => {
             raw.http = Some(Short(raw::HttpCheck {
-                path: given(&http.path),
-                host: given(&http.host),
+                path: non_empty(&http.path),
+                host: non_empty(&http.host),
                 expected_statuses: statuses(&http.expected_statuses),
             }));
         }
         Some(HealthChecker::GrpcHealthCheck(grpc)) => {
             raw.grpc = Some(raw::GrpcCheck {
-                service: given(&grpc.service_name),
-                authority: given(&grpc.authority),
+                service: non_empty(&grpc.service_name),
+                authority: non_empty(&grpc.authority),
             });
         }
         Some(HealthChecker::TcpHealthCheck(tcp)) => {

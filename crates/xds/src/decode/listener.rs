@@ -94,7 +94,8 @@ fn http(
             match source {
                 Some(ConfigSourceSpecifier::Ads(_) | ConfigSourceSpecifier::Self_(_)) => {}
                 None => {
-                    let fault = Fault::new("rds.config_source", "routes come by ads or self");
+                    let fault =
+                        Fault::new("rds.config_source", "the config source must be ads or self");
                     return Err(of(fault));
                 }
             }

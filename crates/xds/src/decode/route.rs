@@ -5,7 +5,7 @@ mod matching;
 
 use maglor_config::raw::{self, OneOrMany};
 
-use super::{DecodeError, Fault, given, headers, native_route, overlay};
+use super::{DecodeError, Fault, headers, native_route, non_empty, overlay};
 use crate::proto::envoy::config::route::v3 as wire;
 use crate::{Kind, words};
 
@@ -30,13 +30,13 @@ pub(super) fn decode(message: &wire::RouteConfiguration) -> Result<raw::RouteTab
         ),
     ];
     if let Some((field, _)) = headers.iter().find(|(_, empty)| !empty) {
-        return Err(of(Fault::new(*field, "give it to the virtual hosts")));
+        return Err(of(Fault::new(*field, "set it on the virtual hosts")));
     }
     let hosts = message.virtual_hosts.iter().enumerate();
     let hosts =
         hosts.map(|(i, host)| virtual_host(host, &message.name, &format!("virtual_hosts[{i}]")));
     Ok(raw::RouteTable {
-        name: given(&message.name),
+        name: non_empty(&message.name),
         virtual_hosts: hosts.collect::<Result<_, _>>()?,
     })
 }
@@ -69,7 +69,7 @@ fn virtual_host(
         one(&route, table, &format!("{place}.routes[{i}]"))
     });
     Ok(raw::VirtualHost {
-        name: given(&message.name),
+        name: non_empty(&message.name),
         domains: Some(OneOrMany(message.domains.clone())),
         routes: routes.collect::<Result<_, _>>()?,
         request_headers,
@@ -112,7 +112,7 @@ pub(super) fn native(message: &wire::Route) -> Result<raw::Route, Fault> {
     );
     let response_headers = headers::decode("response_headers", add, remove)?;
     let mut raw = raw::Route {
-        name: given(&message.name),
+        name: non_empty(&message.name),
         r#match: matching::decode(message.r#match.as_ref())?,
         request_headers,
         response_headers,

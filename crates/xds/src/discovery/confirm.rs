@@ -1,4 +1,5 @@
-//! Whether what workloads do is in force: a socket that cannot be bound is found out after the response was read.
+//! Acknowledgement of workloads' resources once they are in force: a socket that cannot be bound is detected after the
+//! response was read.
 
 use super::Discovery;
 use crate::Kind;

@@ -1,4 +1,4 @@
-//! The last good of what was learnt, for times when nobody answers: in this process, and, written down
+//! The last valid resources, for times without a server: in this process, and, stored
 //! by its owner, in the next.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::snapshot::Kept;
 
 use super::{Changes, Discovery};
 
-/// Resources that are kept at most. Of more, those that nobody follows any more are dropped.
+/// Resources that are kept at most. Beyond that, unsubscribed ones are dropped.
 const MOST: usize = 4096;
 
 /// What is kept.
@@ -47,7 +47,7 @@ impl Keeping {
         self.changed |= self.resources.remove(&key).is_some();
     }
 
-    /// Somebody answers again.
+    /// A server responds again.
     pub(super) fn online(&mut self) {
         self.offline = false;
     }
@@ -68,7 +68,7 @@ impl Discovery {
         }
     }
 
-    /// Nobody answers: what is wanted and not known is taken from what was kept, until somebody does.
+    /// No server responds: wanted resources come from the cache until one does.
     pub fn go_offline(&mut self) -> Changes {
         match &mut self.keeping {
             Some(keeping) if !keeping.resources.is_empty() => keeping.offline = true,
@@ -77,7 +77,7 @@ impl Discovery {
         self.recall()
     }
 
-    /// Somebody answers.
+    /// A server responds.
     pub fn go_online(&mut self) {
         if let Some(keeping) = &mut self.keeping {
             keeping.online();
@@ -115,7 +115,8 @@ impl Discovery {
         )
     }
 
-    /// Takes what is wanted and not known from what was kept, and what that leads to. Versions are remembered, so that a server that answers later sends only what differs.
+    /// Takes what is wanted and not known from what was kept, and what that leads to. Versions are remembered, so
+    /// that a server that answers later sends only what differs.
     pub(super) fn recall(&mut self) -> Changes {
         let mut changes = Changes::default();
         while self.is_offline() {

@@ -1,4 +1,4 @@
-//! What LRS has no fields for, as load metrics with names of ours.
+//! Load metrics with names of ours, for values without a field in LRS.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 pub(super) const SECONDS: &str = "maglor.response_seconds";
 /// Sum of the bytes of bodies, both ways.
 pub(super) const BYTES: &str = "maglor.body_bytes";
-/// Requests that took at most so many microseconds, and more than the next lower such metric says.
+/// Requests that took at most this many microseconds, and more than the next lower such metric says.
 const TIMES: &str = "maglor.micros_le.";
 /// The bound of those that have none.
 const NO_BOUND: &str = "inf";
@@ -51,7 +51,7 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     all
 }
 
-/// Takes one; what makes no sense counts as nothing.
+/// Takes one; what is invalid counts as nothing.
 pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
     let (count, value) = (
         stats.num_requests_finished_with_metric,
@@ -102,7 +102,7 @@ fn add(times: &mut Vec<Range>, range: Range) {
 
 /// How far a server is.
 fn round_trip(address: SocketAddr, count: u64, sum: f64) -> Option<RoundTrip> {
-    // The mean, where somebody reports several.
+    // The mean, if several are reported.
     let seconds = sum / count as f64;
     let seconds = Some(seconds).filter(|seconds| (0.0..=FARTHEST).contains(seconds))?;
     let time = Duration::try_from_secs_f64(seconds).ok()?;

@@ -1,4 +1,4 @@
-//! What a client has said of what it was sent, of one kind.
+//! A client's acknowledgements and rejections of responses, for one kind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use maglor_balance::Time;
 use super::cache::ChangeId;
 use crate::Kind;
 
-/// Responses that a client may leave without an answer; of older ones nobody learns what became.
+/// Maximum unacknowledged responses of a client; older ones are not tracked.
 const UNANSWERED: usize = 64;
 /// Responses whose refusal is remembered.
 const REFUSED: usize = 16;
@@ -88,7 +88,7 @@ impl Answers {
         self.last = Some((sent, refused));
     }
 
-    /// Forgets what was refused and nobody wants any more.
+    /// Forgets rejected resources that are no longer subscribed.
     pub(super) fn forget(&mut self, wanted: impl Fn(&str) -> bool) {
         self.refused
             .retain(|(_, names)| names.is_empty() || names.iter().any(|name| wanted(name)));

@@ -1,4 +1,4 @@
-//! What is distributed, and in which order it has changed.
+//! The distributed resources, in the order of their changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Cache {
     }
 
     /// What clients are served under a name may be another resource from now on: they look again.
-    pub fn touch(&mut self, kind: Kind, name: &str, now: Time) -> ChangeId {
+    pub fn mark_changed(&mut self, kind: Kind, name: &str, now: Time) -> ChangeId {
         let name: Arc<str> = name.into();
         let changed = self.next();
         let current = self.get(kind, &name).cloned();

@@ -1,4 +1,4 @@
-//! Who has which change, and how long that took.
+//! Which clients have acknowledged which change, and how fast.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,8 +103,8 @@ impl Receipts {
         }
     }
 
-    /// Notes a client's answer; how long after the change was made, where a client that was sent it answers it for the
-    /// first time.
+    /// Notes a client's answer; how long after the change was made, where a client that was sent it answers it for
+    /// the first time.
     pub(super) fn answered(
         &mut self,
         change: ChangeId,
@@ -119,7 +119,7 @@ impl Receipts {
         Some(now.saturating_since(receipt.made))
     }
 
-    /// A client has gone: nobody waits for its answers.
+    /// A client is gone: its acknowledgements are no longer expected.
     pub(super) fn left(&mut self, node: &Arc<str>) {
         for receipt in &mut self.0 {
             let waits = |d: &Delivery| d.outcome.is_none() && d.node == *node;

@@ -139,7 +139,7 @@ impl Session {
         self.kinds[kind.index()].look_at_all = true;
     }
 
-    /// Takes a delta request. Types that are not distributed are passed over.
+    /// Takes a delta request. Types that are not distributed are skipped.
     pub fn receive_delta(
         &mut self,
         cache: &mut Cache,
@@ -158,7 +158,7 @@ impl Session {
         names.iter().for_each(|name| subscriptions.subscribe(name));
         for name in &request.resource_names_unsubscribe {
             if subscriptions.unsubscribe(name) && subscriptions.all {
-                subscriptions.tell_again(name);
+                subscriptions.report_again(name);
             }
         }
         for (name, version) in &request.initial_resource_versions {
@@ -392,7 +392,7 @@ impl Session {
         nonce
     }
 
-    /// The stream has ended: nobody waits for its answers.
+    /// The stream has ended: its acknowledgements are no longer expected.
     pub fn end(&self, cache: &mut Cache) {
         cache.receipts_mut().left(&self.node);
     }
@@ -422,7 +422,7 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
         match (current, &had) {
             (Some(current), Some(Some(version))) if *version == current.version => continue,
             (None, Some(None)) => continue,
-            // Nobody named it and the client does not have it.
+            // It is not subscribed, and the client does not have it.
             (None, None) if !subscriptions.names.contains(&name) => continue,
             (Some(current), _) => {
                 // What a client gets for the first time is no change to it.

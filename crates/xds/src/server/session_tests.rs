@@ -70,7 +70,7 @@ fn what_is_asked_for_comes_once_and_again_when_it_changes() {
     put(&mut cache, Kind::Cluster, "b", "2");
     assert!(
         session.poll_delta(&mut cache, NOW).is_empty(),
-        "nobody asked for b"
+        "b is not subscribed"
     );
     put(&mut cache, Kind::Cluster, "a", "2");
     put(&mut cache, Kind::Cluster, "a", "3");
@@ -133,7 +133,7 @@ fn a_client_holds_what_it_has_taken() {
     let (mut cache, mut session) = (Cache::new(), delta_session());
     put(&mut cache, Kind::Bundle, "a", "1");
     let holds = |session: &Session, cache: &Cache| session.holds(cache, Kind::Bundle, "a");
-    assert!(!holds(&session, &cache), "nobody has asked");
+    assert!(!holds(&session, &cache), "not subscribed");
     let first = ask(&mut session, &mut cache, &subscribe(Kind::Bundle, &["a"]));
     assert!(!holds(&session, &cache), "sent, not answered");
     ask(&mut session, &mut cache, &answer(&first[0], None));
@@ -271,7 +271,7 @@ fn a_name_may_stand_for_another_resource_and_for_a_third_later() {
     let first = ask(&mut session, &mut cache, &subscribe(Kind::Routes, &["a"]));
     assert_eq!(body(&first), ("a".to_owned(), b"1".to_vec()));
     special.store(true, std::sync::atomic::Ordering::Relaxed);
-    cache.touch(Kind::Routes, "a", NOW);
+    cache.mark_changed(Kind::Routes, "a", NOW);
     let second = session.poll_delta(&mut cache, NOW);
     assert_eq!(body(&second), ("a".to_owned(), b"2".to_vec()));
     put(&mut cache, Kind::Routes, "a@ns", "3");
@@ -376,7 +376,7 @@ fn what_else_is_taken_hides_no_refusal() {
     let mut none = subscribe(Kind::Routes, &[]);
     none.resource_names_unsubscribe = vec!["b".to_owned()];
     assert!(ask(&mut session, &mut cache, &none).is_empty());
-    assert!(refused(&session).is_empty(), "nobody wants it any more");
+    assert!(refused(&session).is_empty(), "no longer subscribed");
 }
 
 /// "Unsubscribing From Resources": who wants all and lets go of a name has to hear whether it is one of all.
@@ -398,7 +398,7 @@ fn what_is_let_go_of_and_still_wanted_as_one_of_all_is_said_again() {
     assert_eq!(again[1].removed_resources, ["missing"]);
     let receipt = cache.receipts().of(change).unwrap();
     assert!(receipt.deliveries.is_empty(), "it is no change");
-    // Nobody has named it: once more it is not said.
+    // It is not subscribed, so it is not announced again.
     assert!(ask(&mut session, &mut cache, &none).is_empty());
     put(&mut cache, Kind::Cluster, "a", "2");
     assert_eq!(names(&session.poll_delta(&mut cache, NOW)[0]), ["a"]);

@@ -1,11 +1,11 @@
-//! What one client wants of one kind, and what it has of it.
+//! A client's subscriptions of one kind, and the versions that it has.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The name that stands for all.
 pub(super) const ALL: &str = "*";
-/// The version of what a client is to be told of again, whatever it has.
+/// The version of a resource to announce again, regardless of the client's state.
 pub(super) const UNSAID: &str = "";
 
 /// What is kept of a name besides itself, about, in bytes.
@@ -75,7 +75,7 @@ impl Subscriptions {
 
     /// A client that wants all, and has just let go of a name, does not know whether that is one of them: it is sent
     /// again, or said to be gone (xDS, "Unsubscribing From Resources").
-    pub(super) fn tell_again(&mut self, name: &str) {
+    pub(super) fn report_again(&mut self, name: &str) {
         let name: Arc<str> = name.into();
         self.has.insert(Arc::clone(&name), Some(UNSAID.into()));
         self.look.insert(name);

@@ -129,7 +129,7 @@ impl Sender {
         request: Request<Body>,
     ) -> anyhow::Result<Response<Incoming>> {
         let response = self.send(request).await.map_err(|failed| match failed {
-            Unanswered::NotSent => anyhow!("the connection ended before the request"),
+            Unanswered::NotSent => anyhow!("the connection closed before the request"),
             Unanswered::Lost(error) => anyhow::Error::from(error).context("no response"),
         })?;
         ensure!(response.status() == 200, "status {}", response.status());

@@ -26,7 +26,7 @@ const CLIENTS: Clients = Clients {
 };
 /// Requests before the signal.
 const BEFORE: u64 = 1000;
-/// The download and the WebSocket go on this long after the signal, about.
+/// The download and the WebSocket continue this long after the signal, about.
 const AFTER: Duration = Duration::from_millis(1000);
 const DOWNLOAD: u64 = 64 << 20;
 

@@ -82,7 +82,7 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A call may take five seconds: it is correctness that is looked at, on a machine that may be busy.
+/// A call may take five seconds: it is correctness that is checked, on a machine that may be busy.
 fn soak(iterations: &str) -> [String; 4] {
     [
         format!("-soak_iterations={iterations}"),

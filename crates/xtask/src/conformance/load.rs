@@ -123,7 +123,7 @@ impl Load {
 
     /// Refused connections are the end of a client from now on.
     pub(super) fn expect_end(&self) {
-        // Relaxed: a client that misses it for a moment was refused before the proxy was told.
+        // Relaxed: a client that misses it for a moment was refused before the proxy was stopped.
         self.shared.ending.store(true, Ordering::Relaxed);
     }
 
@@ -262,8 +262,8 @@ async fn requests(shared: &Shared, version: Version, mut sender: Sender) {
 
 /// One request; false = the connection is not to be used again.
 async fn one(shared: &Shared, version: Version, sender: &mut Sender, number: u64) -> bool {
-    let exchange = exchange(version, sender, number);
-    match tokio::time::timeout(PATIENCE, exchange).await {
+    let round_trip = round_trip(version, sender, number);
+    match tokio::time::timeout(PATIENCE, round_trip).await {
         Ok(Ok(Some(server))) => {
             shared.with(|tally| {
                 tally.answered += 1;
@@ -284,7 +284,7 @@ async fn one(shared: &Shared, version: Version, sender: &mut Sender, number: u64
 }
 
 /// A download or an upload in turn; the server that answered, `None` = not sent.
-async fn exchange(
+async fn round_trip(
     version: Version,
     sender: &mut Sender,
     number: u64,

@@ -29,7 +29,7 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
         "`cargo xtask conformance reload`: {} changes between two sets of servers and routes, \
          each while {} HTTP/1.1 connections are kept alive, {} more come and go, and {} HTTP/2 \
          connections have {} streams each; a WebSocket lives through all of them. Even changes \
-         are noticed by the file's watch, odd ones told by SIGHUP.",
+         are noticed by the file's watch, odd ones by SIGHUP.",
         bench.reloads, CLIENTS.http1, CLIENTS.once, CLIENTS.http2, CLIENTS.streams
     ));
     for (upstream, listen) in [("http1", "h1"), ("http2", "h2")] {

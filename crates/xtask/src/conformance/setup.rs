@@ -8,7 +8,7 @@ use maglor_testkit::{Authority, Identity, Proxy, ProxyBuilder};
 
 use super::Bench;
 
-/// How long connections may finish when the proxy is told to end.
+/// Drain time of connections when the proxy is stopped.
 pub(super) const DRAIN_SECONDS: u64 = 10;
 
 /// A configuration as YAML.

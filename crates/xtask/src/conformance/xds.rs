@@ -23,7 +23,7 @@ use super::client::{Target, Version, empty};
 use super::report::Report;
 use super::{Bench, tools};
 
-/// Everything that waits for a peer; a client that was told to wait (grpc-go's pauses grow) needs seconds.
+/// Everything that waits for a peer; a client in backoff (grpc-go's delays grow) needs seconds.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -111,7 +111,7 @@ fn took(time: Duration) -> String {
     format!("after {} ms", time.as_millis())
 }
 
-/// A port that nobody has now, for programs that cannot choose one and tell.
+/// A free port, for programs that cannot choose and report one.
 fn free_port() -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?)

@@ -1,4 +1,4 @@
-//! What callgrind has seen, and the order that follows from it.
+//! The functions seen by callgrind, and the order that follows from it.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

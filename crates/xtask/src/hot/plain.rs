@@ -49,11 +49,11 @@ fn ask(
     let mut client = connect(proxy, listen, within)?;
     client.set_nodelay(true)?;
     client.set_read_timeout(Some(within))?;
-    (0..WARM).try_for_each(|_| exchange(&mut client))?;
+    (0..WARM).try_for_each(|_| round_trip(&mut client))?;
     count()?;
     (0..COUNTED).try_for_each(|_| {
         thread::sleep(APART);
-        exchange(&mut client)
+        round_trip(&mut client)
     })
 }
 
@@ -72,7 +72,7 @@ fn connect(proxy: &mut Child, listen: SocketAddr, within: Duration) -> io::Resul
     }
 }
 
-fn exchange(client: &mut TcpStream) -> io::Result<()> {
+fn round_trip(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(REQUEST)?;
     let (mut response, mut some) = (Vec::new(), [0; 4096]);
     while !response.ends_with(b"\r\n\r\nok") {

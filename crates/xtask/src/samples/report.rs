@@ -1,4 +1,4 @@
-//! What was found: a table, all findings, and the files that are chosen for a check by hand.
+//! The results: a table, all findings, and the files that are chosen for a check by hand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -16,18 +16,17 @@ use tokio::io::AsyncWrite;
 use tokio::time::Instant;
 
 use super::PARK_AFTER;
-use crate::codec::{
+use crate::http::connection::{LEAVE_AFTER, Service};
+use crate::http::timer::Timer;
+use crate::net::io::{Io, Stream};
+use crate::net::send_queue;
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Fields;
+use crate::protocol::http1::{
     self, Decoder, Framing, HeadError, Limits, Output, Piece, RequestHead, poll_read_body,
 };
-use crate::error::ProxyError;
-use crate::fields::Fields;
-use crate::http::LEAVE_AFTER;
-use crate::http::service::Service;
-use crate::io::{Io, Stream};
-use crate::memory;
-use crate::message::{Body, Interim, Request, Source};
-use crate::send_queue;
-use crate::timer::Timer;
+use crate::protocol::message::{Body, Interim, Request, Source};
 
 /// A client may pipeline so many bytes while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
@@ -207,7 +206,7 @@ impl Shared {
         }
         while inner.input.len() < MAX_AHEAD {
             let input = &mut inner.input;
-            let read = codec::poll_read(&mut inner.io, cx, |bytes| {
+            let read = http1::poll_read(&mut inner.io, cx, |bytes| {
                 input.extend_from_slice(bytes);
                 bytes.len()
             });
@@ -258,7 +257,7 @@ impl Shared {
             let mut left = LINGER_BYTES;
             while left > 0 {
                 let read = poll_fn(|cx| {
-                    codec::poll_read(&mut self.inner.borrow_mut().io, cx, <[u8]>::len)
+                    http1::poll_read(&mut self.inner.borrow_mut().io, cx, <[u8]>::len)
                 });
                 match read.await {
                     Ok(n) if n > 0 => left = left.saturating_sub(n),
@@ -298,7 +297,7 @@ impl Inner {
     fn poll_head(&mut self, cx: &mut Context<'_>, limits: Limits) -> Poll<Next> {
         loop {
             if !self.input.is_empty() {
-                match codec::parse_request(&self.input, limits) {
+                match http1::parse_request(&self.input, limits) {
                     Ok(Some((head, len))) => {
                         self.input.advance(len);
                         return Poll::Ready(Next::Request(head));
@@ -308,7 +307,7 @@ impl Inner {
                 }
             }
             let input = &mut self.input;
-            let read = ready!(codec::poll_read(&mut self.io, cx, |bytes| {
+            let read = ready!(http1::poll_read(&mut self.io, cx, |bytes| {
                 if bytes.is_empty() {
                     return Some(Next::Close);
                 }
@@ -316,7 +315,7 @@ impl Inner {
                     input.extend_from_slice(bytes);
                     return None;
                 }
-                match codec::parse_request(bytes, limits) {
+                match http1::parse_request(bytes, limits) {
                     Ok(Some((head, len))) => {
                         input.extend_from_slice(&bytes[len..]);
                         Some(Next::Request(head))
@@ -346,7 +345,7 @@ impl Interim for Shared {
     fn send(&self, status: StatusCode, fields: &Fields) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(status, fields, out);
+        http1::encode_response(status, fields, out);
         out.extend_from_slice(b"\r\n");
     }
 }

@@ -18,11 +18,11 @@ use http::{Method, Version};
 use tokio::time::Instant;
 
 use self::connection::{Next, Shared};
-use super::service::{RequestContext, Service};
-use crate::codec::RequestHead;
-use crate::io::{Io, Stream};
-use crate::message::{Interim, TakenOver, Takeover};
-use crate::turns;
+use super::connection::{RequestContext, Service};
+use crate::net::fairness;
+use crate::net::io::{Io, Stream};
+use crate::protocol::http1::RequestHead;
+use crate::protocol::message::{Interim, TakenOver, Takeover};
 
 /// An idle connection keeps its buffers this long.
 const PARK_AFTER: Duration = Duration::from_millis(500);
@@ -68,9 +68,9 @@ enum End {
 async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
     let TakenOver { takeover, account } = taken;
     match *takeover {
-        Takeover::Exchange => {
+        Takeover::Channel => {
             drop(account);
-            service.converse(downstream).await;
+            service.serve_channel(downstream).await;
         }
         Takeover::Tunnel(upstream) => service.tunnel(downstream, upstream, account).await,
     }
@@ -116,7 +116,7 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
             Next::Request(head) => head,
         };
         served = true;
-        match exchange(&shared, service, head).await {
+        match serve_request(&shared, service, head).await {
             After::Close => return End::Closed,
             After::Linger => {
                 shared.linger().await;
@@ -124,7 +124,7 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
             }
             // Nothing else of this worker runs while one connection goes on: who pipelines waits for the others before
             // each further request, whether a server has to answer it or not.
-            After::NextRequest if shared.has_input() => turns::next().await,
+            After::NextRequest if shared.has_input() => fairness::next().await,
             After::NextRequest => {}
             After::TakenOver(taken) => {
                 let Some(downstream) = Shared::into_stream(shared) else {
@@ -145,8 +145,8 @@ enum After {
 }
 
 /// One request and its response.
-async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead) -> After {
-    let asked = Asked {
+async fn serve_request(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead) -> After {
+    let facts = RequestFacts {
         method: head.method.clone(),
         version: head.version,
         // What follows a CONNECT that is refused may be meant for the tunnel, and is no request then.
@@ -156,7 +156,7 @@ async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead)
     let context = RequestContext {
         started: Instant::now(),
         timer: Rc::clone(&shared.timer),
-        interim: (asked.version == Version::HTTP_11)
+        interim: (facts.version == Version::HTTP_11)
             .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
     };
     let response = {
@@ -173,11 +173,11 @@ async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead)
     let Some(response) = response else {
         return After::Close;
     };
-    response::respond(shared, service, &asked, response).await
+    response::respond(shared, service, &facts, response).await
 }
 
 /// What of the request decides how the response is written.
-struct Asked {
+struct RequestFacts {
     method: Method,
     version: Version,
     keep_alive: bool,

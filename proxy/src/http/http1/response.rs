@@ -10,26 +10,26 @@ use http::{Method, StatusCode, Version};
 use http_body::{Body as _, Frame};
 
 use super::connection::Shared;
-use super::{After, Asked};
-use crate::codec::{self, Framing, Output};
-use crate::error::ProxyError;
-use crate::fields::Known;
-use crate::http::service::Service;
-use crate::message::{Body, Response, TakenOver};
+use super::{After, RequestFacts};
+use crate::http::connection::Service;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::http1::{self, Framing, Output};
+use crate::protocol::message::{Body, Response, TakenOver};
 
 pub(super) async fn respond(
     shared: &Rc<Shared>,
     service: &Service,
-    asked: &Asked,
+    facts: &RequestFacts,
     mut response: Response,
 ) -> After {
     if let Some(taken) = response.body.take_over() {
         return take_over(shared, &response, taken).await;
     }
     let request_read = shared.is_request_read();
-    let keep = asked.keep_alive && request_read && !service.is_draining();
-    let plan = Plan::new(asked, &response, keep);
-    shared.encode_head(&mut response, &plan, asked);
+    let keep = facts.keep_alive && request_read && !service.is_draining();
+    let plan = Plan::new(facts, &response, keep);
+    shared.encode_head(&mut response, &plan, facts);
     let chunked = plan.framing == Framing::Chunked;
     let mut writer = Writer {
         body: response.body,
@@ -82,8 +82,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(asked: &Asked, response: &Response, keep: bool) -> Self {
-        let bodiless = asked.method == Method::HEAD
+    fn new(facts: &RequestFacts, response: &Response, keep: bool) -> Self {
+        let bodiless = facts.method == Method::HEAD
             || matches!(
                 response.status,
                 StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
@@ -91,7 +91,7 @@ impl Plan {
         let framing = match response.body.size_hint().exact() {
             Some(length) => Framing::Length(length),
             None if bodiless => Framing::EMPTY,
-            None if asked.version == Version::HTTP_10 => Framing::Close,
+            None if facts.version == Version::HTTP_10 => Framing::Close,
             None => Framing::Chunked,
         };
         Self {
@@ -105,13 +105,13 @@ impl Plan {
 /// Answers a request that could not be read.
 pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
     let mut response = service.refuse(error, Version::HTTP_11);
-    let asked = Asked {
+    let facts = RequestFacts {
         method: Method::GET,
         version: Version::HTTP_11,
         keep_alive: false,
     };
-    let plan = Plan::new(&asked, &response, false);
-    shared.encode_head(&mut response, &plan, &asked);
+    let plan = Plan::new(&facts, &response, false);
+    shared.encode_head(&mut response, &plan, &facts);
     let mut writer = Writer {
         body: response.body,
         chunked: false,
@@ -127,28 +127,28 @@ pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &Proxy
 }
 
 impl Shared {
-    fn encode_head(&self, response: &mut Response, plan: &Plan, asked: &Asked) {
+    fn encode_head(&self, response: &mut Response, plan: &Plan, facts: &RequestFacts) {
         let fields = &mut response.fields;
         match plan.framing {
             // RFC 9110 §8.6: not even a zero.
             _ if response.status == StatusCode::NO_CONTENT => fields.remove(Known::ContentLength),
             Framing::Length(length) => {
                 if !plan.bodiless && !fields.contains(Known::ContentLength) {
-                    codec::set_content_length(fields, length);
+                    http1::set_content_length(fields, length);
                 }
             }
             Framing::Chunked | Framing::Close => fields.remove(Known::ContentLength),
         }
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(response.status, fields, out);
+        http1::encode_response(response.status, fields, out);
         match plan.framing {
             Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             Framing::Close | Framing::Length(_) => {}
         }
         if !plan.keep {
             out.extend_from_slice(b"connection: close\r\n");
-        } else if asked.version == Version::HTTP_10 {
+        } else if facts.version == Version::HTTP_10 {
             out.extend_from_slice(b"connection: keep-alive\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -157,7 +157,7 @@ impl Shared {
     fn encode_tunnel_head(&self, response: &Response) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(response.status, &response.fields, out);
+        http1::encode_response(response.status, &response.fields, out);
         out.extend_from_slice(b"\r\n");
     }
 

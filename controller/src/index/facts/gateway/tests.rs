@@ -25,15 +25,19 @@ fn only_certificates_that_a_server_can_show_are_taken() {
             other.serialize_pem(),
             "`tls.crt` and `tls.key`",
         ),
-        (odd, key.serialize_pem(), "`tls.crt` is no certificate"),
-        ("", key.serialize_pem(), "holds no certificate"),
+        (
+            odd,
+            key.serialize_pem(),
+            "`tls.crt` contains an invalid certificate",
+        ),
+        ("", key.serialize_pem(), "contains no certificate"),
         (chain.as_str(), "nothing".to_owned(), "`tls.key`"),
     ] {
         let why = secret(chain, &key).certificate.unwrap_err();
         assert!(why.contains(expected), "{why}");
     }
     let why = Secret::read(&json!({})).certificate.unwrap_err();
-    assert_eq!(why, "`tls.crt` holds no certificate");
+    assert_eq!(why, "`tls.crt` contains no certificate");
 }
 
 #[test]

@@ -56,11 +56,11 @@ pub(super) fn read(
             grpc_method(method, &mut precedence, &mut matches, path)?;
         }
         (RouteKind::Http | RouteKind::Istio, Some(Method::Grpc(_))) => {
-            let what = "a method of HTTP is a text such as `GET`";
+            let what = "an HTTP method must be a string such as `GET`";
             return Err(Unsupported::new(&format!("{path}.method"), what));
         }
         (RouteKind::Grpc, Some(Method::Http(_))) => {
-            let what = "a method of gRPC is written as `{service, method}`";
+            let what = "a gRPC method must be written as `{service, method}`";
             return Err(Unsupported::new(&format!("{path}.method"), what));
         }
     }

@@ -151,8 +151,10 @@ pub(in crate::index::facts) fn unread(
 /// That a type of filters is not supported, with what there is instead.
 pub(super) fn unsupported_filter(kind: &str) -> String {
     let alternative = match kind {
-        "CORS" => "; the application answers, or a ResponseHeaderModifier sets the fields",
-        "ExternalAuth" => "; write an AuthorizationPolicy, or let the application ask",
+        "CORS" => {
+            "; answer CORS in the application, or set the headers with a ResponseHeaderModifier"
+        }
+        "ExternalAuth" => "; use an AuthorizationPolicy, or authorize in the application",
         _ => "",
     };
     format!("the filter `{kind}` is not supported{alternative}")
@@ -175,7 +177,8 @@ impl From<&HeaderModifier> for raw::HeaderRules {
     }
 }
 
-/// Changes of headers. Values are literal in the Gateway API; one that is a format string of Envoy's was meant otherwise.
+/// Changes of headers. Values are literal in the Gateway API; one that is a format string of Envoy's was meant
+/// otherwise.
 pub(super) fn changes(
     modifier: Option<&HeaderModifier>,
     path: &str,

@@ -202,7 +202,7 @@ fn what_is_not_supported_is_named() {
         ),
         (
             "  rules: [{sessionPersistence: {type: Cookie}}]",
-            "spec.rules[0].sessionPersistence: it is not supported; a TrafficPolicy's `route.hash_policy` keeps a client at a server",
+            "spec.rules[0].sessionPersistence: not supported; for session affinity use `route.hash_policy` of a TrafficPolicy",
         ),
     ] {
         let error = read(RouteKind::Http, spec).rules.unwrap_err();

@@ -22,7 +22,7 @@ use crate::crd::definitions;
 pub(super) struct Objects {
     all: BTreeMap<String, Value>,
     version: u64,
-    /// How many more patches of Deployments are refused: somebody else is always faster.
+    /// Number of further patches of Deployments that fail with a conflict.
     pub(super) conflicts: u32,
     /// Paths that were written, in order.
     pub(super) written: Vec<String>,
@@ -132,7 +132,7 @@ impl Objects {
             // As the real one says it.
             return (StatusCode::INTERNAL_SERVER_ERROR, json!({}));
         } else if applied {
-            // Nobody else owns a field here.
+            // There are no other field owners here.
             for (name, value) in patch["metadata"].as_object().into_iter().flatten() {
                 object["metadata"][name] = value.clone();
             }

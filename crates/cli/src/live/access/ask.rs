@@ -47,7 +47,7 @@ impl Admin {
         }
     }
 
-    /// A connection, to speak whatever is spoken there.
+    /// A connection, to speak whatever is used there.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Io>, LiveError> {
         match self {
             Self::Direct(address) => {
@@ -66,8 +66,7 @@ impl Admin {
                 let forwarded = pods.portforward(name, &[*port]).await;
                 let mut forwarded = forwarded.map_err(|error| failed(error.to_string()))?;
                 let stream = forwarded.take_stream(*port);
-                let stream =
-                    stream.ok_or_else(|| failed("the port was not forwarded".to_owned()))?;
+                let stream = stream.ok_or_else(|| failed("port forwarding failed".to_owned()))?;
                 Ok(Box::new(stream))
             }
         }

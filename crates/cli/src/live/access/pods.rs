@@ -13,11 +13,11 @@ use super::super::LiveError;
 use super::ask::Admin;
 use super::{Address, CONTROLLER_PORT, Pods, SIDECAR_PORT, Where};
 
-/// The container that makes a pod a member of the mesh.
+/// The container that makes a pod a workload of the mesh.
 pub(crate) const PROXY_CONTAINER: &str = "maglor-proxy";
 /// Which pods are the controller's.
 const CONTROLLER: &str = "app.kubernetes.io/name=maglor-controller";
-/// The label by which a ReplicaSet tells its pods; it is the end of its name.
+/// The label by which a ReplicaSet distinguishes its pods; it is the end of its name.
 const HASH: &str = "pod-template-hash";
 
 /// A program of the mesh that runs.
@@ -111,7 +111,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the kubeconfig; nobody is asked yet.
+    /// Reads the kubeconfig, without any request.
     pub(crate) async fn open(place: &Where) -> Result<Self, LiveError> {
         let failed = |error| LiveError::Kubeconfig(Box::new(error));
         let options = KubeConfigOptions {

@@ -1,4 +1,4 @@
-// Holds a pod's namespaces until it is told to end.
+// Holds a pod's namespaces until it is stopped.
 package main
 
 import (

@@ -25,13 +25,11 @@ pub(in crate::check) fn outbound(
     };
     if raw.tls.is_some() {
         at.field("tls")
-            .error(
-                "`tls` beside `outbound` has no effect: the application's own TLS passes as it is",
-            )
+            .error("`tls` has no effect with `outbound`: the application's TLS is passed through")
             .on_key()
-            .help("remove it; TLS to services is `tls` of their clusters");
+            .help("remove it; set `tls` of the clusters for TLS to services");
     }
-    // A request to somebody unknown is passed on as it is.
+    // A request to an unknown host is forwarded unchanged.
     let sidecar = Sidecar {
         context,
         normalization: raw::PathNormalization::Off,
@@ -44,7 +42,7 @@ pub(in crate::check) fn outbound(
     let mut known = Vec::new();
     for (i, raw) in outbound.services.iter().enumerate() {
         let place = list.index(i);
-        let help = "metrics are labelled with it, e.g. `name: reviews`";
+        let help = "it is a label of metrics, for example `name: reviews`";
         let Some(name) = rule::name(raw.name.as_ref(), &place, help) else {
             continue;
         };
@@ -75,7 +73,7 @@ pub(in crate::check) fn outbound(
         ..sidecar
     };
     if hosts.is_empty() && outbound.discovery.is_some() {
-        // Nobody is known, and nobody gets through who is not found.
+        // No destinations are known, and unknown ones are rejected.
         hosts.push(Host {
             name: "unknown",
             domains: Vec::new(),
@@ -222,7 +220,7 @@ fn addresses(raw: &[String], at: &At<'_>, seen: &mut Unique) -> Vec<SocketAddr> 
             }
             _ => {
                 at.error(format!("`{}` is not `IP:PORT`", crate::yaml::short(text)))
-                    .help("connections are told apart by address: write the one that is called, such as `10.0.0.5:80`; names go into `hosts`");
+                    .help("connections are matched by address: use the address that clients call, such as `10.0.0.5:80`; set names in `hosts`");
             }
         }
     }
@@ -231,7 +229,7 @@ fn addresses(raw: &[String], at: &At<'_>, seen: &mut Unique) -> Vec<SocketAddr> 
 
 fn hosts(raw: &raw::Service, name: &str, at: &At<'_>, seen: &mut Unique) -> Vec<Domain> {
     if raw.hosts.is_empty() {
-        // A name that is no host is no error: nobody said that it is one.
+        // A name that is not a host is not an error, because it need not be one.
         return host::domain(name)
             .ok()
             .filter(|_| seen.check(&name.to_ascii_lowercase(), &at.field("name"), "the host"))
@@ -243,8 +241,8 @@ fn hosts(raw: &raw::Service, name: &str, at: &At<'_>, seen: &mut Unique) -> Vec<
         let at = at.index(i);
         match host::domain(text) {
             Ok(Domain::Any) => {
-                at.error("`*` is every host, known or not")
-                    .help("give the service's names; `unknown` says what becomes of the rest");
+                at.error("`*` matches every host, known or not")
+                    .help("list the service's names; `unknown` applies to all others");
             }
             Ok(domain) => {
                 seen.check(&text.to_ascii_lowercase(), &at, "the host");

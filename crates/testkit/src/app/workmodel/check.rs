@@ -1,4 +1,4 @@
-//! What has to fit together: calls name services, services differ, no call is without end.
+//! Validation of a work model: calls refer to services, services differ, and there are no endless calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Ends of TLS that believe what the other side shows, and show what they are told to.
+//! TLS peers that accept any certificate and present a given one.
 
 use std::sync::Arc;
 

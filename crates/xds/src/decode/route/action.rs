@@ -1,8 +1,8 @@
-//! What a route does.
+//! Decodes the action of a route.
 
 use maglor_config::raw::{self, OneOrMany, Short};
 
-use super::super::{WHOLE_PATH, given, headers, time};
+use super::super::{WHOLE_PATH, headers, non_empty, time};
 use super::{Fault, matching};
 use crate::encode;
 use crate::proto::envoy::config::core::v3::data_source::Specifier;
@@ -88,7 +88,7 @@ fn share(message: &ClusterWeight) -> Result<raw::ClusterWeight, Fault> {
 
 fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {
     let mut raw = raw::Rewrite {
-        prefix: given(&message.prefix_rewrite),
+        prefix: non_empty(&message.prefix_rewrite),
         ..raw::Rewrite::default()
     };
     if let Some(rewrite) = &message.regex_rewrite {
@@ -146,7 +146,7 @@ fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
     Ok(Some(raw::Retry {
         // Envoy's default.
         attempts: Some(message.num_retries.unwrap_or(1)),
-        retry_on: given(&message.retry_on).map(|text| {
+        retry_on: non_empty(&message.retry_on).map(|text| {
             let conditions = text.split(',').map(|word| word.trim().to_owned());
             OneOrMany(conditions.collect())
         }),
@@ -174,9 +174,9 @@ fn hash_policy(message: &HashPolicy) -> Result<raw::HashPolicy, Fault> {
         Some(PolicySpecifier::Header(header)) => raw.header = Some(header.header_name.clone()),
         Some(PolicySpecifier::Cookie(cookie)) => {
             raw.cookie = Some(Short(raw::Cookie {
-                name: given(&cookie.name),
+                name: non_empty(&cookie.name),
                 ttl: time("cookie.ttl", cookie.ttl.as_ref())?,
-                path: given(&cookie.path),
+                path: non_empty(&cookie.path),
             }));
         }
         Some(PolicySpecifier::QueryParameter(query)) => raw.query = Some(query.name.clone()),
@@ -218,7 +218,7 @@ fn redirect(message: &RedirectAction) -> Result<raw::Redirect, Fault> {
     };
     let mut raw = raw::Redirect {
         status: (status != 301).then_some(status),
-        host: given(&message.host_redirect),
+        host: non_empty(&message.host_redirect),
         port: (message.port_redirect > 0).then_some(message.port_redirect),
         strip_query: message.strip_query.then_some(true),
         ..raw::Redirect::default()
@@ -234,7 +234,7 @@ fn redirect(message: &RedirectAction) -> Result<raw::Redirect, Fault> {
     match &message.scheme_rewrite_specifier {
         None | Some(SchemeRewriteSpecifier::HttpsRedirect(false)) => {}
         Some(SchemeRewriteSpecifier::HttpsRedirect(true)) => raw.scheme = Some("https".to_owned()),
-        Some(SchemeRewriteSpecifier::SchemeRedirect(scheme)) => raw.scheme = given(scheme),
+        Some(SchemeRewriteSpecifier::SchemeRedirect(scheme)) => raw.scheme = non_empty(scheme),
     }
     Ok(raw)
 }
@@ -249,7 +249,7 @@ fn direct(message: &DirectResponseAction) -> Result<raw::DirectResponse, Fault> 
         Some(Specifier::InlineString(text)) => Some(text.clone()),
         Some(Specifier::InlineBytes(bytes)) => {
             let text = String::from_utf8(bytes.clone());
-            Some(text.map_err(|_| Fault::new("direct_response.body", "it is not UTF-8"))?)
+            Some(text.map_err(|_| Fault::new("direct_response.body", "not UTF-8"))?)
         }
     };
     Ok(raw::DirectResponse {

@@ -1,4 +1,4 @@
-//! What a route matches.
+//! Decodes the match of a route.
 
 use maglor_config::raw::{self, OneOrMany, PathMatch, Short};
 

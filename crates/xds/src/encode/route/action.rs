@@ -1,4 +1,4 @@
-//! What a route does.
+//! Encodes the action of a route.
 
 use maglor_config::raw;
 

@@ -1,4 +1,4 @@
-//! What a route matches.
+//! Encodes the match of a route.
 
 use maglor_config::raw::{self, StringMatch};
 

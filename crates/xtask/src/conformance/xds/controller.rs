@@ -13,7 +13,7 @@ use super::{Asker, free_port, until};
 /// The only service that clients ask for.
 pub(super) const NAME: &str = "web.shop.svc.cluster.local:80";
 
-/// What is spoken: also which kind of routes there are.
+/// The protocol, which also determines the kind of routes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Speaks {
     Grpc,
@@ -160,7 +160,7 @@ spec:
         format!("{{matches: [{matches}], backendRefs: [{{name: other, port: 80}}]}}")
     }
 
-    /// What clients have refused, as the admin port tells.
+    /// Rejections of clients, from the admin port.
     pub(super) fn nacks(&self, asker: &Asker) -> anyhow::Result<Vec<String>> {
         let sessions = asker.json(self.admin, "/sessions")?;
         let sessions = sessions.as_array().cloned().unwrap_or_default();

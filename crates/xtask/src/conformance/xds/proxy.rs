@@ -17,7 +17,7 @@ const NODE: &str = "shop/proxy";
 /// Requests that are counted at a time.
 const MANY: usize = 60;
 
-/// go-control-plane, and where it is told what to serve.
+/// go-control-plane, and its control address.
 struct Server {
     running: Running,
     control: SocketAddr,
@@ -102,7 +102,7 @@ impl Bench<'_> {
         Ok(heard.as_array().cloned().unwrap_or_default())
     }
 
-    /// Those that are there, and nobody else, answer about equally often.
+    /// Exactly the existing ones respond, about equally often.
     fn even(&self, servers: &[usize]) -> anyhow::Result<()> {
         let mut counts = [0_usize; 2];
         for _ in 0..MANY {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What the metadata of a call tells the server to do.
+// Commands for the server in the metadata of a call.
 const (
 	hangKey   = "x-hang"   // wait for the end of the call, and remember it under this name
 	endOfKey  = "x-end-of" // answer how the call of this name ended
@@ -26,7 +26,7 @@ const (
 	binaryKey = "x-blob-bin"
 )
 
-// A server that tells what it saw of a call.
+// A server that reports what it saw of a call.
 type witness struct {
 	testgrpc.UnimplementedTestServiceServer
 	mutex sync.Mutex
@@ -55,7 +55,7 @@ func (w *witness) hang(ctx context.Context, name string) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// EmptyCall tells how long the deadline leaves, and how an earlier call ended.
+// EmptyCall reports the remaining deadline, and how an earlier call ended.
 func (w *witness) EmptyCall(ctx context.Context, _ *testpb.Empty) (*testpb.Empty, error) {
 	if name := first(ctx, hangKey); name != "" {
 		return nil, w.hang(ctx, name)

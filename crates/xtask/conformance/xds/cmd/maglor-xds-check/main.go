@@ -4,7 +4,7 @@
 //	maglor-xds-check client TARGET     grpc-go's client of xds:///TARGET
 //	maglor-xds-check server ADDRESS    go-control-plane's server of one service
 //
-// The first line of output says where it listens. Client and server are told what to do over HTTP.
+// The first line of output says where it listens. Client and server are controlled over HTTP.
 package main
 
 import (

@@ -51,7 +51,7 @@ type state struct {
 	bad bool
 }
 
-// controlPlane is go-control-plane's server. It tells what it has heard (GET /heard) and takes what to
+// controlPlane is go-control-plane's server. It reports what it has received (GET /heard) and takes what to
 // serve (PUT /set).
 func controlPlane(address string) error {
 	snapshots := cache.NewSnapshotCache(true, cache.IDHash{}, nil)

@@ -1,0 +1,252 @@
+//! Invalidation: determines what must be recomputed after a change.
+
+use super::build::endpoints;
+use super::facts::route::{RouteKind, Rule};
+use super::facts::{Key, Kind, Route, Slice, Workload};
+use super::links::{RouteId, pods};
+use super::{Index, put};
+
+impl Index {
+    pub(super) fn apply_route(&mut self, kind: Kind, key: &Key, route: Route) {
+        let of = match kind {
+            Kind::GrpcRoute => RouteKind::Grpc,
+            Kind::VirtualService => RouteKind::Istio,
+            _ => RouteKind::Http,
+        };
+        let id = (of, key.clone());
+        if self.routes.get(&id) == Some(&route) {
+            return;
+        }
+        self.remove_route(&id);
+        self.links.add_route(&id, &route);
+        self.routes.insert(id.clone(), route);
+        self.invalidate_route(&id);
+    }
+
+    pub(super) fn remove_route(&mut self, id: &RouteId) {
+        self.invalidate_route(id);
+        if let Some(route) = self.routes.remove(id) {
+            self.links.remove_route(id, &route);
+        }
+    }
+
+    /// The Services that a route is attached to, and what else is attached there.
+    fn invalidate_route(&mut self, id: &RouteId) {
+        let Some(route) = self.routes.get(id) else {
+            return;
+        };
+        // A subset that it names is given by the Service.
+        let every = route.rules.iter().flatten().flat_map(Rule::every_backend);
+        let with_subset = every.filter(|backend| backend.subset.is_some());
+        let services = with_subset.filter_map(|backend| backend.service.clone());
+        self.dirty.services.extend(services);
+        let gateways = route.gateways.iter().map(|parent| parent.key.clone());
+        for gateway in gateways.collect::<Vec<_>>() {
+            self.invalidate_gateway(&gateway);
+        }
+        let Some(route) = self.routes.get(id) else {
+            return;
+        };
+        for parent in &route.parents {
+            self.dirty.services.insert(parent.key.clone());
+            for other in self.links.routes_of_parent(&parent.key) {
+                self.dirty.statuses.insert(status_id(other));
+            }
+        }
+    }
+
+    pub(super) fn apply_workload(&mut self, key: &Key, workload: Workload) {
+        let before = self.addresses_of_pod(key);
+        let differs = match workload.has_ended {
+            // What is left of it is for people to read: a Job may leave thousands.
+            true => self.workloads.remove(key).is_some(),
+            false => put(&mut self.workloads, key, workload),
+        };
+        if differs {
+            self.invalidate_workload(key);
+            let now = self.addresses_of_pod(key);
+            self.note_addresses(key, &before, &now);
+        }
+    }
+
+    pub(super) fn apply_slice(&mut self, key: &Key, slice: Slice) {
+        if self.slices.get(key) == Some(&slice) {
+            return;
+        }
+        self.remove_slice(key);
+        self.links.add_slice(key, &slice);
+        self.note_slice(key, &slice, true);
+        self.invalidate_slice(key, &slice);
+        self.slices.insert(key.clone(), slice);
+    }
+
+    pub(super) fn remove_slice(&mut self, key: &Key) {
+        if let Some(slice) = self.slices.remove(key) {
+            self.links.remove_slice(key, &slice);
+            self.note_slice(key, &slice, false);
+            self.invalidate_slice(key, &slice);
+        }
+    }
+
+    fn invalidate_slice(&mut self, key: &Key, slice: &Slice) {
+        self.dirty.workloads.extend(pods(key, slice));
+        if let Some(service) = &slice.service {
+            self.invalidate_members(service);
+        }
+    }
+
+    /// Other endpoints may serve behind a Service.
+    pub(super) fn invalidate_members(&mut self, service: &Key) {
+        self.dirty.services.insert(service.clone());
+        self.invalidate_gateway_of(service);
+        self.invalidate_proxied(service);
+    }
+
+    /// A Service, who sends to it, who is behind it, and who speaks about it.
+    pub(super) fn invalidate_service(&mut self, key: &Key) {
+        self.dirty.services.insert(key.clone());
+        self.dirty.workloads.extend(endpoints::pods(self, key));
+        self.invalidate_proxied(key);
+        for id in self.links.routes_of_parent(key) {
+            self.dirty.statuses.insert(status_id(id));
+        }
+        for id in self.links.routes_of_backend(key) {
+            self.dirty.statuses.insert(status_id(id));
+        }
+        self.invalidate_senders(key);
+        // A name that led outside may lead to this Service, or the other way round.
+        for external in self.externals.get(key).cloned().into_iter().flatten() {
+            self.invalidate_external(&external);
+        }
+        self.invalidate_policies(&key.namespace);
+        self.invalidate_gateway_of(key);
+    }
+
+    /// What routes to a Service of type ExternalName come to.
+    fn invalidate_external(&mut self, key: &Key) {
+        for id in self.links.routes_of_backend(key) {
+            self.dirty.statuses.insert(status_id(id));
+        }
+        self.invalidate_senders(key);
+    }
+
+    /// What grants permit.
+    pub(super) fn invalidate_grants(&mut self) {
+        self.invalidate_gateways();
+        self.invalidate_externals();
+    }
+
+    pub(super) fn invalidate_externals(&mut self) {
+        let externals: Vec<Key> = self.externals.values().flatten().cloned().collect();
+        for key in externals {
+            self.invalidate_external(&key);
+        }
+    }
+
+    /// Who sends to a Service by a route.
+    fn invalidate_senders(&mut self, service: &Key) {
+        for id in self.links.routes_of_backend(service) {
+            if let Some(route) = self.routes.get(id) {
+                let parents = route.parents.iter();
+                self.dirty
+                    .services
+                    .extend(parents.map(|parent| parent.key.clone()));
+                let gateways = route.gateways.iter();
+                self.dirty
+                    .gateways
+                    .extend(gateways.map(|parent| parent.key.clone()));
+            }
+        }
+    }
+
+    pub(super) fn invalidate_workload(&mut self, key: &Key) {
+        self.dirty.workloads.insert(key.clone());
+        let names = self.links.slices_of_pod(key);
+        let slices = names.filter_map(|name| self.slices.get(name));
+        let services: Vec<Key> = slices.filter_map(|slice| slice.service.clone()).collect();
+        for service in services {
+            self.invalidate_proxied(&service);
+            self.dirty.services.insert(service);
+        }
+    }
+
+    pub(super) fn invalidate_workloads(&mut self, namespace: &str) {
+        let keys: Vec<Key> = self
+            .in_namespace(&self.workloads, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.dirty.workloads.extend(keys);
+    }
+
+    /// The pods of a namespace may take other connections than before, which decides what is sent to the Services.
+    pub(super) fn invalidate_modes(&mut self, namespace: &str) {
+        self.invalidate_workloads(namespace);
+        let keys: Vec<Key> = self
+            .in_namespace(&self.services, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.dirty.services.extend(keys);
+    }
+
+    pub(super) fn invalidate_node(&mut self, node: &str) {
+        let here = self
+            .workloads
+            .iter()
+            .filter(|(_, one)| one.has_sidecar && one.node.as_deref() == Some(node));
+        self.dirty
+            .workloads
+            .extend(here.map(|(key, _)| key.clone()));
+        let on_node = |slice: &&Slice| {
+            let mut nodes = slice.endpoints.iter().filter_map(|one| one.node.as_deref());
+            nodes.any(|one| one == node)
+        };
+        let slices = self.slices.values().filter(on_node);
+        self.dirty
+            .services
+            .extend(slices.filter_map(|slice| slice.service.clone()));
+    }
+
+    /// A policy of a namespace: which Services it speaks about may have changed with it.
+    pub(super) fn invalidate_traffic(&mut self, namespace: &str) {
+        let services: Vec<Key> = self
+            .in_namespace(&self.services, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in services {
+            self.dirty.workloads.extend(endpoints::pods(self, &key));
+            self.invalidate_senders(&key);
+            self.dirty.services.insert(key);
+        }
+        self.invalidate_policies(namespace);
+    }
+
+    fn invalidate_policies(&mut self, namespace: &str) {
+        let keys: Vec<Key> = self
+            .in_namespace(&self.traffic, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let ids = keys.into_iter().map(|key| (Kind::TrafficPolicy, key));
+        self.dirty.statuses.extend(ids);
+        let rules = self.in_namespace(&self.istio.destinations, namespace);
+        let rules: Vec<_> = rules
+            .map(|(key, _)| (Kind::DestinationRule, key.clone()))
+            .collect();
+        self.dirty.statuses.extend(rules);
+    }
+
+    pub(super) fn invalidate_all(&mut self) {
+        self.dirty.services.extend(self.services.keys().cloned());
+        self.dirty.workloads.extend(self.workloads.keys().cloned());
+        let gateways = self.gateways.gateways.keys();
+        self.dirty.gateways.extend(gateways.cloned());
+    }
+}
+
+pub(super) fn status_id(id: &RouteId) -> (Kind, Key) {
+    let kind = match id.0 {
+        RouteKind::Grpc => Kind::GrpcRoute,
+        RouteKind::Http => Kind::HttpRoute,
+        RouteKind::Istio => Kind::VirtualService,
+    };
+    (kind, id.1.clone())
+}

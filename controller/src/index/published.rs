@@ -1,0 +1,152 @@
+//! The published resources with their owners, and the changes of them.
+//!
+//! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another
+//! one, and so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted
+//! by owner, and stays as long as any owner publishes it. An address that the API server has given to a Service
+//! outweighs one that an EndpointSlice names, which may be anybody's: who may write slices in one namespace does not
+//! decide what becomes of requests to the Services of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::facts::Key;
+use super::{Change, Listener, Resource, ResourceId};
+
+/// The owner of a resource.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Owner {
+    Gateway(Key),
+    Mesh,
+    Service(Key),
+    Workload(Key),
+}
+
+/// The claim of an owner to a resource named after an address; the greater one applies.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Claim {
+    /// It is the owner's own address, and not that of a manually written endpoint.
+    is_own: bool,
+    owner: Owner,
+}
+
+/// All published resources.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    by_owner: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
+    /// Owners of resources named after an address; the last one applies.
+    by_address: BTreeMap<ResourceId, BTreeSet<Claim>>,
+    changes: Vec<Change>,
+    /// Addresses changed since the last call of [`Published::changes`], with their previous resources.
+    before: BTreeMap<ResourceId, Option<Resource>>,
+}
+
+impl Published {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_owner.is_empty()
+    }
+
+    /// Whether an owner already publishes exactly this.
+    pub(super) fn has(&self, owner: &Owner, id: &ResourceId, resource: &Resource) -> bool {
+        let own = self.by_owner.get(owner);
+        own.and_then(|own| own.get(id)) == Some(resource)
+    }
+
+    /// Replaces all resources of an owner.
+    pub(super) fn publish(&mut self, owner: Owner, resources: BTreeMap<ResourceId, Resource>) {
+        let before = self.by_owner.remove(&owner).unwrap_or_default();
+        for id in before.keys().filter(|id| !resources.contains_key(id)) {
+            match is_address(id) {
+                true => self.pass(id, &owner, before.get(id), None),
+                false => self.changes.push(Change::Remove(id.clone())),
+            }
+        }
+        for (id, resource) in &resources {
+            if before.get(id) != Some(resource) {
+                match is_address(id) {
+                    true => self.pass(id, &owner, before.get(id), Some(resource)),
+                    false => self.changes.push(Change::Set(id.clone(), resource.clone())),
+                }
+            }
+        }
+        if !resources.is_empty() {
+            self.by_owner.insert(owner, resources);
+        }
+    }
+
+    /// Records a changed or removed resource of an owner's address.
+    fn pass(
+        &mut self,
+        id: &ResourceId,
+        owner: &Owner,
+        before: Option<&Resource>,
+        now: Option<&Resource>,
+    ) {
+        if !self.before.contains_key(id) {
+            let last = self.by_address.get(id).and_then(BTreeSet::last);
+            let held = match last.is_some_and(|last| last.owner == *owner) {
+                true => before.cloned(),
+                false => self.holding(id).cloned(),
+            };
+            self.before.insert(id.clone(), held);
+        }
+        let claim = |resource: &Resource| Claim {
+            is_own: is_own(id, resource),
+            owner: owner.clone(),
+        };
+        let claims = self.by_address.entry(id.clone()).or_default();
+        if let Some(before) = before {
+            claims.remove(&claim(before));
+        }
+        claims.extend(now.map(claim));
+        if claims.is_empty() {
+            self.by_address.remove(id);
+        }
+    }
+
+    /// What holds under the name of an address.
+    fn holding(&self, id: &ResourceId) -> Option<&Resource> {
+        let owner = &self.by_address.get(id)?.last()?.owner;
+        self.by_owner.get(owner)?.get(id)
+    }
+
+    /// What is different since the last time.
+    pub(super) fn changes(&mut self) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut self.changes);
+        for (id, before) in std::mem::take(&mut self.before) {
+            match self.holding(&id) {
+                None if before.is_some() => changes.push(Change::Remove(id)),
+                Some(now) if before.as_ref() != Some(now) => {
+                    changes.push(Change::Set(id, now.clone()));
+                }
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    /// All that holds.
+    pub(super) fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
+        self.by_owner.iter().flat_map(move |(owner, resources)| {
+            let holds = move |id: &ResourceId| {
+                let claims = self.by_address.get(id);
+                claims.is_none_or(|claims| claims.last().is_some_and(|last| last.owner == *owner))
+            };
+            resources.iter().filter(move |(id, _)| holds(id))
+        })
+    }
+}
+
+fn is_address(id: &ResourceId) -> bool {
+    id.name.parse::<SocketAddr>().is_ok()
+}
+
+/// Whether a resource is under an address of a Service's own: it leads to what has the Service's name. What is given
+/// for an endpoint has the endpoint's address for a name.
+fn is_own(id: &ResourceId, resource: &Resource) -> bool {
+    match resource {
+        Resource::Listener(Listener::Http { routes: to, .. } | Listener::Tcp { cluster: to }) => {
+            *to != id.name
+        }
+        _ => false,
+    }
+}

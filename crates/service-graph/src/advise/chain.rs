@@ -1,0 +1,234 @@
+//! Dependencies between the settings of edges: attribution of failures, where retries are allowed on a call path, and
+//! timeouts within those of callers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::params::Params;
+use super::track::{EdgeTrack, ServiceTrack};
+use super::words::round_up;
+
+type Services = BTreeMap<String, ServiceTrack>;
+type Edges = BTreeMap<(String, String), EdgeTrack>;
+
+/// The graph with what follows from it as a whole.
+pub(super) struct Calls<'a> {
+    pub(super) services: Vec<(&'a str, &'a ServiceTrack)>,
+    /// Calls into each service: the caller's index, and the edge.
+    pub(super) into: Vec<Vec<(usize, &'a EdgeTrack)>>,
+    /// The number of further attempts, and the time for each.
+    pub(super) retry_plans: Vec<Option<RetryPlan>>,
+    pub(super) timeouts: Vec<Limit>,
+}
+
+/// Further attempts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RetryPlan {
+    pub(super) attempts: u32,
+    pub(super) each: Duration,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Limit {
+    pub(super) time: Duration,
+    /// Whose own limit it is, if it is not by itself.
+    pub(super) of: Option<Bound>,
+}
+
+/// What bounds a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bound {
+    /// The time that this caller has itself.
+    Caller(usize),
+    /// What this caller says that it waits.
+    Deadline(usize),
+}
+
+impl<'a> Calls<'a> {
+    pub(super) fn new(services: &'a Services, edges: &'a Edges, params: &Params) -> Self {
+        let services: Vec<_> = services
+            .iter()
+            .map(|(name, track)| (&**name, track))
+            .collect();
+        let index = |name: &str| {
+            services
+                .binary_search_by(|(other, _)| (*other).cmp(name))
+                .ok()
+        };
+        let mut into = vec![Vec::new(); services.len()];
+        for ((from, to), edge) in edges {
+            // A caller that is no vertex has no limits of its own to keep.
+            if let (Some(from), Some(to)) = (index(from), index(to)) {
+                into[to].push((from, edge));
+            }
+        }
+        let mut calls = Self {
+            retry_plans: vec![None; services.len()],
+            timeouts: Vec::new(),
+            services,
+            into,
+        };
+        let reach = calls.reach();
+        calls.choose_retries(&reach, params);
+        calls.timeouts = calls.limits(&reach, params);
+        calls.fit_retries();
+        calls
+    }
+
+    /// The slowest caller's tail.
+    pub(super) fn tail(&self, service: usize) -> f64 {
+        let tails = self.into[service]
+            .iter()
+            .map(|(_, edge)| edge.tail_ms.get());
+        tails.fold(0.0, f64::max)
+    }
+
+    /// Whether it is known how long a call of a service takes, and calls end; else nothing is advised for it.
+    pub(super) fn is_timed(&self, service: usize) -> bool {
+        let into = self.into.get(service).into_iter().flatten();
+        let (mut timed, mut streams) = (false, false);
+        for (_, edge) in into {
+            timed |= edge.timed;
+            streams |= edge.streams;
+        }
+        timed && !streams
+    }
+
+    /// The share of its calls that a service fails by itself.
+    pub(super) fn failures(&self, service: usize) -> f64 {
+        self.services
+            .get(service)
+            .map_or(0.0, |(_, track)| track.own.failures.get())
+    }
+
+    /// Retries are for services that fail on their own, those with most failures first, and at most once on a call
+    /// path, so that attempts never multiply: below a service with retries there are none.
+    fn choose_retries(&mut self, reach: &[Vec<bool>], params: &Params) {
+        let threshold = params.thresholds.error_rate;
+        let mut order: Vec<usize> = (0..self.services.len())
+            .filter(|at| self.is_timed(*at))
+            // Above half failures, retries only add load.
+            .filter(|at| (threshold..=0.5).contains(&self.failures(*at)))
+            .filter(|at| self.failures(*at) > threshold && !reach[*at][*at])
+            .collect();
+        order.sort_by(|a, b| self.failures(*b).total_cmp(&self.failures(*a)));
+        for at in order {
+            let apart = |(other, retry_plans): (usize, &Option<RetryPlan>)| {
+                retry_plans.is_none() || !(reach[at][other] || reach[other][at])
+            };
+            if !self.retry_plans.iter().enumerate().all(apart) {
+                continue;
+            }
+            let attempts = attempts(self.failures(at), params);
+            let each = time(self.tail(at) * params.traffic.timeout_margin);
+            let each = each.max(params.traffic.least_timeout);
+            self.retry_plans[at] = (attempts > 0).then_some(RetryPlan { attempts, each });
+        }
+    }
+
+    /// Which services a service calls, through others, too.
+    fn reach(&self) -> Vec<Vec<bool>> {
+        let count = self.services.len();
+        let mut calls = vec![Vec::new(); count];
+        for (to, edges) in self.into.iter().enumerate() {
+            for (from, _) in edges {
+                calls[*from].push(to);
+            }
+        }
+        let from = |start: usize| {
+            let mut seen = vec![false; count];
+            let mut open: Vec<usize> = calls[start].clone();
+            while let Some(at) = open.pop() {
+                if !std::mem::replace(&mut seen[at], true) {
+                    open.extend(&calls[at]);
+                }
+            }
+            seen
+        };
+        (0..count).map(from).collect()
+    }
+
+    /// A call takes what its tail allows and further attempts, its own and those of called services, but
+    /// no longer than the most patient of its callers can wait.
+    fn limits(&self, reach: &[Vec<bool>], params: &Params) -> Vec<Limit> {
+        let p = &params.traffic;
+        let own = |at: usize| {
+            let one = time(self.tail(at) * p.timeout_margin).max(p.least_timeout);
+            let more = self.more(at, reach);
+            Limit {
+                time: one.saturating_add(more).min(p.most_timeout),
+                of: None,
+            }
+        };
+        let mut limits: Vec<Limit> = (0..self.services.len()).map(own).collect();
+        // Limits only fall, and each round settles one more step from the callers without callers.
+        for _ in 0..limits.len() {
+            let mut changed = false;
+            for at in 0..limits.len() {
+                let bounds = self.into[at]
+                    .iter()
+                    .map(|(from, edge)| match edge.deadline_ms {
+                        Some(deadline) => (exact(deadline), Bound::Deadline(*from)),
+                        // A service without callers has no limit, and the limits of others are unknown.
+                        None if !self.is_timed(*from) => (Duration::MAX, Bound::Caller(*from)),
+                        None => (limits[*from].time, Bound::Caller(*from)),
+                    });
+                let bound = bounds.max_by_key(|(time, _)| *time);
+                if let Some((time, of)) = bound.filter(|(time, _)| *time < limits[at].time) {
+                    limits[at] = Limit { time, of: Some(of) };
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        limits
+    }
+
+    /// The time that further attempts of a service, or of one that it calls, may take beyond the first; there
+    /// are none on the same way twice.
+    fn more(&self, at: usize, reach: &[Vec<bool>]) -> Duration {
+        let retry_plans = self.retry_plans.iter().enumerate();
+        let on_the_way = retry_plans.filter(|(other, _)| *other == at || reach[at][*other]);
+        let more = on_the_way.filter_map(|(_, retry_plans)| {
+            retry_plans.map(|retry_plans| retry_plans.each * retry_plans.attempts)
+        });
+        more.max().unwrap_or_default()
+    }
+
+    /// Attempts for which the time does not suffice are left out.
+    fn fit_retries(&mut self) {
+        for (retry_plans, limit) in self.retry_plans.iter_mut().zip(&self.timeouts) {
+            let Some(wanted) = retry_plans else { continue };
+            let each = wanted.each.as_secs_f64().max(1e-3);
+            // As many as there is time for, first try included.
+            let fit = (limit.time.as_secs_f64() / each + 1e-9).floor() as u32;
+            let attempts = wanted.attempts.min(fit.saturating_sub(1));
+            *retry_plans = (attempts > 0).then_some(RetryPlan {
+                attempts,
+                ..*wanted
+            });
+        }
+    }
+}
+
+/// As many further attempts as leave at most a tenth of the threshold failing: fᵏ⁺¹ ≤ P/10.
+fn attempts(failures: f64, params: &Params) -> u32 {
+    let target = params.thresholds.error_rate.max(1e-6) / 10.0;
+    let retry_plans = (target.ln() / failures.ln() - 1e-9).ceil();
+    (retry_plans as u32)
+        .saturating_sub(1)
+        .clamp(1, params.traffic.most_attempts.max(1))
+        .min(params.traffic.most_attempts)
+}
+
+/// A round time from milliseconds.
+fn time(ms: f64) -> Duration {
+    Duration::from_millis(round_up(ms.min(1e12)) as u64)
+}
+
+fn exact(ms: f64) -> Duration {
+    Duration::from_millis(ms.clamp(1.0, 1e12) as u64)
+}

@@ -1,0 +1,89 @@
+//! Usage of each container of a service, tracked like that of replicas, and the recommended requests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use maglor_balance::Time;
+
+use super::histogram::Histogram;
+use super::hold::Hold;
+use super::memory::Memory;
+use super::observed::ServiceUse;
+use super::params::{Params, Resources};
+use super::resources::{cpu_request, memory_request};
+use super::{Advised, ContainerAdvice};
+
+/// No container requests less CPU, in thousandths of a core.
+const LEAST_CPU: u64 = 5;
+/// And less memory, in MiB.
+const LEAST_MEMORY: u64 = 4;
+
+/// Containers of a service, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Containers(BTreeMap<String, Track>);
+
+#[derive(Clone, Debug)]
+struct Track {
+    seen: Time,
+    /// Of all replicas together.
+    cpu: Histogram,
+    cpu_planned: Hold,
+    memory: Memory,
+}
+
+impl Track {
+    fn new(resources: &Resources) -> Self {
+        Self {
+            seen: Time::ZERO,
+            cpu: Histogram::new(resources.half_life),
+            cpu_planned: Hold::default(),
+            memory: Memory::new(resources),
+        }
+    }
+
+    fn cpu(&self, replicas: u32, params: &Params) -> Option<Advised<u64>> {
+        let used = self.cpu_planned.known()?;
+        let most = params.resources.most_cpu_millis.max(LEAST_CPU);
+        Some(cpu_request(used, replicas, (LEAST_CPU, most), params))
+    }
+
+    fn memory(&self, params: &Params) -> Option<Advised<u64>> {
+        let most = params.resources.most_memory_mib.max(LEAST_MEMORY);
+        memory_request(&self.memory, (LEAST_MEMORY, most), params)
+    }
+}
+
+impl Containers {
+    /// Takes what they use now. What has not been seen for an hour is forgotten.
+    pub(super) fn observe(&mut self, now: Time, service: &ServiceUse, params: &Params) {
+        const FORGET: Duration = Duration::from_secs(3600);
+        let resources = &params.resources;
+        for one in &service.containers {
+            let track = self.0.entry(one.name.clone());
+            let track = track.or_insert_with(|| Track::new(resources));
+            track.seen = now;
+            let used = one.cpu_used_millis * f64::from(service.replicas.max(1));
+            track.cpu.add(now, used);
+            let used = track.cpu.quantile(resources.quantile);
+            track.cpu_planned.follow(now, used, resources.band);
+            track.memory.add(now, one.memory_used_mib, resources);
+        }
+        let fresh = |track: &Track| now.saturating_since(track.seen) < FORGET;
+        self.0.retain(|_, track| fresh(track));
+    }
+
+    /// What each of one of so many replicas is to request; no CPU if an autoscaler uses it.
+    pub(super) fn advise(
+        &self,
+        replicas: u32,
+        autoscaled: bool,
+        params: &Params,
+    ) -> Vec<ContainerAdvice> {
+        let each = self.0.iter().map(|(name, track)| ContainerAdvice {
+            name: name.clone(),
+            cpu_millis: track.cpu(replicas, params).filter(|_| !autoscaled),
+            memory_mib: track.memory(params),
+        });
+        each.collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! Values that keep still: they follow a series upwards at once where it leaves a band around them,
+//! and downwards only after it has stayed below the band for a while. After each such change they continue
+//!  with the series upwards until it has settled, so that it is well within the band then.
+
+use std::time::Duration;
+
+use maglor_balance::Time;
+
+/// How far a series may be from a value without changing it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    /// Above `value × (1 + up)` the value grows at once.
+    pub up: f64,
+    /// Below `value × (1 − down)`, for `patience` in a row, it shrinks.
+    pub down: f64,
+    /// How long a series has to be low.
+    pub patience: Duration,
+    /// For this long after a change the band above is a fifth of what it is later.
+    pub settle: Duration,
+}
+
+/// A value that is held.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    value: Option<f64>,
+    /// Since when the series is low, and the most that it has been since.
+    low: Option<(Time, f64)>,
+    /// When the series left the band the last time.
+    left: Time,
+}
+
+impl Hold {
+    /// The value after another element of the series.
+    pub(super) fn follow(&mut self, now: Time, series: f64, band: Band) -> f64 {
+        let Some(value) = self.value.filter(|value| series <= value * (1.0 + band.up)) else {
+            (self.value, self.low, self.left) = (Some(series), None, now);
+            return series;
+        };
+        let settles = now.saturating_since(self.left) < band.settle;
+        if settles && series > value * (1.0 + band.up / 5.0) {
+            (self.value, self.low) = (Some(series), None);
+            return series;
+        }
+        if series >= value * (1.0 - band.down) {
+            self.low = None;
+            return value;
+        }
+        let (since, most) = self.low.unwrap_or((now, series));
+        let most = most.max(series);
+        if now.saturating_since(since) < band.patience {
+            self.low = Some((since, most));
+            return value;
+        }
+        (self.value, self.low, self.left) = (Some(most), None, now);
+        most
+    }
+
+    /// The value, once there is one.
+    pub(super) fn known(&self) -> Option<f64> {
+        self.value
+    }
+
+    /// The value; 0 before there is one.
+    pub(super) fn get(&self) -> f64 {
+        self.value.unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAND: Band = Band {
+        up: 0.2,
+        down: 0.3,
+        patience: Duration::from_secs(60),
+        settle: Duration::from_secs(15),
+    };
+
+    #[test]
+    fn it_grows_at_once_and_shrinks_slowly() {
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let mut hold = Hold::default();
+        let mut follow = |seconds, series| hold.follow(at(seconds), series, BAND);
+        assert_eq!(follow(0, 100.0), 100.0);
+        assert_eq!(follow(1, 103.0), 100.0);
+        assert_eq!(follow(20, 119.0), 100.0);
+        assert_eq!(follow(21, 75.0), 100.0);
+        assert_eq!(follow(22, 121.0), 121.0);
+        // Low, but not for long enough; then long enough, to the most that it was meanwhile.
+        assert_eq!(follow(30, 50.0), 121.0);
+        assert_eq!(follow(60, 100.0), 121.0);
+        assert_eq!(follow(70, 50.0), 121.0);
+        assert_eq!(follow(100, 60.0), 121.0);
+        assert_eq!(follow(130, 40.0), 60.0);
+        // It settles, and has settled.
+        assert_eq!(follow(140, 63.0), 63.0);
+        assert_eq!(follow(141, 60.0), 63.0);
+        assert_eq!(follow(150, 72.0), 63.0);
+    }
+}

@@ -1,0 +1,274 @@
+//! The tracked history of a vertex and of an edge.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use maglor_balance::Time;
+
+use super::Advised;
+use super::containers::Containers;
+use super::histogram::Histogram;
+use super::hold::Hold;
+use super::memory::Memory;
+use super::observed::{Around, EdgeUse, ServiceUse};
+use super::own::Own;
+use super::params::{Params, Resources};
+
+/// Replicas that use this share of what they can use do so all the time: samples and periods of a
+/// quota do not fit each other to the last percent.
+const BUSY: f64 = 0.9;
+
+/// What is the same for this long was measured again.
+const SAME: Duration = Duration::from_secs(60);
+
+/// λ has grown where it is above what it was by more than noise of ±20 %. Averages over seconds are noisy, and
+/// replicas persist for minutes, so the maximum of many samples would count.
+const NOISE: f64 = 1.2;
+
+/// The CPU demand derived from λ is limited to this multiple of the usage; replicas do not grow faster, either.
+const MOST: f64 = 2.0;
+
+/// A vertex over time.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceTrack {
+    pub(super) seen: Time,
+    /// When it was seen first.
+    pub(super) began: Option<Time>,
+    /// As it is now.
+    pub(super) now: ServiceUse,
+    /// CPU of all replicas together, lately.
+    cpu: Histogram,
+    /// CPU of a request: thousandths of a core for one a second. Without what came while the replicas
+    /// were busy all the time, since that says what they can, not what a request needs.
+    cost: Histogram,
+    /// When CPU was measured last, what it was, and the requests a second then.
+    measured: (Time, f64, f64),
+    /// The last samples of CPU, and when they were taken.
+    recent: VecDeque<(Time, f64)>,
+    /// Its quantile, held for requests.
+    pub(super) cpu_planned: Hold,
+    /// What is needed now, held for replicas: these come in seconds, and what they request need not change.
+    pub(super) cpu_scaled: Hold,
+    pub(super) memory: Memory,
+    /// The same of each container.
+    pub(super) containers: Containers,
+    /// Requests a second.
+    rps: Histogram,
+    pub(super) rps_scaled: Hold,
+    pub(super) own: Own,
+    /// When there was another number of replicas the last time.
+    pub(super) scaled: Option<Time>,
+    pub(super) replicas: Option<Advised<u32>>,
+}
+
+impl ServiceTrack {
+    pub(super) fn new(params: &Params) -> Self {
+        let resources = &params.resources;
+        Self {
+            seen: Time::ZERO,
+            began: None,
+            now: ServiceUse::default(),
+            cpu: Histogram::new(resources.half_life),
+            cost: Histogram::new(resources.half_life),
+            measured: (Time::ZERO, 0.0, 0.0),
+            recent: VecDeque::new(),
+            cpu_planned: Hold::default(),
+            cpu_scaled: Hold::default(),
+            memory: Memory::new(resources),
+            containers: Containers::default(),
+            rps: Histogram::new(resources.half_life),
+            rps_scaled: Hold::default(),
+            own: Own::new(&params.traffic),
+            scaled: None,
+            replicas: None,
+        }
+    }
+
+    pub(super) fn observe(
+        &mut self,
+        now: Time,
+        service: &ServiceUse,
+        around: &Around<'_>,
+        params: &Params,
+    ) {
+        if service.replicas != self.now.replicas {
+            self.scaled = Some(now);
+        }
+        self.began.get_or_insert(now);
+        (self.seen, self.now) = (now, service.clone());
+        let resources = &params.resources;
+        let rps = around.rps(service);
+        if let Some(used) = service.cpu_used_millis {
+            let used = used * f64::from(service.replicas.max(1));
+            self.cpu.add(now, used);
+            let lately = self.cpu.quantile(resources.quantile);
+            self.cpu_planned.follow(now, lately, resources.band);
+            let lasts = self.lasts(now, used, params.scaling.lasting);
+            let needed = self.explained(now, used, rps, resources);
+            // The median keeps what is noise from being a fall.
+            let needed = needed.max(lasts).max(self.cpu.quantile(0.5));
+            self.cpu_scaled.follow(now, needed, params.scaling.band);
+        }
+        if let Some(used) = service.memory_used_mib {
+            self.memory.add(now, used, resources);
+        }
+        self.containers.observe(now, service, params);
+        self.rps.add(now, rps);
+        // Requests that come now are there, whatever a quantile says.
+        let rps = rps.max(self.rps.quantile(resources.quantile));
+        self.rps_scaled.follow(now, rps, params.scaling.band);
+
+        self.own.observe(now, &service.name, around, params);
+    }
+
+    /// The CPU that the requests need that come now: λ times the usual CPU of a request. So a burst is known
+    /// at once, and CPU that λ does not explain (code that is compiled, garbage that is collected) is none.
+    ///
+    /// No more than what is used, since a service also uses CPU for other things than requests; but λ is known
+    /// sooner than CPU, so than that as λ has grown since; and twice as much where what is used is all that there is.
+    fn explained(&mut self, now: Time, used: f64, rps: f64, params: &Resources) -> f64 {
+        let limit = self.now.cpu_limit_millis.unwrap_or(params.most_cpu_millis);
+        let share = used / (limit.max(1) as f64 * f64::from(self.now.replicas.max(1)));
+        // Above what they can use there must be another limit than the known one.
+        let busy = (BUSY..2.0 - BUSY).contains(&share);
+        let (at, before, mut then) = self.measured;
+        let differs = (used - before).abs() > f64::EPSILON * used;
+        if differs || now.saturating_since(at) >= SAME {
+            self.measured = (now, used, rps);
+            then = rps;
+            if rps > 0.0 && !busy {
+                self.cost.add(now, used / rps);
+            }
+        }
+        let grown = if then > 0.0 { rps / then } else { 1.0 };
+        let most = match busy {
+            true => MOST,
+            false if grown > NOISE => grown.min(MOST),
+            false => 1.0,
+        };
+        (rps * self.cost.quantile(0.5)).min(most * used)
+    }
+
+    /// The least CPU that was in use for this long; 0 as long as it is not known for this long.
+    fn lasts(&mut self, now: Time, used: f64, lasting: Duration) -> f64 {
+        let old = |(at, _): &(Time, f64)| now.saturating_since(*at) >= lasting;
+        self.recent.push_back((now, used));
+        while self.recent.get(1).is_some_and(old) {
+            self.recent.pop_front();
+        }
+        if !self.recent.front().is_some_and(old) {
+            return 0.0;
+        }
+        let used = self.recent.iter().map(|(_, used)| *used);
+        used.fold(f64::INFINITY, f64::min)
+    }
+
+    /// How many replicas there are to be: as advised, or as there are.
+    pub(super) fn planned(&self) -> u32 {
+        let advised = self.replicas.as_ref().map(|advised| advised.value);
+        advised.unwrap_or(self.now.replicas).max(1)
+    }
+}
+
+/// An edge over time. All but the latency is of one replica of the caller: limits are each proxy's.
+#[derive(Clone, Debug)]
+pub(super) struct EdgeTrack {
+    pub(super) seen: Time,
+    concurrency: Histogram,
+    rps: Histogram,
+    tail: Histogram,
+    mean: Histogram,
+    open: Histogram,
+    endless: Histogram,
+    /// How long a call takes is known.
+    pub(super) timed: bool,
+    /// Some calls are streams, for which there is no time that is long enough.
+    pub(super) streams: bool,
+    /// λ·r, with r cut at the threshold: a queue does not earn itself a larger limit.
+    pub(super) requests: Hold,
+    pub(super) calls: Hold,
+    /// The 99th percentile of r in milliseconds, or what stands for it.
+    pub(super) tail_ms: Hold,
+    /// r in milliseconds.
+    pub(super) latency: Hold,
+    /// TCP connections, which are no calls.
+    pub(super) connections: Hold,
+    /// The tail is the mean's multiple.
+    pub(super) from_mean: bool,
+    pub(super) deadline_ms: Option<f64>,
+}
+
+impl EdgeTrack {
+    pub(super) fn new(params: &Params) -> Self {
+        let histogram = || Histogram::new(params.traffic.half_life);
+        Self {
+            seen: Time::ZERO,
+            concurrency: histogram(),
+            rps: histogram(),
+            tail: histogram(),
+            mean: histogram(),
+            open: histogram(),
+            endless: histogram(),
+            timed: false,
+            streams: false,
+            requests: Hold::default(),
+            calls: Hold::default(),
+            tail_ms: Hold::default(),
+            latency: Hold::default(),
+            connections: Hold::default(),
+            from_mean: true,
+            deadline_ms: None,
+        }
+    }
+
+    pub(super) fn observe(&mut self, now: Time, edge: &EdgeUse, callers: u32, params: &Params) {
+        let traffic = &params.traffic;
+        let rps = edge.rps / f64::from(callers.max(1));
+        let slow = params.thresholds.latency.as_secs_f64() * 1e3;
+        self.seen = now;
+        self.deadline_ms = edge.deadline_ms.filter(|deadline| *deadline > 0.0);
+        self.rps.add(now, rps);
+        let connections = match edge.rps > 0.0 {
+            true => 0.0,
+            false => edge.in_flight / f64::from(callers.max(1)),
+        };
+        self.open.add(now, connections);
+        self.endless.add(now, endless(edge, params));
+        self.streams = self.endless.quantile(0.5) > 0.0;
+        // Without a call nothing is known of the time that one takes, nor without a measurement.
+        if edge.rps > 0.0 && (edge.latency_ms > 0.0 || edge.p99_ms.is_some()) {
+            self.timed = true;
+            self.concurrency
+                .add(now, rps * edge.latency_ms.min(slow) / 1e3);
+            self.from_mean = edge.p99_ms.is_none();
+            let tail = edge.p99_ms.unwrap_or(edge.latency_ms * traffic.tail);
+            self.tail.add(now, tail);
+            self.mean.add(now, edge.latency_ms);
+        }
+        for (hold, histogram) in [
+            (&mut self.requests, &self.concurrency),
+            (&mut self.calls, &self.rps),
+            (&mut self.tail_ms, &self.tail),
+            (&mut self.latency, &self.mean),
+            (&mut self.connections, &self.open),
+        ] {
+            hold.follow(now, histogram.quantile(traffic.quantile), traffic.band);
+        }
+    }
+}
+
+/// How many calls there are that do not end soon: more than λ·r are in flight (Little's law) where some do not end
+/// at all, and what takes longer than a timeout can be made long is none that should have one.
+pub(super) fn endless(edge: &EdgeUse, params: &Params) -> f64 {
+    /// As much again as is expected, and some, is chance.
+    const CHANCE: f64 = 10.0;
+    let p = &params.traffic;
+    let long = p.most_timeout.as_secs_f64() * 1e3 / p.timeout_margin.max(1.0);
+    if edge.rps <= 0.0 {
+        return 0.0;
+    }
+    if edge.latency_ms > long {
+        return edge.rps;
+    }
+    (edge.in_flight - 2.0 * edge.rps * edge.latency_ms / 1e3 - CHANCE).max(0.0)
+}

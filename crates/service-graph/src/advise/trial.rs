@@ -1,0 +1,216 @@
+//! Evaluates a change: compares a service before and after it; a change that made it worse is rolled back and not
+//! retried for a while.
+
+use std::time::Duration;
+
+use maglor_balance::Time;
+
+/// How a service fares in a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Health {
+    /// Calls that it took.
+    pub calls: f64,
+    /// Those of them that failed.
+    pub failures: f64,
+    /// Their mean response time in milliseconds.
+    pub latency_ms: f64,
+    /// Its 95th percentile in milliseconds; 0: it is not known.
+    pub p95_ms: f64,
+}
+
+/// When a change is for the worse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrialParams {
+    /// After a change nothing is judged for this long: things settle. Default 1 min.
+    pub settle: Duration,
+    /// What is not found to be worse within this, settling included, stays. Default 10 min.
+    pub length: Duration,
+    /// Calls that a judgement needs, before and after. Default 100.
+    pub calls: f64,
+    /// Response times that are higher by this, relative, and by `latency_floor`, are worse. Default 0.5.
+    pub latency: f64,
+    /// Default 5 ms.
+    pub latency_floor: Duration,
+    /// A share of failures that is higher by this, and by three standard errors, is worse, 0–1.
+    /// Default 0.01.
+    pub failures: f64,
+    /// For how many looks in a row. Default 2.
+    pub looks: u32,
+    /// Time for which a rolled-back change is not retried; it doubles each time. Default 30 min.
+    pub penalty: Duration,
+}
+
+impl Default for TrialParams {
+    fn default() -> Self {
+        const MINUTE: Duration = Duration::from_secs(60);
+        Self {
+            settle: MINUTE,
+            length: 10 * MINUTE,
+            calls: 100.0,
+            latency: 0.5,
+            latency_floor: Duration::from_millis(5),
+            failures: 0.01,
+            looks: 2,
+            penalty: 30 * MINUTE,
+        }
+    }
+}
+
+/// What a look comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// No trial, or the change is kept.
+    Keep,
+    /// Put back what was there before.
+    RollBack {
+        /// One message with the numbers.
+        reason: String,
+    },
+    /// It is too early.
+    Wait,
+}
+
+/// One service's changes, one at a time.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    params: TrialParams,
+    /// When it was begun, and how the service fared before.
+    running: Option<(Time, Health)>,
+    worse: u32,
+    /// Taken back so often in a row.
+    failed: u32,
+    until: Time,
+}
+
+impl Trial {
+    /// No trial.
+    #[must_use]
+    pub fn new(params: TrialParams) -> Self {
+        Self {
+            params,
+            running: None,
+            worse: 0,
+            failed: 0,
+            until: Time::ZERO,
+        }
+    }
+
+    /// Goes on where another one ended: what is on trial since when, how often in a row something was rolled back
+    /// , and the end of the pause.
+    #[must_use]
+    pub fn restored(
+        params: TrialParams,
+        running: Option<(Time, Health)>,
+        failed: u32,
+        until: Time,
+    ) -> Self {
+        Self {
+            params,
+            running,
+            worse: 0,
+            failed,
+            until,
+        }
+    }
+
+    /// Goes on with others; what was seen holds.
+    pub fn set_params(&mut self, params: TrialParams) {
+        self.params = params;
+    }
+
+    /// How often in a row something was rolled back.
+    #[must_use]
+    pub fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// End of the pause after a rollback; a time in the past means no pause.
+    #[must_use]
+    pub fn until(&self) -> Time {
+        self.until
+    }
+
+    /// Whether a change may be made now: none is on trial, and the last one was not rolled back lately.
+    #[must_use]
+    pub fn is_open(&self, now: Time) -> bool {
+        self.running.is_none() && now >= self.until
+    }
+
+    /// A change is made now; `before` is how the service has fared in a stretch before it. False, and
+    /// nothing begins, where it may not be made, or where too few calls say how things were.
+    pub fn begin(&mut self, now: Time, before: Health) -> bool {
+        if !self.is_open(now) || before.calls < self.params.calls {
+            return false;
+        }
+        (self.running, self.worse) = (Some((now, before)), 0);
+        true
+    }
+
+    /// Looks at how the service has fared since the last look.
+    pub fn look(&mut self, now: Time, after: &Health) -> Verdict {
+        let Some((begun, before)) = self.running else {
+            return Verdict::Keep;
+        };
+        let age = now.saturating_since(begun);
+        if age < self.params.settle {
+            return Verdict::Wait;
+        }
+        if after.calls >= self.params.calls {
+            match self.is_worse(&before, after) {
+                None => self.worse = 0,
+                Some(reason) => {
+                    self.worse += 1;
+                    if self.worse >= self.params.looks.max(1) {
+                        self.take_back(now);
+                        return Verdict::RollBack { reason };
+                    }
+                }
+            }
+        }
+        // What is worse once is checked again before it is kept.
+        if age >= self.params.length && self.worse == 0 {
+            (self.running, self.failed) = (None, 0);
+            return Verdict::Keep;
+        }
+        Verdict::Wait
+    }
+
+    /// The change is rolled back: it was worse, or was never completed.
+    pub fn take_back(&mut self, now: Time) {
+        let times = 1u32 << self.failed.min(10);
+        self.until = now + self.params.penalty.saturating_mul(times);
+        self.failed = self.failed.saturating_add(1);
+        (self.running, self.worse) = (None, 0);
+    }
+
+    fn is_worse(&self, before: &Health, after: &Health) -> Option<String> {
+        let p = &self.params;
+        let share = |health: &Health| (health.failures / health.calls.max(1.0)).clamp(0.0, 1.0);
+        let (old, new) = (share(before), share(after));
+        // The two-proportion z-test's standard error.
+        let all = before.calls + after.calls;
+        let pooled = (before.failures + after.failures) / all.max(1.0);
+        let pooled = pooled.clamp(0.0, 1.0);
+        let error = (pooled * (1.0 - pooled) * (1.0 / before.calls + 1.0 / after.calls)).sqrt();
+        if new - old > p.failures.max(3.0 * error) {
+            return Some(format!(
+                "{:.1} % of {:.0} calls fail, {:.1} % of {:.0} before",
+                new * 100.0,
+                after.calls,
+                old * 100.0,
+                before.calls
+            ));
+        }
+        let floor = p.latency_floor.as_secs_f64() * 1e3;
+        let slower =
+            |old: f64, new: f64| old > 0.0 && new > old * (1.0 + p.latency) && new > old + floor;
+        let times = [
+            ("the mean", before.latency_ms, after.latency_ms),
+            ("the 95th percentile", before.p95_ms, after.p95_ms),
+        ];
+        let (what, old, new) = times.into_iter().find(|(_, old, new)| slower(*old, *new))?;
+        Some(format!(
+            "{what} of response times is {new:.1} ms, {old:.1} ms before"
+        ))
+    }
+}

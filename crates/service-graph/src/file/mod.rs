@@ -1,0 +1,352 @@
+//! The files of `maglor partition`, from text: the graph, the nodes, a placement. YAML or JSON.
+//!
+//! Everything that is wrong is an error that names line and field; unknown fields are wrong.
+
+mod fields;
+pub mod prometheus;
+mod snapshots;
+mod splits;
+mod yaml;
+
+use std::num::NonZeroU32;
+
+use thiserror::Error;
+
+use crate::graph::{Graph, GraphError, Service};
+use crate::node::{Node, Nodes, NodesError};
+use crate::placement::Placement;
+use fields::Fields;
+
+pub use snapshots::snapshots;
+
+/// More replicas than a service has anywhere; each is a thing to place.
+const MAX_REPLICAS: u64 = 100_000;
+
+/// Why a file cannot be used.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum FileError {
+    /// Nothing is in it.
+    #[error("the file is empty")]
+    Empty,
+    /// A value of another kind.
+    #[error("{path}: expected {expected}, found {found}")]
+    Expected {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// What would be right.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// More calls fail than there are.
+    #[error("{path} is {failures}: it must be at most `rps`, {rps}")]
+    Failures {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// Calls a second that fail.
+        failures: f64,
+        /// Calls a second.
+        rps: f64,
+    },
+    /// A port that is none.
+    #[error("{path} must be a port, 1 to 65535")]
+    Port {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+    },
+    /// What is described is no graph.
+    #[error("{path}: {error}")]
+    Graph {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// The error.
+        error: GraphError,
+    },
+    /// A field that has to be there.
+    #[error("{path} is missing")]
+    Missing {
+        /// Where the mapping begins that lacks it.
+        line: usize,
+        /// The way to the field.
+        path: String,
+    },
+    /// What is described are no nodes.
+    #[error("{path}: {error}")]
+    Nodes {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// The error.
+        error: NodesError,
+    },
+    /// A snapshot that is not later than the one before.
+    #[error("{path}: snapshots come in the order of time")]
+    Order {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+    },
+    /// A service without a replica, or with more than anybody has.
+    #[error("{path} is {value}: it must be 1 to {MAX_REPLICAS}")]
+    Replicas {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// What it is.
+        value: u64,
+    },
+    /// It is no YAML.
+    #[error("{message}")]
+    Syntax {
+        /// Where.
+        line: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// A field that there is not.
+    #[error("{path} is unknown; fields are: {known}")]
+    UnknownField {
+        /// Where it is.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// What there is instead.
+        known: String,
+    },
+}
+
+impl FileError {
+    /// The line of the error, from 1; None if it is the file as a whole.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Empty => None,
+            Self::Expected { line, .. }
+            | Self::Failures { line, .. }
+            | Self::Graph { line, .. }
+            | Self::Missing { line, .. }
+            | Self::Nodes { line, .. }
+            | Self::Order { line, .. }
+            | Self::Port { line, .. }
+            | Self::Replicas { line, .. }
+            | Self::Syntax { line, .. }
+            | Self::UnknownField { line, .. } => Some(*line),
+        }
+    }
+}
+
+/// Reads a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
+/// `max_per_node` and `pinned`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
+/// `bytes_per_second`; `latency_ms` may be left out, too. Repeated pairs add up. What a snapshot of
+/// the live graph ([`snapshots`]) has beyond that is skipped.
+///
+/// # Errors
+/// The error, by line and field.
+pub fn graph(text: &str) -> Result<Graph, FileError> {
+    let mut root = Fields::new(String::new(), yaml::read(text)?)?;
+    let mut graph = Graph::default();
+    for (path, item) in root.list("services")? {
+        add_service(&mut graph, &path, item)?;
+    }
+    for (path, item) in root.list("edges")? {
+        add_edge(&mut graph, &path, item)?;
+    }
+    root.pass_over(&["at", "delays", "nodes", "room", "splits", "window_seconds"]);
+    root.finish()?;
+    Ok(graph)
+}
+
+fn add_service(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileError> {
+    let mut fields = Fields::new(path.to_owned(), item)?;
+    let line = fields.line();
+    let name = fields.name("name")?;
+    let count = |field: &str, value: u64| {
+        let count = u32::try_from(value).ok().filter(|_| value <= MAX_REPLICAS);
+        count
+            .and_then(NonZeroU32::new)
+            .ok_or_else(|| FileError::Replicas {
+                line,
+                path: format!("{path}.{field} of `{name}`"),
+                value,
+            })
+    };
+    let replicas = count("replicas", fields.whole("replicas")?)?;
+    let max_per_node = fields.optional_whole("max_per_node")?;
+    let max_per_node = max_per_node
+        .map(|most| count("max_per_node", most))
+        .transpose()?;
+    let service = Service {
+        name: name.clone(),
+        replicas,
+        cpu_millis: fields.whole("cpu_millis")?,
+        memory_mib: fields.whole("memory_mib")?,
+        max_per_node,
+        pinned: fields.flag("pinned")?,
+    };
+    fields.pass_over(&[
+        "autoscaled",
+        "containers",
+        "cpu_limit_millis",
+        "cpu_used_millis",
+        "local_first",
+        "memory_limit_mib",
+        "memory_used_mib",
+        "nodes",
+        "pending",
+        "rps",
+    ]);
+    fields.finish()?;
+    let error = |error| FileError::Graph {
+        line,
+        path: format!("{path}.name"),
+        error,
+    };
+    graph.add_service(service).map_err(error)
+}
+
+fn add_edge(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileError> {
+    let mut fields = Fields::new(path.to_owned(), item)?;
+    let line = fields.line();
+    let (from, to) = (fields.name("from")?, fields.name("to")?);
+    let rps = fields.number("rps")?;
+    let latency_ms = fields.optional_number("latency_ms")?;
+    let bytes = fields.optional_number("bytes_per_second")?;
+    fields.pass_over(&[
+        "connections_per_second",
+        "deadline_ms",
+        "failures",
+        "in_flight",
+        "p50_ms",
+        "p99_ms",
+    ]);
+    fields.finish()?;
+    let path = format!("{path} (`{from}` to `{to}`)");
+    let error = |error| FileError::Graph { line, path, error };
+    graph
+        .add_calls(&from, &to, rps, latency_ms, bytes)
+        .map_err(error)
+}
+
+/// Reads nodes: `nodes: [{name, cpu_millis, memory_mib}]`, with an optional `pods`, and optional
+/// `delays: [{from, to, ms}]` between them, each way.
+///
+/// # Errors
+/// The error, by line and field.
+pub fn nodes(text: &str) -> Result<Nodes, FileError> {
+    let mut root = Fields::new(String::new(), yaml::read(text)?)?;
+    let top = root.line();
+    let mut lines = Vec::new();
+    let mut all = Vec::new();
+    for (path, item) in root.list("nodes")? {
+        let mut fields = Fields::new(path, item)?;
+        lines.push(fields.line());
+        all.push(Node {
+            name: fields.name("name")?,
+            cpu_millis: fields.whole("cpu_millis")?,
+            memory_mib: fields.whole("memory_mib")?,
+            pods: fields.optional_whole("pods")?,
+        });
+        fields.finish()?;
+    }
+    let names = Vec::from_iter(all.iter().map(|node| node.name.clone()));
+    let mut nodes = Nodes::new(all).map_err(|error| {
+        // The later one of two, or the one without a name.
+        let wrong = |name: &String| match &error {
+            NodesError::Duplicate(twice) => name == twice,
+            _ => name.is_empty(),
+        };
+        let at = names.iter().rposition(wrong);
+        let path = at.map_or_else(|| "nodes".to_owned(), |at| format!("nodes[{at}].name"));
+        let line = at.and_then(|at| lines.get(at).copied()).unwrap_or(top);
+        FileError::Nodes { line, path, error }
+    })?;
+    for (path, item) in root.list("delays")? {
+        let mut fields = Fields::new(path.clone(), item)?;
+        let line = fields.line();
+        let (from, to, ms) = (
+            fields.name("from")?,
+            fields.name("to")?,
+            fields.number("ms")?,
+        );
+        fields.finish()?;
+        let error = |error| FileError::Nodes { line, path, error };
+        nodes.set_delay(&from, &to, ms).map_err(error)?;
+    }
+    root.finish()?;
+    Ok(nodes)
+}
+
+/// Replicas by service and node, by their names, as a file has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Present {
+    rows: Vec<(usize, String, String, u32)>,
+}
+
+/// Reads a placement, `placement: {service: {node: replicas}}`, as `maglor partition` prints it; the
+/// rest of what it prints is skipped.
+///
+/// # Errors
+/// The error, by line and field.
+pub fn placement(text: &str) -> Result<Present, FileError> {
+    let mut root = Fields::new(String::new(), yaml::read(text)?)?;
+    let node = root.required("placement")?;
+    let mut rows = Vec::new();
+    for (path, service, node) in fields::entries("placement", node)? {
+        for (path, on, count) in fields::entries(&path, node)? {
+            let line = count.line;
+            let value = fields::whole(path.clone(), &count)?;
+            let replicas = u32::try_from(value).ok().filter(|_| value <= MAX_REPLICAS);
+            let replicas = replicas.ok_or(FileError::Replicas { line, path, value })?;
+            rows.push((line, service.clone(), on, replicas));
+        }
+    }
+    Ok(Present { rows })
+}
+
+impl Present {
+    /// The nodes with replicas that are not among `nodes`: they have gone.
+    #[must_use]
+    pub fn gone(&self, nodes: &Nodes) -> Vec<String> {
+        let mut gone: Vec<String> = Vec::new();
+        for (_, _, node, _) in &self.rows {
+            if nodes.node(node).is_none() && !gone.contains(node) {
+                gone.push(node.clone());
+            }
+        }
+        gone
+    }
+
+    /// The placement of a graph's services; replicas on nodes that there are not are left out.
+    ///
+    /// # Errors
+    /// A service is not in the graph.
+    pub fn of(&self, graph: &Graph, nodes: &Nodes) -> Result<Placement, FileError> {
+        let mut placement = Placement::empty(graph.services().len(), nodes.all().len());
+        for (line, service, node, replicas) in &self.rows {
+            let Some(index) = graph.service(service) else {
+                let path = format!("placement.{service}");
+                let error = GraphError::Unknown(service.clone());
+                return Err(FileError::Graph {
+                    line: *line,
+                    path,
+                    error,
+                });
+            };
+            if let Some(node) = nodes.node(node) {
+                placement.set(index, node, *replicas);
+            }
+        }
+        Ok(placement)
+    }
+}

@@ -1,0 +1,122 @@
+//! Local-first routing: which part of a node's calls goes to the replicas of which node.
+//!
+//! By water-filling: a node's calls fill its own replicas up to (1 + slack) times their fair share,
+//! and what is left flows to replicas elsewhere in proportion to what these have left of theirs. So
+//! no replica gets more than (1 + slack) times its fair share, and with slack 0 every replica gets
+//! exactly that, as if calls had been spread at random, with as few as possible between nodes.
+
+/// Shares of calls by node of the caller and node of the called replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalShares {
+    nodes: usize,
+    shares: Vec<f64>,
+}
+
+impl LocalShares {
+    /// For callers and called replicas per node, which should count those only that may be picked:
+    /// an ejected replica is none. `slack` of 0 or more; what is negative or not a number is 0. Lists
+    /// of unequal length are read as if the shorter one went on with zeros. None if there is no
+    /// replica to call.
+    #[must_use]
+    pub fn new(callers: &[u32], replicas: &[u32], slack: f64) -> Option<Self> {
+        let nodes = callers.len().max(replicas.len());
+        let (p, q) = (parts(callers, nodes), parts(replicas, nodes));
+        if q.iter().sum::<f64>() <= 0.0 {
+            return None;
+        }
+        let most = 1.0 + if slack > 0.0 { slack } else { 0.0 };
+        let local: Vec<f64> = p.iter().zip(&q).map(|(p, q)| p.min(most * q)).collect();
+        let room: Vec<f64> = q
+            .iter()
+            .zip(&local)
+            .map(|(q, l)| (q - l).max(0.0))
+            .collect();
+        let all_room: f64 = room.iter().sum();
+        let mut shares = vec![0.0; nodes * nodes];
+        for (from, row) in shares.chunks_mut(nodes).enumerate() {
+            if p[from] <= 0.0 {
+                // No callers there yet; future ones get an even spread.
+                row.copy_from_slice(&q);
+                continue;
+            }
+            let stays = local[from] / p[from];
+            for (share, room) in row.iter_mut().zip(&room) {
+                *share = if all_room > 0.0 {
+                    (1.0 - stays) * room / all_room
+                } else {
+                    0.0
+                };
+            }
+            row[from] += stays;
+        }
+        Some(Self { nodes, shares })
+    }
+
+    /// Where the calls of a node's replicas go: a share for each node, 1 in all; nothing for a node
+    /// that there is not.
+    #[must_use]
+    pub fn from_node(&self, node: usize) -> &[f64] {
+        let from = node.saturating_mul(self.nodes);
+        self.shares
+            .get(from..from.saturating_add(self.nodes))
+            .unwrap_or_default()
+    }
+}
+
+/// Counts as parts of their sum.
+fn parts(counts: &[u32], nodes: usize) -> Vec<f64> {
+    let all: f64 = counts.iter().map(|&count| f64::from(count)).sum();
+    let part = |node| f64::from(counts.get(node).copied().unwrap_or(0)) / all.max(1.0);
+    (0..nodes).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_endpoint_gets_too_much_and_as_much_as_possible_stays(
+            counts in proptest::collection::vec((0_u32..6, 0_u32..6), 1..7),
+            slack in 0.0..1.0_f64,
+        ) {
+            let (callers, replicas): (Vec<u32>, Vec<u32>) = counts.into_iter().unzip();
+            let (all_p, all_q) = (callers.iter().sum::<u32>(), replicas.iter().sum::<u32>());
+            let Some(shares) = LocalShares::new(&callers, &replicas, slack) else {
+                prop_assert_eq!(all_q, 0);
+                return Ok(());
+            };
+            let mut load = vec![0.0; callers.len()];
+            for (node, &calls) in callers.iter().enumerate() {
+                let row = shares.from_node(node);
+                prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                prop_assert!(row.iter().all(|share| (0.0..=1.0 + 1e-9).contains(share)));
+                if all_p > 0 {
+                    let p = f64::from(calls) / f64::from(all_p);
+                    for (load, share) in load.iter_mut().zip(row) {
+                        *load += p * share;
+                    }
+                    let fair = f64::from(replicas[node]) / f64::from(all_q);
+                    let stays = p.min((1.0 + slack) * fair);
+                    prop_assert!(p * row[node] + 1e-9 >= stays);
+                }
+            }
+            for (load, &count) in load.iter().zip(&replicas) {
+                let fair = f64::from(count) / f64::from(all_q);
+                prop_assert!(*load <= (1.0 + slack) * fair + 1e-9);
+                prop_assert!(slack > 0.0 || all_p == 0 || (load - fair).abs() < 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn without_slack_what_leaves_is_the_cut() {
+        let shares = LocalShares::new(&[2, 1, 0], &[1, 1, 2], 0.0).unwrap();
+        assert_eq!(shares.from_node(0), [0.375, 0.0, 0.625]);
+        assert_eq!(shares.from_node(1), [0.0, 0.75, 0.25]);
+        assert_eq!(shares.from_node(2), [0.25, 0.25, 0.5]);
+        assert!(shares.from_node(3).is_empty());
+        assert!(LocalShares::new(&[1], &[0], 0.0).is_none());
+    }
+}

@@ -1,0 +1,215 @@
+//! The nodes that replicas are placed on: what each has left for them, and how far apart they are.
+//!
+//! Invariant: there is a node, names are unique and not empty, delays are finite and not negative.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+/// So many nodes may have delays between them, which are kept for each pair: 128 MiB.
+const MOST_WITH_DELAYS: usize = 4096;
+/// Beyond any distance, and sums over all traffic stay finite.
+const MOST_DELAY_MS: f64 = 1e9;
+
+/// A node and what it has for the replicas of the graph: what is allocatable less what daemons and
+/// unmanaged pods request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Node {
+    /// Its name, unique among the nodes.
+    pub name: String,
+    /// CPU in thousandths of a core.
+    pub cpu_millis: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// How many replicas it takes; without it, any number.
+    pub pods: Option<u64>,
+}
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nodes {
+    nodes: Vec<Node>,
+    names: HashMap<String, usize>,
+    /// Row by row; empty while all are equally far apart.
+    delays_ms: Vec<f64>,
+}
+
+/// Why nodes are none.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum NodesError {
+    /// A delay that is negative, beyond all distances, or not a number.
+    #[error("the delay between `{from}` and `{to}` is {ms} ms: it must be a number from 0 to 10^9")]
+    Delay {
+        /// One node.
+        from: String,
+        /// The other.
+        to: String,
+        /// What it is.
+        ms: f64,
+    },
+    /// Two nodes of one name.
+    #[error("the node `{0}` is defined twice")]
+    Duplicate(String),
+    /// A node without a name.
+    #[error("a node needs a name")]
+    Nameless,
+    /// Delays between more nodes than can be kept.
+    #[error("{0} nodes: delays are supported between at most {MOST_WITH_DELAYS}")]
+    ManyDelays(usize),
+    /// No node at all.
+    #[error("no nodes: nothing can be placed")]
+    None,
+    /// A delay's end is no node.
+    #[error("`{0}` is no node")]
+    Unknown(String),
+}
+
+impl Nodes {
+    /// These nodes, equally far apart.
+    ///
+    /// # Errors
+    /// There is none, or a name is empty or taken.
+    pub fn new(nodes: Vec<Node>) -> Result<Self, NodesError> {
+        if nodes.is_empty() {
+            return Err(NodesError::None);
+        }
+        let mut names = HashMap::new();
+        for (index, node) in nodes.iter().enumerate() {
+            if node.name.is_empty() {
+                return Err(NodesError::Nameless);
+            }
+            if names.insert(node.name.clone(), index).is_some() {
+                return Err(NodesError::Duplicate(node.name.clone()));
+            }
+        }
+        let delays_ms = Vec::new();
+        Ok(Self {
+            nodes,
+            names,
+            delays_ms,
+        })
+    }
+
+    /// The nodes, in the order given.
+    #[must_use]
+    pub fn all(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The index of a node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    /// Says how long a message takes between two nodes, in milliseconds, each way. Pairs of which
+    /// nothing is said are at 0 once one is.
+    ///
+    /// # Errors
+    /// An end is no node, the delay is not 0 to 10^9, or there are more than 4096 nodes.
+    pub fn set_delay(&mut self, from: &str, to: &str, ms: f64) -> Result<(), NodesError> {
+        let index = |name: &str| {
+            let known = self.node(name);
+            known.ok_or_else(|| NodesError::Unknown(name.to_owned()))
+        };
+        let (a, b) = (index(from)?, index(to)?);
+        if !(0.0..=MOST_DELAY_MS).contains(&ms) {
+            let (from, to) = (from.to_owned(), to.to_owned());
+            return Err(NodesError::Delay { from, to, ms });
+        }
+        let count = self.nodes.len();
+        if count > MOST_WITH_DELAYS {
+            return Err(NodesError::ManyDelays(count));
+        }
+        self.delays_ms.resize(count * count, 0.0);
+        for at in [a * count + b, b * count + a] {
+            if let Some(delay) = self.delays_ms.get_mut(at).filter(|_| a != b) {
+                *delay = ms;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds nodes that have gone, with room for nothing, so that what ran there can be counted;
+    /// names that are there already are skipped.
+    pub fn add_gone(&mut self, names: &[String]) {
+        let before = self.nodes.len();
+        for name in names {
+            if self.names.contains_key(name) {
+                continue;
+            }
+            self.names.insert(name.clone(), self.nodes.len());
+            self.nodes.push(Node {
+                name: name.clone(),
+                cpu_millis: 0,
+                memory_mib: 0,
+                pods: Some(0),
+            });
+        }
+        let count = self.nodes.len();
+        if !self.delays_ms.is_empty() && count > before {
+            let mut delays = vec![0.0; count * count];
+            for (row, old) in delays.chunks_mut(count).zip(self.delays_ms.chunks(before)) {
+                for (delay, old) in row.iter_mut().zip(old) {
+                    *delay = *old;
+                }
+            }
+            self.delays_ms = delays;
+        }
+    }
+
+    /// The delays in milliseconds, row by row; empty when none was given.
+    #[must_use]
+    pub fn delays_ms(&self) -> &[f64] {
+        &self.delays_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str) -> Node {
+        Node {
+            name: name.to_owned(),
+            cpu_millis: 1000,
+            memory_mib: 1024,
+            pods: None,
+        }
+    }
+
+    #[test]
+    fn delays_hold_both_ways_and_a_node_is_at_itself() {
+        let mut nodes = Nodes::new(vec![node("a"), node("b"), node("c")]).unwrap();
+        assert!(nodes.delays_ms().is_empty());
+        nodes.set_delay("a", "c", 5.0).unwrap();
+        nodes.set_delay("b", "b", 5.0).unwrap();
+        assert_eq!(
+            nodes.delays_ms(),
+            [0.0, 0.0, 5.0, 0.0, 0.0, 0.0, 5.0, 0.0, 0.0]
+        );
+        assert_eq!(
+            nodes.set_delay("a", "d", 5.0),
+            Err(NodesError::Unknown("d".into()))
+        );
+        for bad in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            assert!(nodes.set_delay("a", "b", bad).is_err(), "{bad}");
+        }
+        let names: Vec<String> = (0..5000).map(|at| at.to_string()).collect();
+        let mut many = Nodes::new(names.iter().map(|name| node(name)).collect()).unwrap();
+        assert_eq!(
+            many.set_delay("1", "2", 1.0),
+            Err(NodesError::ManyDelays(5000))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(Nodes::new(Vec::new()), Err(NodesError::None));
+        assert_eq!(
+            Nodes::new(vec![node("a"), node("a")]),
+            Err(NodesError::Duplicate("a".into()))
+        );
+        assert_eq!(Nodes::new(vec![node("")]), Err(NodesError::Nameless));
+    }
+}

@@ -1,0 +1,429 @@
+//! Algorithm 3 of the paper: a placement of the services on the nodes that keeps within what the
+//! nodes hold and cuts as little traffic as possible.
+//!
+//! The paper's step 5, the τ rule, is in [`crate::tau`]; the search itself in `solve`.
+
+use thiserror::Error;
+
+use crate::bars::Bars;
+use crate::graph::{Graph, Service};
+use crate::infeasible::{self, Infeasible};
+use crate::node::Nodes;
+use crate::objective::{self, Objective};
+use crate::placement::Placement;
+use crate::routing::Routing;
+use crate::select::{self, Selection};
+use crate::solve::{Item, Problem, State, solve, stars};
+use crate::tau;
+
+/// What a placement should be like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Equal seeds give equal placements. Default 1.
+    pub seed: u64,
+    /// How long to search, relative to the default: above 0, at most 1000. Default 1. It is counted,
+    /// not timed: the result does not depend on the machine.
+    pub effort: f64,
+    /// What is kept small. Default: traffic.
+    pub objective: Objective,
+    /// How calls find replicas, on which it depends what leaves a node. Default: local-first.
+    pub routing: Routing,
+    /// Which nodes to use, and how evenly. Default: all, as they come.
+    pub selection: Selection,
+    /// At most this share of a service's replicas on one node, rounded up; above 0, at most 1, which
+    /// is the default. A service's own limit holds besides.
+    pub max_share: f64,
+    /// Whether a service is one vertex, as in the paper: all of its replicas go to one node, whatever its
+    /// limits a node. Default: no.
+    pub whole: bool,
+    /// What moving a replica costs, relative to the mean weight of a replica's traffic; 0 or more.
+    /// Counts only where there is a present placement. Default 0.25.
+    pub move_cost: f64,
+    /// τ in milliseconds: where calls that leave their node take longer, the called service moves to
+    /// its callers if there is room (Algorithm 3, step 5). Default: none.
+    pub tau_ms: Option<f64>,
+    /// Where no replica may be started. Counts only where there is a present placement. Default: nowhere.
+    pub bars: Bars,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            effort: 1.0,
+            objective: Objective::Traffic,
+            routing: Routing::LocalFirst,
+            selection: Selection::default(),
+            max_share: 1.0,
+            whole: false,
+            move_cost: 0.25,
+            tau_ms: None,
+            bars: Bars::default(),
+        }
+    }
+}
+
+/// Why a request is none.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum PartitionError {
+    /// An option out of its range.
+    #[error("{option} is {value}: it must be {valid}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        valid: &'static str,
+    },
+    /// The graph has no service.
+    #[error("the graph has no services: there is nothing to place")]
+    NoService,
+    /// More than fits into memory.
+    #[error(
+        "{services} services with {replicas} replicas on {nodes} nodes are too many: at most a \
+         million replicas, and 50 million services times nodes"
+    )]
+    TooLarge {
+        /// How many replicas in all.
+        replicas: u64,
+        /// How many services.
+        services: usize,
+        /// How many nodes.
+        nodes: usize,
+    },
+}
+
+/// Services times nodes at most: about 1 GB at the widest point of the search.
+const MOST_CELLS: usize = 50_000_000;
+
+/// Replicas at most; with [`MOST`] their sums stay within 64 bits.
+const MOST_REPLICAS: u64 = 1_000_000;
+
+/// What a replica needs and a node has, at most: a billion cores.
+const MOST: u64 = 1_000_000_000_000;
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Nothing fits, or nothing that fits was found.
+    Infeasible(Infeasible),
+    /// A placement that fits.
+    Placed(Plan),
+}
+
+/// A placement that fits, and how good it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Where replicas run.
+    pub placement: Placement,
+    /// Calls a second that leave their node.
+    pub cut: f64,
+    /// What was kept small: the cut by the objective's weights.
+    pub cost: f64,
+    /// No placement costs less than this, moves not counted.
+    pub bound: f64,
+    /// Whether it is proved that none costs less than `cost`, moves included.
+    pub optimal: bool,
+    /// Replicas that have to be started elsewhere than they run; 0 without a present placement.
+    pub moves: u64,
+    /// What runs at present is not what the options want, whatever it costs: it is on nodes that are not to be used,
+    /// too uneven, or beyond a limit.
+    pub mends: bool,
+}
+
+/// Places the services of a graph. With a present placement, only what pays moves.
+///
+/// # Errors
+/// The graph is empty, or an option out of range.
+pub fn partition(
+    graph: &Graph,
+    nodes: &Nodes,
+    present: Option<&Placement>,
+    options: &Options,
+) -> Result<Outcome, PartitionError> {
+    check(options)?;
+    if graph.services().is_empty() {
+        return Err(PartitionError::NoService);
+    }
+    let (services, count) = (graph.services().len(), nodes.all().len());
+    let replicas = graph.replicas();
+    if services.saturating_mul(count) > MOST_CELLS || replicas > MOST_REPLICAS {
+        return Err(PartitionError::TooLarge {
+            replicas,
+            services,
+            nodes: count,
+        });
+    }
+    let problem = problem(graph, nodes, present, options);
+    if let Some(infeasible) = infeasible::obvious(graph, nodes, &problem) {
+        return Ok(Outcome::Infeasible(infeasible));
+    }
+    let mut selection = options.selection;
+    let mut widened = 0;
+    loop {
+        let narrowed = select::narrow(&problem, &selection, options.seed);
+        let outcome = place(
+            (graph, nodes, present),
+            &problem,
+            &narrowed.problem,
+            options,
+        );
+        let attempted = (&selection, &narrowed);
+        let wider = match &outcome {
+            Outcome::Placed(_) => None,
+            Outcome::Infeasible(_) => select::wider(&options.selection, attempted, widened),
+        };
+        match wider {
+            None => return Ok(outcome),
+            Some(wider) => (selection, widened) = (wider, widened + 1),
+        }
+    }
+}
+
+/// Places services within the capacities that are left to them.
+fn place(
+    (graph, nodes, present): (&Graph, &Nodes, Option<&Placement>),
+    problem: &Problem,
+    narrowed: &Problem,
+    options: &Options,
+) -> Outcome {
+    let (start, mends) = match present {
+        Some(_) => {
+            let (start, mends) = resume(problem, narrowed);
+            (Some(start), mends)
+        }
+        None => (None, false),
+    };
+    let mut solution = solve(narrowed, start, options.seed, options.effort);
+    if !solution.state.is_feasible() {
+        let proved = solution.proved;
+        return Outcome::Infeasible(infeasible::searched(
+            nodes,
+            narrowed,
+            &solution.state,
+            proved,
+        ));
+    }
+    if let Some(barred) = infeasible::barred(graph, nodes, narrowed, &solution.state) {
+        return Outcome::Infeasible(barred);
+    }
+    if let Some(tau_ms) = options.tau_ms {
+        let late = tau::LateEdges::new(graph, tau_ms);
+        solution.proved &= !late.pull(narrowed, &mut solution.state);
+    }
+    // The best of all with its moves may cost more than one that is not worth its moves.
+    let moves_cost = present.is_some() && (options.move_cost > 0.0 || !narrowed.bars.is_empty());
+    let mut bare = narrowed.clone();
+    bare.present = Vec::new();
+    let bound = match moves_cost {
+        true => stars(&bare),
+        false => solution.bound,
+    };
+    let count = nodes.all().len();
+    let mut counts = solution.state.counts().to_vec();
+    let cost = State::from_counts(&bare, &counts).cost();
+    if options.whole {
+        for (row, service) in counts.chunks_mut(count).zip(graph.services()) {
+            row.iter_mut()
+                .for_each(|units| *units *= service.replicas.get());
+        }
+    }
+    let placement = Placement::from_counts(count, counts);
+    Outcome::Placed(Plan {
+        cut: placement.cut_by(graph, options.routing),
+        cost,
+        bound: bound.min(cost),
+        optimal: solution.proved,
+        moves: present.map_or(0, |present| placement.moves_from(present)),
+        placement,
+        mends,
+    })
+}
+
+/// What runs now, as far as that is wanted, and whether it is something else than what runs or does not fit where
+/// only parts of the nodes are to be used.
+fn resume(problem: &Problem, narrowed: &Problem) -> (State, bool) {
+    let start = State::resume(problem);
+    // What fits on the nodes need not fit into their parts.
+    let within = State::from_counts(narrowed, start.counts());
+    let kept = start.counts() == problem.present;
+    let mends = !kept || (start.is_feasible() && !within.is_feasible());
+    (within, mends)
+}
+
+/// What a placement costs by an objective, moves not counted: what [`Plan::cost`] is to be compared with; and
+/// the weight of all edges together.
+#[must_use]
+pub fn cost(graph: &Graph, nodes: &Nodes, placement: &Placement, options: &Options) -> (f64, f64) {
+    let (problem, state) = rated(graph, nodes, placement, options);
+    (state.cost(), problem.traffic())
+}
+
+/// A placement as the solver sees it: what it costs by an objective alone, and what moves would change.
+pub(crate) fn rated(
+    graph: &Graph,
+    nodes: &Nodes,
+    placement: &Placement,
+    options: &Options,
+) -> (Problem, State) {
+    let mut problem = problem(graph, nodes, Some(placement), options);
+    problem.limit.fill(u32::MAX);
+    let counts = State::resume(&problem).counts().to_vec();
+    problem.present = Vec::new();
+    let state = State::from_counts(&problem, &counts);
+    (problem, state)
+}
+
+fn check(options: &Options) -> Result<(), PartitionError> {
+    let ranges = [
+        (
+            "effort",
+            options.effort,
+            1e-6,
+            1000.0,
+            "above 0 and at most 1000",
+        ),
+        (
+            "max_share",
+            options.max_share,
+            1e-9,
+            1.0,
+            "above 0 and at most 1",
+        ),
+        ("move_cost", options.move_cost, 0.0, f64::MAX, "0 or more"),
+        (
+            "tau_ms",
+            options.tau_ms.unwrap_or(0.0),
+            0.0,
+            f64::MAX,
+            "0 or more",
+        ),
+    ];
+    for (option, value, least, most, valid) in ranges {
+        if !(least..=most).contains(&value) {
+            return Err(PartitionError::Option {
+                option,
+                value,
+                valid,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Where nothing may be started: what the options say, and services that are pinned.
+fn bars(graph: &Graph, nodes: &Nodes, options: &Options) -> Bars {
+    let services = graph.services();
+    let pinned = services.iter().enumerate().filter(|(_, one)| one.pinned);
+    let mut bars = options.bars.clone();
+    for (index, _) in pinned {
+        if bars.cells().is_empty() {
+            bars = Bars::new(services.len(), nodes.all().len());
+        }
+        bars.hold(index);
+    }
+    bars
+}
+
+/// How many replicas of a service may share a node.
+fn limit(service: &Service, max_share: f64) -> u32 {
+    // 0.55 × 100 is a little above 55 in binary, and 55 replicas are what is meant.
+    let share = (f64::from(service.replicas.get()) * max_share - 1e-9).ceil();
+    let own = service
+        .max_per_node
+        .map_or(u32::MAX, std::num::NonZero::get);
+    own.min(share.max(1.0) as u32)
+}
+
+/// The numbers of graph and nodes.
+fn problem(
+    graph: &Graph,
+    nodes: &Nodes,
+    present: Option<&Placement>,
+    options: &Options,
+) -> Problem {
+    let weights = objective::weights(graph, &options.objective);
+    let total: f64 = weights.iter().sum();
+    let mean = 2.0 * total / graph.replicas().max(1) as f64;
+    let bars = bars(graph, nodes, options);
+    let items: Vec<Item> = graph
+        .services()
+        .iter()
+        .enumerate()
+        .map(|(index, service)| {
+            let replicas = service.replicas.get();
+            let limit = limit(service, options.max_share);
+            // What a unit is: a replica, or all of them together.
+            let (units, each) = if options.whole {
+                (1, u64::from(replicas))
+            } else {
+                (replicas, 1)
+            };
+            Item {
+                replicas: units,
+                demand: [
+                    service.cpu_millis.min(MOST) * each,
+                    service.memory_mib.min(MOST) * each,
+                    each,
+                ],
+                limit: match (present.filter(|_| bars.is_held(index)), options.whole) {
+                    (_, true) => 1,
+                    // What stays where it is stays, however it is spread.
+                    (Some(present), false) => {
+                        let most = present.service(index).iter().max();
+                        limit.max(most.copied().unwrap_or(0))
+                    }
+                    (None, false) => limit,
+                },
+                move_cost: options.move_cost * mean,
+            }
+        })
+        .collect();
+    let capacity = nodes.all().iter().map(|node| {
+        let pods = node.pods.unwrap_or_else(|| graph.replicas());
+        [
+            node.cpu_millis.min(MOST),
+            node.memory_mib.min(MOST),
+            pods.min(MOST),
+        ]
+    });
+    let edges: Vec<(u32, u32, f64)> = graph
+        .edges()
+        .iter()
+        .zip(weights)
+        .map(|(edge, weight)| (edge.from as u32, edge.to as u32, weight))
+        .collect();
+    let mut problem = Problem::new(capacity.collect(), &items, &edges);
+    if options.objective.is_by_distance() {
+        problem.distance = nodes.delays_ms().to_vec();
+    }
+    problem.even = options.routing == Routing::Even;
+    if let Some(present) = present {
+        problem.present = present.counts().to_vec();
+        if options.whole {
+            problem.present = whole_of(present, graph.services().len());
+        }
+        // More than all else together can cost, whatever is started where.
+        let far = problem.distance.iter().copied().fold(1.0, f64::max);
+        let bar = 1.0 + 4.0 * (far * total + options.move_cost * mean * graph.replicas() as f64);
+        let cells = bars.cells().iter();
+        problem.bars = cells
+            .map(|&barred| if barred { bar } else { 0.0 })
+            .collect();
+    }
+    problem
+}
+
+/// Where most replicas of each service are, which is where it is as a whole.
+fn whole_of(present: &Placement, services: usize) -> Vec<u32> {
+    let mut whole = Vec::new();
+    for service in 0..services {
+        let row = present.service(service);
+        // The first of equals.
+        let most = row.iter().max().copied().filter(|most| *most > 0);
+        let home = most.and_then(|most| row.iter().position(|count| *count == most));
+        whole.extend((0..row.len()).map(|node| u32::from(Some(node) == home)));
+    }
+    whole
+}

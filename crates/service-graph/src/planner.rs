@@ -1,0 +1,129 @@
+//! The planning loop around [`partition`]: evaluates the live graph in rounds, and proposes moves only if they are
+//! worth it for long enough, a few at a time.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crate::graph::Graph;
+use crate::node::Nodes;
+use crate::partition::{Options, Outcome, PartitionError, Plan, partition};
+use crate::placement::Placement;
+
+/// When a plan is carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannerParams {
+    /// What the cut has to fall by, relative to the present cut. Default 0.2.
+    pub margin: f64,
+    /// And relative to all calls, so that a small cut is not chased. Default 0.01.
+    pub floor: f64,
+    /// For how many rounds in a row that has to hold. Default 2.
+    pub rounds: NonZeroU32,
+    /// Moves a round at most; what is left follows in the next ones. Default: no limit.
+    pub max_moves: Option<NonZeroU64>,
+    /// How plans are made.
+    pub options: Options,
+}
+
+impl Default for PlannerParams {
+    fn default() -> Self {
+        Self {
+            margin: 0.2,
+            floor: 0.01,
+            rounds: NonZeroU32::MIN.saturating_add(1),
+            max_moves: None,
+            options: Options::default(),
+        }
+    }
+}
+
+/// What a round comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Round {
+    /// Everything stays. The share of all calls that a plan would win.
+    Keep {
+        /// Negative where the best plan found is worse than the present one.
+        gain: f64,
+    },
+    /// What runs no longer fits, or not everything runs: no matter what it costs.
+    Mend(Plan),
+    /// The plan is worth it.
+    Move(Plan),
+}
+
+/// The loop's memory.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    params: PlannerParams,
+    worth: u32,
+}
+
+impl Planner {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(params: PlannerParams) -> Self {
+        Self { params, worth: 0 }
+    }
+
+    /// Looks at the graph as it is now and at what runs where. None if nothing fits.
+    ///
+    /// # Errors
+    /// As [`partition`].
+    pub fn round(
+        &mut self,
+        graph: &Graph,
+        nodes: &Nodes,
+        present: &Placement,
+    ) -> Result<Option<Round>, PartitionError> {
+        let Some(plan) = self.plan(graph, nodes, present)? else {
+            return Ok(None);
+        };
+        if !present.is_feasible(graph, nodes) {
+            self.worth = 0;
+            return Ok(Some(Round::Mend(plan)));
+        }
+        let (before, all) = (present.cut(graph), graph.rps());
+        let won = before - plan.cut;
+        let worth =
+            plan.moves > 0 && won > self.params.margin * before && won > self.params.floor * all;
+        self.worth = if worth { self.worth + 1 } else { 0 };
+        if self.worth < self.params.rounds.get() {
+            let gain = if all > 0.0 { won / all } else { 0.0 };
+            return Ok(Some(Round::Keep { gain }));
+        }
+        // While moves are left over, the next rounds continue without waiting again.
+        let all_at_once = self
+            .params
+            .max_moves
+            .is_none_or(|most| plan.moves < most.get());
+        self.worth = if all_at_once {
+            0
+        } else {
+            self.params.rounds.get() - 1
+        };
+        Ok(Some(Round::Move(plan)))
+    }
+
+    /// The best plan with so many moves at most: each costs more until there are few enough.
+    fn plan(
+        &self,
+        graph: &Graph,
+        nodes: &Nodes,
+        present: &Placement,
+    ) -> Result<Option<Plan>, PartitionError> {
+        const DOUBLINGS: u32 = 12;
+        let mut options = self.params.options.clone();
+        let most = self.params.max_moves.map_or(u64::MAX, NonZeroU64::get);
+        let mut last = None;
+        for _ in 0..=DOUBLINGS {
+            let Outcome::Placed(plan) = partition(graph, nodes, Some(present), &options)? else {
+                return Ok(None);
+            };
+            let few = plan.moves <= most;
+            last = Some(plan);
+            if few {
+                break;
+            }
+            options.move_cost = (options.move_cost * 2.0).max(0.05);
+        }
+        Ok(last)
+    }
+}

@@ -1,0 +1,142 @@
+//! Whether a plan is worth its moves, with the reason.
+
+use std::fmt;
+
+use super::{Params, View};
+use crate::bars::Bars;
+use crate::partition::{Options, Plan, rated};
+
+/// Why something, or nothing, is done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// A plan is worth it, and it is only said so.
+    Advised,
+    /// Nothing fits.
+    Infeasible(String),
+    /// What was moved is compared with before.
+    Judging,
+    /// Moves are under way.
+    Moving,
+    /// There are no calls.
+    NoCalls,
+    /// What is wanted has no room beside what it is to replace.
+    NoRoom,
+    /// There is a better placement, but it wins too little.
+    NotWorth {
+        /// What it wins, of what leaves its node now; 0–1.
+        won: f64,
+        /// What it would have to win.
+        needed: f64,
+    },
+    /// No better placement was found.
+    Settled,
+    /// What was worse off goes back.
+    Undoing,
+    /// A plan is worth it, but not for long enough yet.
+    Waiting {
+        /// Rounds in a row.
+        seen: u32,
+        /// How many it takes.
+        needed: u32,
+    },
+}
+
+impl Reason {
+    /// In one word, as a condition's reason.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Advised => "Recommended",
+            Self::Infeasible(_) => "Infeasible",
+            Self::Judging => "Judging",
+            Self::Moving => "Moving",
+            Self::NoCalls => "NoCalls",
+            Self::NoRoom => "NoRoom",
+            Self::NotWorth { .. } => "NotWorthIt",
+            Self::Settled => "Settled",
+            Self::Undoing => "RollingBack",
+            Self::Waiting { .. } => "Waiting",
+        }
+    }
+
+    /// Whether nothing is to be done any more.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Self::NoCalls | Self::NotWorth { .. } | Self::Settled)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Advised => f.write_str("a plan is worth it; set `mode: Apply` to carry it out"),
+            Self::Infeasible(why) => f.write_str(why),
+            Self::Judging => f.write_str("evaluating the last moves"),
+            Self::Moving => f.write_str("pods are moved"),
+            Self::NoCalls => f.write_str("no calls between these services are known"),
+            Self::NoRoom => {
+                f.write_str("the nodes have no room for new pods beside the ones they replace")
+            }
+            Self::NotWorth { won, needed } => write!(
+                f,
+                "a plan would save {:.0} % of the traffic across nodes, less than the required {:.0} %",
+                won * 100.0,
+                needed * 100.0
+            ),
+            Self::Settled => f.write_str("no better placement was found"),
+            Self::Undoing => f.write_str("reverting moves that made services worse"),
+            Self::Waiting { seen, needed } => write!(
+                f,
+                "a plan is worth it, in {seen} of {needed} required consecutive rounds"
+            ),
+        }
+    }
+}
+
+/// How plans are made.
+pub(super) fn options(params: &Params, bars: Bars) -> Options {
+    Options {
+        // What a move costs once, spread over the time for which the plan is expected to be good.
+        move_cost: move_cost(params),
+        bars,
+        ..params.options.clone()
+    }
+}
+
+fn move_cost(params: &Params) -> f64 {
+    params.move_cost.as_secs_f64() / params.horizon.as_secs_f64().max(1.0)
+}
+
+/// Whether a plan is worth it; if it is not, why.
+pub(super) fn of(params: &Params, view: &View<'_>, plan: &Plan) -> (bool, Reason) {
+    if plan.moves == 0 {
+        let calls = view.graph.rps() > 0.0;
+        return (
+            false,
+            if calls {
+                Reason::Settled
+            } else {
+                Reason::NoCalls
+            },
+        );
+    }
+    if plan.mends {
+        return (true, Reason::Moving);
+    }
+    let (problem, present) = rated(view.graph, view.nodes, view.present, &params.options);
+    let here = present.cost();
+    let won = here - plan.cost;
+    let all = problem.traffic();
+    // The mean traffic of a replica, as a plan counts it.
+    let mean = 2.0 * all / view.graph.replicas().max(1) as f64;
+    let moves = move_cost(params) * mean * plan.moves as f64;
+    let needed = (params.margin * here)
+        .max(params.floor * all)
+        .max((1.0 + params.margin) * moves);
+    if won > needed && won > 0.0 {
+        return (true, Reason::Moving);
+    }
+    let part = |cost: f64| if here > 0.0 { cost / here } else { 0.0 };
+    let (won, needed) = (part(won), part(needed));
+    (false, Reason::NotWorth { won, needed })
+}

@@ -1,0 +1,154 @@
+//! The choice of nodes and their target utilization: the top-N choice and the target ratios of the paper's §3.3.
+//!
+//! The paper ranks nodes by what they have available, takes the first N, because consolidating is
+//! to be preferred, and assigns each a share proportional to its capacity. Here both are choices, and
+//! both only narrow capacities: what the nodes hold stays the limit.
+
+use maglor_balance::Rng;
+
+use crate::solve::{Demand, Problem, fits};
+
+/// Which nodes may be used.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Use {
+    /// All.
+    #[default]
+    All,
+    /// As few as possible, those with most room first.
+    Fewest,
+    /// So many, those with most room first.
+    Top(usize),
+}
+
+/// Which nodes are used and how evenly.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// Which nodes.
+    pub nodes: Use,
+    /// Spread: no node gets more than 1 + this times its part of each resource, its part being in
+    /// the ratio of capacities. Widened where nothing would fit. Default: no such limit.
+    pub balance: Option<f64>,
+}
+
+/// A problem with the capacities that a selection leaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Narrowed {
+    pub(crate) problem: Problem,
+    /// How many nodes are used.
+    count: usize,
+    /// How far above its part a node may be, where that leaves it less than it has.
+    balance: Option<f64>,
+}
+
+/// So often a wish is widened by steps; then it is dropped.
+const WIDENINGS: u32 = 3;
+
+/// What to try after `attempted` and before it others, `widened` in all, in which nothing was found: they had room
+/// for everything, but not with what may not be started elsewhere where it is. `None` without wishes, or if all were
+/// attempted.
+pub(crate) fn wider(
+    wish: &Selection,
+    attempted: (&Selection, &Narrowed),
+    widened: u32,
+) -> Option<Selection> {
+    let (selection, narrowed) = attempted;
+    let last = widened >= WIDENINGS;
+    if let Some(balance) = narrowed.balance {
+        let balance = (!last).then_some((balance * 4.0).max(0.04));
+        return Some(Selection {
+            balance,
+            ..*selection
+        });
+    }
+    let more = narrowed.count + 1;
+    if wish.nodes != Use::Fewest || more > narrowed.problem.nodes {
+        return None;
+    }
+    let nodes = if last { Use::All } else { Use::Top(more) };
+    Some(Selection {
+        nodes,
+        ..*selection
+    })
+}
+
+/// The problem with the capacities that a selection leaves.
+pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Narrowed {
+    let mut rng = Rng::seed(seed);
+    let ranked = ranked(problem);
+    let count = match selection.nodes {
+        Use::All => problem.nodes,
+        Use::Top(count) => count.clamp(1, problem.nodes),
+        Use::Fewest => {
+            let enough = |&count: &usize| fits(&first(problem, &ranked, count), &mut rng);
+            (1..problem.nodes).find(enough).unwrap_or(problem.nodes)
+        }
+    };
+    let mut narrowed = Narrowed {
+        problem: first(problem, &ranked, count),
+        count,
+        balance: None,
+    };
+    let Some(mut balance) = selection.balance else {
+        return narrowed;
+    };
+    // A few doublings reach the capacities themselves.
+    for _ in 0..24 {
+        let part = spread(&narrowed.problem, balance);
+        if part.capacity == narrowed.problem.capacity {
+            break;
+        }
+        if fits(&part, &mut rng) {
+            (narrowed.problem, narrowed.balance) = (part, Some(balance));
+            break;
+        }
+        balance = (balance * 2.0).max(0.01);
+    }
+    narrowed
+}
+
+/// Nodes, those with most room first.
+fn ranked(problem: &Problem) -> Vec<usize> {
+    let room = |node: usize| {
+        let capacity = &problem.capacity[node];
+        capacity[0] as f64 * problem.scale[0] + capacity[1] as f64 * problem.scale[1]
+    };
+    let mut ranked = Vec::from_iter(0..problem.nodes);
+    ranked.sort_by(|&a, &b| room(b).total_cmp(&room(a)).then(a.cmp(&b)));
+    ranked
+}
+
+fn first(problem: &Problem, ranked: &[usize], count: usize) -> Problem {
+    let mut chosen = problem.clone();
+    for &node in ranked.iter().skip(count) {
+        // What stays where it is stays there, too, as far as there is room.
+        let (held, all) = (problem.held(node), problem.capacity[node]);
+        chosen.capacity[node] = std::array::from_fn(|d| held[d].min(all[d]));
+    }
+    chosen
+}
+
+fn spread(problem: &Problem, balance: f64) -> Problem {
+    let total = problem.total();
+    let sum = |d: usize| problem.capacity.iter().map(|c| c[d]).sum::<u64>() as f64;
+    let most: [f64; 3] = std::array::from_fn(|d| {
+        let all = sum(d);
+        if all > 0.0 {
+            (1.0 + balance) * total[d] as f64 / all
+        } else {
+            1.0
+        }
+    });
+    let mut spread = problem.clone();
+    for (node, capacity) in spread.capacity.iter_mut().enumerate() {
+        let held = problem.held(node);
+        // Pods are a limit, not something to be shared out.
+        let part = |d: usize| {
+            // What is whole but for rounding is whole: a part that is just enough has to fit.
+            let part = (capacity[d] as f64 * most[d] * (1.0 + 1e-12)).floor() as u64;
+            part.max(held[d]).min(capacity[d])
+        };
+        let narrowed: Demand = [part(0), part(1), capacity[2]];
+        *capacity = narrowed;
+    }
+    spread
+}

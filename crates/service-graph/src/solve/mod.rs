@@ -1,0 +1,286 @@
+//! The solver: what to try, in which order, and for how long.
+//!
+//! Small problems are annealed and then proved by branch and bound. Medium ones are annealed several
+//! times. Large ones go through levels: coarsen, place the coarse problem, refine on the way back;
+//! several such placements are combined with each other, as in evolutionary partitioning (Sanders
+//! and Schulz, ALENEX 2012): what all parents keep together is put together, so the child begins as
+//! the better parent and differs where they disagree.
+
+mod anneal;
+mod bound;
+mod budget;
+mod coarsen;
+mod exact;
+mod pack;
+mod problem;
+mod refine;
+mod state;
+
+use maglor_balance::Rng;
+
+use anneal::{Heat, anneal};
+pub(crate) use bound::stars;
+use budget::Budget;
+use coarsen::{Level, Limits};
+pub(crate) use pack::fits;
+pub(crate) use problem::{Demand, Item, Problem};
+use refine::Refiner;
+pub(crate) use state::State;
+
+/// Above so many services a problem is coarsened.
+const COARSE: usize = 250;
+
+/// How many placements are made anew before they are combined.
+const POPULATION: usize = 8;
+
+/// With so many steps another population is worth more than a longer search by the first, which has
+/// become all alike by then.
+const TRY: u64 = 800_000_000;
+
+/// What the solver found.
+#[derive(Clone, Debug)]
+pub(crate) struct Solution {
+    /// The best placement; it may not fit.
+    pub(crate) state: State,
+    /// No placement costs less.
+    pub(crate) bound: f64,
+    /// Nothing better exists: no cheaper placement, or none that fits.
+    pub(crate) proved: bool,
+}
+
+/// Searches for the cheapest placement that fits. `effort` scales the time.
+pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: f64) -> Solution {
+    let mut rng = Rng::seed(seed);
+    let mut budget = Budget::new(steps(problem, effort));
+    let mut best = start.unwrap_or_else(|| pack::greedy(problem, &mut rng));
+    let attempts = (budget.left() / TRY).clamp(1, 4);
+    for left in (1..=attempts).rev() {
+        let mut part = budget.take(budget.left() / left);
+        let found = evolve(problem, best.clone(), &mut rng, &mut part);
+        keep(&mut best, found);
+    }
+    let mut proved = false;
+    if !best.is_feasible() {
+        (best, proved) = fit(problem, best, &mut rng, effort);
+    }
+    if best.is_feasible() && exact::is_small(problem) {
+        let slack = 1e-9 * best.cost().max(1e-9);
+        let proof = exact::search(
+            problem,
+            Some(&best),
+            slack,
+            &mut proof_budget(problem, effort),
+        );
+        proved = proof.complete;
+        if let Some(counts) = proof.better {
+            best = State::from_counts(problem, &counts);
+        }
+    }
+    let bound = if proved {
+        best.cost()
+    } else {
+        stars(problem).min(best.cost())
+    };
+    Solution {
+        state: best,
+        bound,
+        proved,
+    }
+}
+
+/// How many steps the search may take: about 10 ms for a dozen services, 0.3 s up to a hundred, then
+/// in proportion to the units, up to 20 s.
+fn steps(problem: &Problem, effort: f64) -> u64 {
+    let units = problem.units() as f64;
+    let steps = if problem.services() <= 12 {
+        // More nodes are more ways; three are the most that branch and bound finishes at once.
+        60e3 * units.min(40.0) * (problem.nodes as f64 / 3.0).clamp(1.0, 4.0)
+    } else {
+        // Few nodes and many units are quick to search, and there is more to find.
+        let more = ((units - 1800.0) / 1800.0).clamp(0.0, 1.0);
+        let more = if problem.nodes <= 100 { more } else { 0.0 };
+        ((1.0 + 0.5 * more) * 170e3 * units).clamp(45e6, 3e9)
+    };
+    (effort * steps).max(1_000.0) as u64
+}
+
+/// Whatever can be enumerated is; beyond, a proof is worth as much as a search.
+fn proof_budget(problem: &Problem, effort: f64) -> Budget {
+    let leaves = (problem.nodes as f64).powi(problem.units().min(64) as i32);
+    if leaves <= 1e6 {
+        return Budget::new(u64::MAX);
+    }
+    Budget::new(steps(problem, effort) / 4)
+}
+
+/// Makes several placements and combines them while there are steps left.
+fn evolve(problem: &Problem, start: State, rng: &mut Rng, budget: &mut Budget) -> State {
+    let all = budget.left();
+    let ideal = |state: &State| state.is_feasible() && state.cost() <= 0.0;
+    if problem.nodes < 2 || ideal(&start) {
+        return start;
+    }
+    let mut population = vec![start];
+    while population.len() <= POPULATION && budget.left() > all / 2 {
+        let mut plan = Plan::fresh(problem, all);
+        let fresh = plan.cycle(problem, &[], rng, budget);
+        population.push(plan.combine(problem, &[&fresh], rng, budget));
+    }
+    while !budget.is_spent() && !population.iter().any(ideal) {
+        let many = population.len() as u32;
+        // Where hardly anything fits, no way leads from one good placement to another.
+        if !is_large(problem) && rng.below(10) < 3 {
+            let fresh = Plan::fresh(problem, all).cycle(problem, &[], rng, budget);
+            keep(&mut population[rng.below(many) as usize], fresh);
+            continue;
+        }
+        let mut pick = || rng.below(many) as usize;
+        let (mut better, mut other) = (pick(), pick());
+        if population[other].beats(&population[better]) {
+            std::mem::swap(&mut better, &mut other);
+        }
+        let both = [&population[better], &population[other]];
+        let parents = if better == other { &both[..1] } else { &both };
+        let child = Plan::fresh(problem, all).combine(problem, parents, rng, budget);
+        // It is like the better parent; in place of the other one, soon all would be alike.
+        keep(&mut population[better], child);
+    }
+    let best = population
+        .into_iter()
+        .reduce(|a, b| if b.beats(&a) { b } else { a });
+    best.unwrap_or_else(|| pack::greedy(problem, rng))
+}
+
+fn keep(best: &mut State, found: State) {
+    if found.beats(best) {
+        *best = found;
+    }
+}
+
+/// Whether a problem goes through levels.
+fn is_large(problem: &Problem) -> bool {
+    problem.services() > COARSE
+}
+
+/// How one way through the levels is gone.
+struct Plan {
+    /// So many services are coarse enough.
+    target: usize,
+    /// How hot annealing begins where there is a placement already.
+    heat: Heat,
+    /// Steps of all annealing together.
+    steps: u64,
+}
+
+impl Plan {
+    fn fresh(problem: &Problem, all: u64) -> Self {
+        // Shorter ones leave large problems time to be combined more often.
+        let parts = match problem.services() {
+            many if many > 10_000 => 120,
+            _ if is_large(problem) => 80,
+            _ => 30,
+        };
+        let steps = all / parts;
+        Self {
+            target: COARSE.max(12 * problem.nodes),
+            heat: Heat::WARM,
+            steps,
+        }
+    }
+
+    /// Another way from parents: how coarse and how hot is left to chance.
+    fn combine(
+        &mut self,
+        problem: &Problem,
+        parents: &[&State],
+        rng: &mut Rng,
+        budget: &mut Budget,
+    ) -> State {
+        let least = (3 * problem.nodes).min(self.target);
+        let range = (self.target as f64 / least as f64).ln();
+        self.target = (least as f64 * (rng.unit() * range).exp()) as usize;
+        let (coldest, range) = if is_large(problem) {
+            (0.1, 20_f64)
+        } else {
+            (0.06, 8.0)
+        };
+        self.heat = Heat(coldest * range.powf(rng.unit()));
+        self.cycle(problem, parents, rng, budget)
+    }
+
+    /// Coarsens, places or improves the coarse problem, and refines on the way back.
+    fn cycle(
+        &self,
+        problem: &Problem,
+        placed: &[&State],
+        rng: &mut Rng,
+        budget: &mut Budget,
+    ) -> State {
+        let limits = Limits {
+            share: 1.5 / self.target as f64,
+        };
+        // Sorting edges and copying placements, in looks at a neighbour.
+        budget.spend(problem.adjacent.len() * 10 + problem.services() * (10 + 3 * problem.nodes));
+        let level = (problem.services() > self.target)
+            .then(|| Level::coarsen(problem, placed, limits, rng))
+            .flatten();
+        let mut state = if let Some(level) = level {
+            let projected: Vec<State> = placed.iter().map(|p| level.project(problem, p)).collect();
+            let projected: Vec<&State> = projected.iter().collect();
+            let coarse = self.cycle(&level.problem, &projected, rng, budget);
+            let state = level.refine(problem, &coarse);
+            self.anneal(problem, &state, self.heat, rng, budget)
+        } else if let Some(parent) = placed.first() {
+            self.anneal(problem, parent, self.heat, rng, budget)
+        } else {
+            let from = pack::greedy(problem, rng);
+            self.anneal(problem, &from, Heat::ANEW, rng, budget)
+        };
+        Refiner::new(problem).refine(&mut state, rng, budget);
+        match placed.first() {
+            Some(parent) if !state.beats(parent) => (*parent).clone(),
+            _ => state,
+        }
+    }
+
+    /// Anneals where the problem is small enough, or does not fit yet.
+    fn anneal(
+        &self,
+        problem: &Problem,
+        state: &State,
+        heat: Heat,
+        rng: &mut Rng,
+        budget: &mut Budget,
+    ) -> State {
+        let small = problem.services() <= 2 * COARSE.max(12 * problem.nodes);
+        if !small && state.is_feasible() {
+            return state.clone();
+        }
+        let mut part = budget.take(self.steps / 3);
+        let annealed = anneal(problem, state, heat, rng, &mut part);
+        budget.release(&part);
+        annealed
+    }
+}
+
+/// Nothing found fits: looks harder, and for a proof that nothing does.
+fn fit(problem: &Problem, mut best: State, rng: &mut Rng, effort: f64) -> (State, bool) {
+    let all = (steps(problem, effort)).max(20_000_000);
+    for _ in 0..4 {
+        let from = pack::greedy(problem, rng);
+        let found = anneal(problem, &from, Heat::ANEW, rng, &mut Budget::new(all / 4));
+        keep(&mut best, found);
+        if best.is_feasible() {
+            return (best, false);
+        }
+    }
+    match pack::pack(problem, &mut Budget::new(all * 4)) {
+        pack::Packing::Found(counts) => {
+            let start = State::from_counts(problem, &counts);
+            let found = anneal(problem, &start, Heat::WARM, rng, &mut Budget::new(all / 4));
+            (found, false)
+        }
+        pack::Packing::Impossible => (best, true),
+        pack::Packing::Unknown => (best, false),
+    }
+}

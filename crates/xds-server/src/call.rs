@@ -1,0 +1,86 @@
+//! One call: which method, and how it is answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use maglor_xds::Message as _;
+use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::load;
+use maglor_xds::server::Protocol;
+
+use crate::body::Answer;
+use crate::server::Inner;
+use crate::{CertifyRequest, Code, Peer, Status, loads, stream};
+
+/// Methods, by path.
+const DELTA: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const WHOLE: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const CERTIFY: &str = "/maglor.identity.v1.Identity/Certify";
+
+/// Bytes of a signing request and its token.
+const CERTIFY_LIMIT: usize = 16 << 10;
+/// Time for a signing request to come.
+const CERTIFY_TIME: Duration = Duration::from_secs(10);
+
+/// Answers a call; failures are answers, too.
+pub(crate) async fn answer(
+    server: Arc<Inner>,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Response<Answer> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    let grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let failed = |code, message: String| Answer::Once(Some(Err(Status::new(code, message))));
+    let body = if !grpc || request.method() != Method::POST {
+        let message = "this port serves gRPC: POST with content-type application/grpc";
+        failed(Code::InvalidArgument, message.to_owned())
+    } else {
+        match request.uri().path() {
+            CERTIFY => Answer::Once(Some(certify(&server, &peer, request.into_body()).await)),
+            path @ (DELTA | WHOLE | load::PATH) => match (server.policy.admit(&peer), path) {
+                (Err(status), _) => Answer::Once(Some(Err(status))),
+                (Ok(()), DELTA) => stream::open(server, peer, request.into_body(), Protocol::Delta),
+                (Ok(()), WHOLE) => {
+                    stream::open(server, peer, request.into_body(), Protocol::StateOfTheWorld)
+                }
+                (Ok(()), _) => loads::open(server, peer, request.into_body()),
+            },
+            other => failed(Code::Unimplemented, format!("unknown method {other}")),
+        }
+    };
+    let mut response = Response::new(body);
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+async fn certify(server: &Inner, peer: &Peer, body: Incoming) -> Result<Bytes, Status> {
+    let received = tokio::time::timeout(CERTIFY_TIME, signing_request(body)).await;
+    let late = |_| Status::new(Code::InvalidArgument, "timeout while reading the message");
+    let request = received.map_err(late)??;
+    let response = server.policy.certify(peer, request).await?;
+    Ok(frame(&response))
+}
+
+async fn signing_request(mut body: Incoming) -> Result<CertifyRequest, Status> {
+    let mut deframer = Deframer::new(CERTIFY_LIMIT);
+    let invalid =
+        |error: &dyn std::fmt::Display| Status::new(Code::InvalidArgument, error.to_string());
+    loop {
+        if let Some(message) = deframer.message().map_err(|error| invalid(&error))? {
+            return CertifyRequest::decode(message).map_err(|error| invalid(&error));
+        }
+        match body.frame().await {
+            Some(Ok(part)) => deframer.put(part.data_ref().map_or(&[], |data| data)),
+            Some(Err(error)) => return Err(invalid(&error)),
+            None => return Err(Status::new(Code::InvalidArgument, "missing message")),
+        }
+    }
+}

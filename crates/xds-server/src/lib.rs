@@ -1,0 +1,37 @@
+//! Serves what [`maglor_xds`] holds over gRPC: aggregated discovery in both protocols, and the
+//! identity service; and takes clients' reports of load.
+//!
+//! Sockets, TLS and who may ask are the caller's: it accepts connections and hands each to
+//! [`Server::serve`] with what it knows of the peer, and its [`Policy`] says what that peer may see.
+//! gRPC is used on hyper's HTTP/2 directly: four methods, five bytes before a message and two
+//! trailers need no framework.
+//!
+//! ```no_run
+//! # async fn example(listener: tokio::net::TcpListener, policy: std::sync::Arc<dyn maglor_xds_server::Policy>)
+//! # -> std::io::Result<()> {
+//! use maglor_xds_server::{Peer, Server};
+//!
+//! let server = Server::new(policy);
+//! loop {
+//!     let (socket, address) = listener.accept().await?;
+//!     let peer = Peer { address, identity: None };
+//!     tokio::spawn(server.clone().serve(socket, peer));
+//! }
+//! # }
+//! ```
+
+mod body;
+mod call;
+mod loads;
+mod policy;
+mod report;
+mod server;
+mod status;
+mod stream;
+
+pub use maglor_xds::proto::envoy::config::core::v3::Node;
+pub use maglor_xds::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
+pub use policy::{Certified, Peer, Policy};
+pub use report::SessionReport;
+pub use server::Server;
+pub use status::{Code, Status};

@@ -1,0 +1,87 @@
+//! A stream of load reports (LRS): the client sends its identity, gets the report interval, and reports.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use maglor_xds::Message as _;
+use maglor_xds::frame::frame;
+use maglor_xds::load::{LoadReport, Wish};
+use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsRequest;
+use tokio::sync::mpsc::{self, Sender};
+
+use crate::body::{Answer, Part};
+use crate::server::{Inner, closed};
+use crate::stream::Requests;
+use crate::{Code, Node, Peer, Status};
+
+/// Starts a stream's task, where the operator wants to know.
+pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming) -> Answer {
+    let Some(interval) = server.policy.load_interval() else {
+        let status = Status::new(Code::Unimplemented, "load reports are disabled");
+        return Answer::Once(Some(Err(status)));
+    };
+    let wish = Wish {
+        interval,
+        clusters: None,
+    };
+    let (parts, receiver) = mpsc::channel(1);
+    let requests = Requests::new(body);
+    tokio::spawn(run(server, peer, requests, wish, parts));
+    Answer::Stream(receiver)
+}
+
+async fn run(
+    server: Arc<Inner>,
+    peer: Peer,
+    mut requests: Requests,
+    wish: Wish,
+    parts: Sender<Part>,
+) {
+    if let Err(status) = serve_channel(&server, &peer, &mut requests, &wish, &parts).await {
+        // A client that has gone needs no status.
+        let _ = parts.send(Err(status)).await;
+    }
+}
+
+async fn serve_channel(
+    server: &Inner,
+    peer: &Peer,
+    requests: &mut Requests,
+    wish: &Wish,
+    parts: &Sender<Part>,
+) -> Result<(), Status> {
+    let Some(message) = requests.next().await? else {
+        return Ok(());
+    };
+    let mut request = decode(message)?;
+    let node: Option<Node> = request.node.take().filter(|node| !node.id.is_empty());
+    let node =
+        node.ok_or_else(|| Status::new(Code::InvalidArgument, "the first request has no node.id"))?;
+    // Who may ask may report.
+    server.policy.authorize(peer, &node)?;
+    if parts.send(Ok(frame(&wish.response()))).await.is_err() {
+        return Ok(());
+    }
+    let mut closing = server.closing();
+    loop {
+        tokio::select! {
+            message = requests.next() => match message? {
+                Some(message) => {
+                    let report = LoadReport::read(&decode(message)?);
+                    server.policy.load(peer, &node, &report)?;
+                }
+                None => return Ok(()),
+            },
+            () = parts.closed() => return Ok(()),
+            () = closed(&mut closing) => {
+                return Err(Status::new(Code::Unavailable, "the server is shutting down"));
+            }
+        }
+    }
+}
+
+fn decode(message: Bytes) -> Result<LoadStatsRequest, Status> {
+    LoadStatsRequest::decode(message)
+        .map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
+}

@@ -1,0 +1,153 @@
+//! `maglor-proxy init`: the arguments and exit codes of the redirection.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use ipnet::IpNet;
+use maglor_proxy::redirection::{self, InitError, PortRange, Redirection, Settings};
+
+const HELP: &str = "\
+Inbound: what comes in from other hosts goes to the inbound port. Outbound: what anybody but the
+proxy's user (or group) sends to other hosts goes to the outbound port. Never redirected: loopback,
+UDP, the skipped ports and subnets. The proxy finds out where a connection was going from the kernel:
+its listeners have `original_destination: true`, or are written as `inbound: {…}`, `outbound: {…}`.
+
+The rules are one nftables table, `inet maglor` (IPv4 and IPv6). It is replaced in one step, so
+running this twice is running it once. It needs CAP_NET_ADMIN and Linux 5.2, and no `nft` program.
+
+Examples:
+  A pod's init container; the proxy runs as user 2102, port 9901 is its admin server:
+    maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \\
+                      --skip-inbound-ports 9901
+
+  Leave ssh and a database on another network alone:
+    maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \\
+                      --skip-inbound-ports 22 --skip-subnets 10.9.0.0/16
+
+  Look before you leap; and back:
+    maglor-proxy init --inbound-port 15006 --dry-run
+    maglor-proxy init --remove
+
+Exit codes: 0 done, 2 the arguments make no sense, 3 not permitted (CAP_NET_ADMIN), 4 no nf_tables
+in this kernel, 1 anything else.";
+
+/// Redirects the TCP connections of a pod or host to the proxy, or stops doing so.
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct InitArgs {
+    /// Port of the listener that takes connections from other hosts.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    inbound_port: Option<u16>,
+
+    /// Port of the listener that takes connections to other hosts.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    outbound_port: Option<u16>,
+
+    /// User id that the proxy runs as; its own connections are not redirected.
+    #[arg(long, value_name = "UID")]
+    proxy_uid: Option<u32>,
+
+    /// Group id that the proxy runs as; its own connections are not redirected.
+    #[arg(long, value_name = "GID")]
+    proxy_gid: Option<u32>,
+
+    /// Ports that other hosts reach without the proxy: 22,8000-8010.
+    #[arg(long, value_name = "PORTS", value_delimiter = ',')]
+    skip_inbound_ports: Vec<PortRange>,
+
+    /// Ports of other hosts that are reached without the proxy: 3306,8000-8010.
+    #[arg(long, value_name = "PORTS", value_delimiter = ',')]
+    skip_outbound_ports: Vec<PortRange>,
+
+    /// Networks whose connections, from them and to them, are left alone: 10.9.0.0/16,fd00::/8.
+    #[arg(long, value_name = "SUBNETS", value_delimiter = ',', value_parser = subnet)]
+    skip_subnets: Vec<IpNet>,
+
+    /// Print the rules as `nft -f` reads them, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Remove the rules; no error if there are none. Redirected connections that are open are cut.
+    #[arg(
+        long,
+        conflicts_with_all = ["inbound_port", "outbound_port", "proxy_uid", "proxy_gid", "skip_inbound_ports", "skip_outbound_ports", "skip_subnets"]
+    )]
+    remove: bool,
+}
+
+/// A network, or a single address.
+fn subnet(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
+    let net = text.parse::<IpNet>().or_else(|_| address());
+    let net = net.map_err(|_| "write a network such as 10.0.0.0/8 or fd00::/8, or an address")?;
+    if net.trunc() != net {
+        return Err(format!(
+            "bits are set behind the prefix; is {} meant?",
+            net.trunc()
+        ));
+    }
+    Ok(net)
+}
+
+impl InitArgs {
+    pub(super) fn run(self) -> ExitCode {
+        match self.carry_out() {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("maglor-proxy init: {error}");
+                match error {
+                    InitError::NotPermitted => ExitCode::from(3),
+                    InitError::NoNfTables => ExitCode::from(4),
+                    InitError::Different | InitError::Refused { .. } | InitError::Socket(_) => {
+                        ExitCode::FAILURE
+                    }
+                }
+            }
+        }
+    }
+
+    fn carry_out(self) -> Result<ExitCode, InitError> {
+        if self.remove {
+            if self.dry_run {
+                print!("{}", redirection::REMOVAL);
+            } else {
+                redirection::remove()?;
+                eprintln!("maglor-proxy init: nothing is redirected any more");
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let dry_run = self.dry_run;
+        let settings = self.settings();
+        let redirection = match Redirection::new(&settings) {
+            Ok(redirection) => redirection,
+            Err(error) => {
+                eprintln!("maglor-proxy init: {error}");
+                return Ok(ExitCode::from(2));
+            }
+        };
+        if settings.proxy_uid == Some(0) {
+            eprintln!(
+                "maglor-proxy init: warning: --proxy-uid 0: nothing that root sends is redirected"
+            );
+        }
+        if dry_run {
+            print!("{redirection}");
+        } else {
+            redirection.apply()?;
+            eprintln!("maglor-proxy init: the rules are in force");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn settings(self) -> Settings {
+        Settings {
+            inbound_port: self.inbound_port,
+            outbound_port: self.outbound_port,
+            proxy_uid: self.proxy_uid,
+            proxy_gid: self.proxy_gid,
+            skip_inbound_ports: self.skip_inbound_ports,
+            skip_outbound_ports: self.skip_outbound_ports,
+            skip_subnets: self.skip_subnets,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! How a proxy joins a mesh: flags, and what a pod's environment says where they do not.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use maglor_config::member::{Credentials, Member};
+use maglor_config::raw::{NotationError, TimeSpan};
+
+/// See the module's documentation.
+#[derive(Args, Debug)]
+pub(super) struct MemberArgs {
+    /// The control plane's servers: HOST:PORT. A host NAME.NAMESPACE.svc is a Service of the cluster.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        default_value = "maglor-controller.maglor.svc:15010"
+    )]
+    control_plane: String,
+
+    /// Trust domain of the mesh: all identities are spiffe://TRUST-DOMAIN/…
+    #[arg(long, value_name = "NAME", default_value = "cluster.local")]
+    trust_domain: String,
+
+    /// What names of Services end with.
+    #[arg(long, value_name = "NAME", default_value = "cluster.local")]
+    cluster_domain: String,
+
+    /// File of the token that proves to the control plane who this proxy is: it certifies the proxy.
+    #[arg(long, value_name = "FILE", requires = "trust_bundle", conflicts_with_all = ["certificate", "plain_text"])]
+    token_file: Option<PathBuf>,
+
+    /// Folder for what is to be there at the next start, if the control plane is not: the last good
+    /// resources, and the identity. [default: nothing is kept]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+
+    /// PEM file of this proxy's certificate, in place of a token; its only URI is a SPIFFE id.
+    #[arg(long, value_name = "FILE", requires_all = ["private_key", "trust_bundle"])]
+    certificate: Option<PathBuf>,
+
+    /// PEM file of the key of --certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    private_key: Option<PathBuf>,
+
+    /// PEM file of the roots that vouch for the members of the mesh.
+    #[arg(long, value_name = "FILE")]
+    trust_bundle: Option<PathBuf>,
+
+    /// No TLS to the control plane, which then has to be started with the same option: for one machine
+    /// and for tests.
+    #[arg(long)]
+    plain_text: bool,
+
+    /// Namespace of the pod. [default: the variable POD_NAMESPACE]
+    #[arg(long, value_name = "NAME")]
+    pod_namespace: Option<String>,
+
+    /// Name of the pod. [default: the variable POD_NAME]
+    #[arg(long, value_name = "NAME")]
+    pod_name: Option<String>,
+
+    /// Addresses of the pod: the proxy listens on those families. [default: the variable POD_IPS, or
+    /// both families]
+    #[arg(long, value_name = "IP,IP")]
+    pod_ips: Option<String>,
+
+    /// Listen on this address only. [default: all]
+    #[arg(long, value_name = "IP")]
+    bind: Option<IpAddr>,
+
+    /// Port of the admin server: /ready, /live, /metrics and more (GET / lists them).
+    #[arg(long, value_name = "PORT", default_value_t = 15020)]
+    admin_port: u16,
+
+    /// Threads that serve connections.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: usize,
+
+    /// How long open connections may finish at the end. [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    drain_timeout: Option<TimeSpan>,
+}
+
+/// A time as the configuration has it.
+pub(super) fn time(text: &str) -> Result<TimeSpan, String> {
+    text.parse()
+        .map_err(|error: NotationError| error.to_string())
+}
+
+/// Why the flags and the environment make no member of a mesh.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MemberError {
+    #[error("{place}: `{text}` is not an IP address: write IP or IP,IP")]
+    Address { place: &'static str, text: String },
+    #[error("{flag}: it is missing: give it, or set the variable {variable}")]
+    Missing {
+        flag: &'static str,
+        variable: &'static str,
+    },
+    #[error(
+        "--token-file: it is missing: TLS to the control plane needs --token-file and --trust-bundle (or \
+         --certificate, --private-key and --trust-bundle); --plain-text does without"
+    )]
+    NoIdentity,
+}
+
+impl MemberArgs {
+    /// The member that the flags and the environment describe, for a subcommand; else what is wrong has been said, and
+    /// the program ends with the given code.
+    pub(super) fn read(
+        self,
+        command: &str,
+        memory_budget: Option<u64>,
+    ) -> Result<Member, ExitCode> {
+        self.member(memory_budget, |name| std::env::var(name).ok())
+            .map_err(|error| {
+                eprintln!("maglor-proxy {command}: {error}");
+                ExitCode::from(2)
+            })
+    }
+
+    /// The member that the flags describe; `variable` reads the environment.
+    ///
+    /// # Errors
+    /// What is missing or makes no sense, with the flag or variable to blame.
+    pub(super) fn member(
+        self,
+        memory_budget: Option<u64>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Member, MemberError> {
+        let given = |flag, given: Option<String>, name| {
+            let value = given.or_else(|| variable(name));
+            value
+                .filter(|value| !value.is_empty())
+                .ok_or(MemberError::Missing {
+                    flag,
+                    variable: name,
+                })
+        };
+        let namespace = given("--pod-namespace", self.pod_namespace, "POD_NAMESPACE")?;
+        let name = given("--pod-name", self.pod_name, "POD_NAME")?;
+        let addresses = match &self.pod_ips {
+            Some(text) => addresses("--pod-ips", text)?,
+            None => addresses("POD_IPS", &variable("POD_IPS").unwrap_or_default())?,
+        };
+        let files = (self.certificate, self.private_key);
+        let credentials = match (self.token_file, files, self.trust_bundle) {
+            (Some(token_file), _, Some(trust_bundle)) => Credentials::Token {
+                token_file,
+                trust_bundle,
+            },
+            (None, (Some(certificate), Some(private_key)), Some(trust_bundle)) => {
+                Credentials::Files {
+                    certificate,
+                    private_key,
+                    trust_bundle,
+                }
+            }
+            _ if self.plain_text => Credentials::None,
+            _ => return Err(MemberError::NoIdentity),
+        };
+        Ok(Member {
+            control_plane: self.control_plane,
+            trust_domain: self.trust_domain,
+            cluster_domain: self.cluster_domain,
+            credentials,
+            cache_dir: self.cache_dir,
+            plain_text: self.plain_text,
+            namespace,
+            name,
+            addresses,
+            bind: self.bind,
+            admin_port: self.admin_port,
+            workers: self.workers,
+            memory_budget,
+            drain_timeout: self.drain_timeout,
+        })
+    }
+}
+
+fn addresses(place: &'static str, text: &str) -> Result<Vec<IpAddr>, MemberError> {
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let address = |part: &str| {
+        part.parse().map_err(|_| MemberError::Address {
+            place,
+            text: part.to_owned(),
+        })
+    };
+    parts.map(address).collect()
+}

@@ -1,0 +1,265 @@
+//! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /drain /logging`.
+//!
+//! Runs on the control thread, so that scraping it never delays a request. Which peers get which pages, and how many
+//! connections there are, is [`maglor_admin`]'s.
+
+mod clusters;
+mod routes;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use maglor_admin::{Limits, Methods, Page, Server};
+use maglor_config::Probe;
+use maglor_identity::Unusable;
+use maglor_telemetry::logs::LogHandle;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::control::app::SharedApp;
+use crate::control::probes;
+use crate::mesh::identity::Missing;
+use crate::telemetry::observers::{Lines, TapError};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const INDEX: &str = "\
+For every peer:
+GET  /metrics            Prometheus metrics
+GET  /ready              200 when requests are taken, 503 with the reason when not
+GET  /live               200 while the process works
+GET  /probe/NAME         ask the application (admin.probes): the status of its answer
+Over loopback only (kubectl port-forward), unless admin.remote_access says otherwise:
+GET  /config             the configuration in force (YAML)
+GET  /clusters           endpoints, health and outstanding requests (JSON)
+GET  /listeners          listeners and their bound addresses (JSON)
+GET  /routes             routes in force, those of the control plane too (JSON)
+GET  /tap?FILTERS        requests as they end, a JSON object a line, until you leave; filters: method=GET,
+                         path=/PREFIX, status=503 or 5xx, peer=PART-OF-ID, direction=inbound|outbound,
+                         rate=LINES-A-SECOND (100)
+POST /drain              stop taking connections, let open ones end, then exit
+GET  /logging            the log level
+PUT  /logging?level=L    change it: error, warn, info, debug, trace, or target=level,...
+";
+
+const PAGES: [Page; 12] = [
+    Page::public("/live"),
+    Page::public("/metrics"),
+    Page::public("/probe/"),
+    Page::public("/ready"),
+    Page::operators("/", Methods::Read),
+    Page::operators("/clusters", Methods::Read),
+    Page::operators("/config", Methods::Read),
+    Page::operators("/drain", Methods::Change),
+    Page::operators("/listeners", Methods::Read),
+    Page::operators("/logging", Methods::ReadAndChange),
+    Page::operators("/routes", Methods::Read),
+    Page::operators("/tap", Methods::Read),
+];
+
+/// What the admin server works on.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub(crate) app: SharedApp,
+    pub(crate) log: Option<LogHandle>,
+    /// Told when somebody asks for a drain.
+    pub(crate) drain: Rc<Notify>,
+    /// What the application can be asked.
+    pub(crate) probes: Rc<BTreeMap<String, Probe>>,
+}
+
+/// Answers until the process ends; `opened`: pages for operators are answered to every peer.
+pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool, limits: Limits) {
+    let mut server = Server::new(socket, &PAGES, opened, limits);
+    loop {
+        let accepted = server.accept().await;
+        let admin = admin.clone();
+        tokio::task::spawn_local(accepted.serve(move |request| {
+            let admin = admin.clone();
+            async move { admin.handle(&request).await }
+        }));
+    }
+}
+
+type Answer = Response<Either<Full<Bytes>, Lines>>;
+
+impl Admin {
+    async fn handle(&self, request: &Request<Incoming>) -> Answer {
+        let Some(name) = request.uri().path().strip_prefix("/probe/") else {
+            return self.answer(request);
+        };
+        let Some(probe) = self.probes.get(name) else {
+            return answer(StatusCode::NOT_FOUND, TEXT, "there is no such probe\n");
+        };
+        let (status, said) = probes::ask(probe, request.headers()).await;
+        answer(status, TEXT, said)
+    }
+
+    /// Which pages there are, and their methods, is in [`PAGES`].
+    fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let change = matches!(*request.method(), Method::POST | Method::PUT);
+        match request.uri().path() {
+            "/clusters" => json_answer(&clusters::describe(&self.app.borrow())),
+            "/config" => self.config(),
+            "/drain" => {
+                self.drain.notify_one();
+                answer(StatusCode::OK, TEXT, "draining\n")
+            }
+            "/listeners" => json_answer(&self.listeners()),
+            "/live" => answer(StatusCode::OK, TEXT, "live\n"),
+            "/logging" if change => self.set_log_level(request.uri().query()),
+            "/logging" => self.log_level(),
+            "/metrics" => answer(
+                StatusCode::OK,
+                maglor_telemetry::metrics::CONTENT_TYPE,
+                self.app.borrow().metrics(),
+            ),
+            "/ready" => self.ready(),
+            "/routes" => json_answer(&routes::describe(&self.app.borrow().listeners())),
+            "/tap" => self.tap(request.uri().query()),
+            _ => answer(StatusCode::OK, TEXT, INDEX),
+        }
+    }
+
+    fn ready(&self) -> Answer {
+        let app = self.app.borrow();
+        if app.is_draining() {
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
+        }
+        let mut identity = String::new();
+        if let Some(Missing { why, trouble }) = app.without_identity() {
+            identity = match why {
+                Unusable::Missing => format!("no identity yet: {trouble}"),
+                why => format!("the identity cannot be used: {why}; renewal: {trouble}"),
+            };
+            // Plain text goes on where it is allowed.
+            if why == Unusable::Missing || app.needs_identity() {
+                let text = format!("not ready: {identity}\n");
+                return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, text);
+            }
+            identity.push('\n');
+        }
+        if let Some(workload) = app.unknown_workload() {
+            let why =
+                format!("not ready: the control plane has said nothing of `{workload}` yet\n");
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
+        }
+        if let Some(service) = app.unknown_service() {
+            let why = format!("not ready: the control plane knows nothing of `{service}` yet\n");
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
+        }
+        if app.shared().metrics.xds.cached.value() == 1 {
+            let text =
+                "ready, by what an earlier process has kept: the control plane does not answer\n";
+            return answer(StatusCode::OK, TEXT, format!("{text}{identity}"));
+        }
+        answer(StatusCode::OK, TEXT, format!("ready\n{identity}"))
+    }
+
+    fn config(&self) -> Answer {
+        let yaml = maglor_config::without_credentials(&self.app.borrow().yaml());
+        answer(StatusCode::OK, "application/yaml", yaml)
+    }
+
+    fn listeners(&self) -> Value {
+        let addresses = self.app.borrow().addresses();
+        let pairs = addresses
+            .into_iter()
+            .map(|(name, bound)| (name.to_string(), json!(bound)));
+        Value::Object(pairs.collect())
+    }
+
+    fn tap(&self, query: Option<&str>) -> Answer {
+        let app = self.app.borrow();
+        let shared = app.shared();
+        match shared.observers.tap(query, &shared.memory) {
+            Ok(lines) => {
+                let mut answer = Response::new(Either::Right(lines));
+                let kind = http::HeaderValue::from_static("application/x-ndjson");
+                answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+                answer
+            }
+            Err(error @ TapError::TooMany { .. }) => {
+                answer(StatusCode::TOO_MANY_REQUESTS, TEXT, format!("{error}\n"))
+            }
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+        }
+    }
+
+    fn log_level(&self) -> Answer {
+        let level = self.log.as_ref().map(LogHandle::directives);
+        level.map_or_else(foreign_log, |level| {
+            answer(StatusCode::OK, TEXT, format!("{level}\n"))
+        })
+    }
+
+    fn set_log_level(&self, query: Option<&str>) -> Answer {
+        let Some(log) = &self.log else {
+            return foreign_log();
+        };
+        let level = query.and_then(|query| crate::routing::route::query_value(query, "level"));
+        let Some(level) = level else {
+            let text = "which level? as in PUT /logging?level=debug\n";
+            return answer(StatusCode::BAD_REQUEST, TEXT, text);
+        };
+        match log.set(&level) {
+            Ok(()) => {
+                tracing::info!(%level, "log level changed");
+                answer(StatusCode::OK, TEXT, format!("{level}\n"))
+            }
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+        }
+    }
+}
+
+fn foreign_log() -> Answer {
+    let text = "the log is not ours to change\n";
+    answer(StatusCode::NOT_IMPLEMENTED, TEXT, text)
+}
+
+fn json_answer(value: &Value) -> Answer {
+    answer(StatusCode::OK, JSON, format!("{value:#}\n"))
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::new(body.into())));
+    *answer.status_mut() = status;
+    let kind = http::HeaderValue::from_static(kind);
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    answer
+}
+
+/// Binds the admin port.
+///
+/// # Errors
+/// When it is taken.
+pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use maglor_admin::Audience;
+
+    use super::*;
+
+    /// `crates/cluster/tests/admin_ports.rs` takes the pages that it attacks from the index.
+    #[test]
+    fn the_index_lists_every_page() {
+        let [public, private] = maglor_testkit::listed_pages(INDEX);
+        for (listed, audience) in [(public, Audience::Network), (private, Audience::Operators)] {
+            let pages = PAGES.iter().filter(|page| page.audience == audience);
+            let pages = pages.map(|page| page.path.to_owned());
+            let pages: BTreeSet<_> = pages.filter(|path| path != "/").collect();
+            assert_eq!(listed, pages);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the control plane gives: clusters beside those of the file, and their endpoints.
+
+use std::sync::Arc;
+
+use maglor_config as config;
+use maglor_xds::discovery::Used;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use super::App;
+use super::names::has_names;
+use crate::control::build::{self, BuildError, Sources};
+use crate::routing::on_demand::Ask;
+use crate::upstream::{Cluster, Clusters};
+
+impl App {
+    /// The questions of workers, for the one who answers them; `None` after the first call.
+    pub(crate) fn take_asks(&mut self) -> Option<UnboundedReceiver<Ask>> {
+        self.asks.take()
+    }
+
+    /// A service that a chain is for and that the control plane has said nothing of.
+    pub(crate) fn unknown_service(&self) -> Option<String> {
+        self.listening.values().find_map(|listening| {
+            let state = listening.state.borrow();
+            let chains = state.chains.iter().filter_map(|chain| chain.filter.http());
+            let mut asked = chains.filter_map(|chain| chain.on_demand.as_ref());
+            asked.find_map(|asked| asked.unknown().map(ToOwned::to_owned))
+        })
+    }
+
+    /// Puts these clusters in force, in place of those that the control plane gave before.
+    pub(crate) fn discover(&mut self, used: Vec<Used>) {
+        let names = |all: &[Used]| all.iter().any(names_in);
+        let resolves = names(&used) || names(&self.discovered);
+        if names(&used)
+            && let Err(error) = self.need_resolver()
+        {
+            tracing::error!(%error, "names cannot be resolved");
+        }
+        let before = std::mem::replace(&mut self.discovered, used);
+        let gone = |used: &Used| !self.is_of_file(&used.cluster.name);
+        let gone: Vec<_> = before.into_iter().filter(gone).collect();
+        let mut clusters = Clusters::default();
+        let kept = self.clusters.iter().filter(|cluster| {
+            let discovered = |used: &Used| used.cluster.name == *cluster.name();
+            // The old one is what the new one is built from.
+            !gone.iter().any(discovered) || self.discovered.iter().any(discovered)
+        });
+        kept.for_each(|cluster| clusters.insert(Arc::clone(cluster)));
+        self.clusters = clusters;
+        self.add_discovered();
+        self.introduce_peers();
+        self.watched
+            .send_replace(self.clusters.iter().cloned().collect());
+        if resolves {
+            self.resolve();
+        }
+    }
+
+    /// A name in the file outweighs the same one from elsewhere.
+    fn is_of_file(&self, name: &str) -> bool {
+        self.config.clusters.iter().any(|own| *own.name == *name)
+    }
+
+    /// With a new file what the control plane gave goes on as it is.
+    pub(super) fn keep_discovered(&self, wanted: &config::Config, clusters: &mut Clusters) {
+        for used in &self.discovered {
+            let name = &used.cluster.name;
+            let is_of_file = wanted.clusters.iter().any(|own| own.name == *name);
+            if let Some(cluster) = self.clusters.get(name).filter(|_| !is_of_file) {
+                clusters.insert(cluster);
+            }
+        }
+    }
+
+    /// Tells the inbound listeners where the servers of their services are now.
+    fn introduce_peers(&self) {
+        for listening in self.listening.values() {
+            let listener = Arc::clone(&listening.state.borrow());
+            build::introduce_peers(&listener, &self.clusters);
+        }
+    }
+
+    /// Builds what the control plane gave beside what the file says. What cannot be built is left as it
+    /// was.
+    fn add_discovered(&mut self) {
+        let live = self.live();
+        let mut sources = Sources::new(live.as_ref());
+        for used in &self.discovered {
+            if self.is_of_file(&used.cluster.name) {
+                continue;
+            }
+            let name = &used.cluster.name;
+            match self.build_discovered(used, &mut sources) {
+                Ok(cluster) => {
+                    cluster.guard().put_in_force();
+                    self.clusters.insert(cluster);
+                }
+                Err(error) => {
+                    tracing::error!(cluster = %name, %error, "discovered cluster not applied");
+                }
+            }
+        }
+    }
+
+    /// Builds one of them, with the endpoints that it has.
+    fn build_discovered(
+        &self,
+        used: &Used,
+        sources: &mut Sources<'_>,
+    ) -> Result<Arc<Cluster>, BuildError> {
+        let now = self.shared.time(Instant::now());
+        let metrics = &self.shared.metrics;
+        let wanted = &used.cluster;
+        let old = self.clusters.get(&wanted.name);
+        let cluster = build::one_cluster(wanted, old, false, sources, metrics, now)?;
+        let assigned = used.endpoints.as_ref();
+        let assigned = assigned.map(|endpoints| cluster.assign(endpoints, metrics, now));
+        if let Some(Err(error)) = assigned {
+            tracing::error!(cluster = %wanted.name, %error, "endpoints not applied");
+        }
+        Ok(cluster)
+    }
+
+    /// Puts the endpoints of a discovered cluster in force; nothing else changes.
+    pub(crate) fn assign(&mut self, cluster: &str, endpoints: &Arc<[config::Endpoint]>) {
+        let mut resolves = has_names(endpoints);
+        let known = self.discovered.iter_mut();
+        for used in known.filter(|used| *used.cluster.name == *cluster) {
+            resolves |= names_in(used);
+            used.endpoints = Some(Arc::clone(endpoints));
+        }
+        let Some(found) = self
+            .clusters
+            .get(cluster)
+            .filter(|_| !self.is_of_file(cluster))
+        else {
+            return;
+        };
+        let now = self.shared.time(Instant::now());
+        if let Err(error) = found.assign(endpoints, &self.shared.metrics, now) {
+            tracing::error!(%cluster, %error, "endpoints not applied");
+        }
+        if resolves {
+            if let Err(error) = self.need_resolver() {
+                tracing::error!(%error, "names cannot be resolved");
+            }
+            self.resolve();
+        }
+    }
+}
+
+/// Whether some of its endpoints are names.
+fn names_in(used: &Used) -> bool {
+    let assigned = used.endpoints.as_deref().unwrap_or_default();
+    has_names(&used.cluster.endpoints) || has_names(assigned)
+}

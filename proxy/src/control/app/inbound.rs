@@ -1,0 +1,112 @@
+//! What the control plane says of inbound listeners, over what the file says of them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use maglor_config::workload::{self, Workloads};
+use maglor_config::{self as config, gateway};
+
+use super::{App, ApplyError};
+use crate::control::cache::Cache;
+
+impl App {
+    /// Puts in force what is known of workloads. Listeners that ask for one of which nothing is known do
+    /// what the file says.
+    ///
+    /// # Errors
+    /// When it cannot be put in force; nothing has changed then.
+    pub(crate) fn set_workloads(&mut self, known: Workloads) -> Result<(), ApplyError> {
+        if known == self.workloads {
+            return Ok(());
+        }
+        let stale = self.write_certificates(&known)?;
+        let whole = workload::overlay(&self.file, &known).map_err(ApplyError::Inbound)?;
+        self.put_in_force(whole, false)?;
+        self.workloads = known;
+        stale
+            .iter()
+            .for_each(|path| drop(std::fs::remove_file(path)));
+        let names = self.workloads.keys().map(|name| &**name);
+        tracing::info!(workloads = %names.collect::<Vec<_>>().join(", "), "inbound settings in force");
+        self.count_workloads();
+        Ok(())
+    }
+
+    /// Writes the certificates of the Gateway that this proxy serves into the cache's folder; which of the
+    /// files there are of none that is wanted.
+    fn write_certificates(&self, known: &Workloads) -> Result<Vec<PathBuf>, ApplyError> {
+        let control_plane = self.config.control_plane.as_ref();
+        let own = control_plane
+            .and_then(|one| Some((known.get(one.gateway.as_ref()?)?, one.cache_dir.as_ref()?)));
+        let Some((inbound, folder)) = own else {
+            return Ok(Vec::new());
+        };
+        let cache = Cache::new(folder);
+        let mut wanted = BTreeSet::new();
+        for file in gateway::files(&inbound.gateway) {
+            let name = file.name();
+            if wanted.insert(name.clone()) && !folder.join(&name).exists() {
+                cache
+                    .write(&name, file.text.as_bytes())
+                    .map_err(ApplyError::Certificate)?;
+            }
+        }
+        let there = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let stale = there.filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with(gateway::PREFIX) && !wanted.contains(&*name)
+        });
+        Ok(stale.map(|entry| entry.path()).collect())
+    }
+
+    /// The workloads that the configuration in force asks for.
+    pub(crate) fn wanted_workloads(&self) -> impl Iterator<Item = &Arc<str>> {
+        let listeners = self.config.listeners.iter();
+        let control_plane = self.config.control_plane.as_ref();
+        let gateway = control_plane.and_then(|one| one.gateway.as_ref());
+        listeners
+            .filter_map(|one| one.workload.as_ref())
+            .chain(gateway)
+    }
+
+    /// Puts a file's configuration in force, with what is known of workloads: as a whole, or not at all.
+    pub(crate) fn apply(
+        &mut self,
+        loaded: config::Loaded,
+        files_changed: bool,
+    ) -> Result<(), ApplyError> {
+        let file = loaded.yaml.clone();
+        let whole = match self.workloads.is_empty() {
+            true => loaded,
+            false => workload::overlay(&file, &self.workloads).map_err(ApplyError::Inbound)?,
+        };
+        self.put_in_force(whole, files_changed)?;
+        self.file = file;
+        self.count_workloads();
+        Ok(())
+    }
+
+    /// Whether it is the file that is in force.
+    pub(crate) fn is_of(&self, loaded: &config::Loaded) -> bool {
+        self.file == loaded.yaml
+    }
+
+    fn count_workloads(&self) {
+        let known = self
+            .wanted_workloads()
+            .filter(|name| self.workloads.contains_key(*name))
+            .count();
+        let known = i64::try_from(known).unwrap_or(i64::MAX);
+        self.shared.metrics.xds.inbound.set(known);
+    }
+
+    /// A workload that a listener asks for and of which nothing is known.
+    pub(crate) fn unknown_workload(&self) -> Option<&str> {
+        let mut wanted = self.wanted_workloads();
+        wanted
+            .find(|name| !self.workloads.contains_key(*name))
+            .map(|name| &**name)
+    }
+}

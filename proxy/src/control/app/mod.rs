@@ -1,0 +1,466 @@
+//! Wiring: starts workers, puts configurations in force, ends in order. The control thread.
+//!
+//! The only file that knows every room. Everything here runs on one thread with its own runtime, so
+//! that neither a scrape of metrics nor the parsing of a configuration delays a request.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hashbrown::HashMap;
+use maglor_config::workload::Workloads;
+use maglor_config::{self as config, Errors};
+use maglor_xds::discovery::Used;
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use self::listening::{Listening, socket_key};
+use self::names::has_names;
+use crate::control::build::{self, BuildError, Built, Sockets, Sources};
+use crate::control::cache::KeepError;
+use crate::control::{ejection, health};
+use crate::downstream::thread::{Command, Handle};
+use crate::mesh::identity::Own;
+use crate::mesh::load_feedback::calls::Calls;
+use crate::os::memory::{self, Memory};
+use crate::routing::listener::Listener;
+use crate::routing::on_demand::Asks;
+use crate::runtime::shared::Shared;
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::metrics::{EndpointMetrics, ListenerMetrics};
+use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
+
+mod discovered;
+mod identity;
+mod inbound;
+mod listening;
+mod names;
+mod shown;
+
+/// The proxy as its control thread sees it.
+#[derive(Debug)]
+pub(crate) struct App {
+    shared: Arc<Shared>,
+    workers: Vec<Handle>,
+    config: Arc<config::Config>,
+    /// The configuration in force as YAML.
+    yaml: String,
+    /// That of the file, before what the control plane says.
+    file: String,
+    /// What the control plane says of inbound listeners.
+    workloads: Workloads,
+    clusters: Clusters,
+    listening: HashMap<Arc<str>, Listening>,
+    own: Own,
+    resolver: Option<Resolver>,
+    resolving: Vec<AbortHandle>,
+    memory: Memory,
+    /// The one of the command line, which outweighs that of the configuration.
+    memory_budget: Option<u64>,
+    draining: bool,
+    /// Listeners that have gone, and when the connections that they left behind must go, too.
+    leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
+    /// The clusters, for those who watch over them.
+    watched: watch::Sender<Vec<Arc<Cluster>>>,
+    /// What workers want to know of the control plane.
+    asks: Asks,
+    /// Clusters that the control plane gave.
+    discovered: Vec<Used>,
+}
+
+/// Why a configuration was not put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// A listener, cluster or certificate cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The access log cannot be opened.
+    #[error("access log {path}: {source}")]
+    AccessLog {
+        /// Its file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A certificate of the Gateway cannot be kept.
+    #[error("certificate: {0}")]
+    Certificate(#[source] KeepError),
+    /// What the control plane says of an inbound listener does not fit the file.
+    #[error("{0}")]
+    Inbound(#[source] Errors),
+    /// The system's resolver configuration cannot be read.
+    #[error("DNS: {0}")]
+    Resolver(String),
+    /// A worker cannot be started.
+    #[error("worker: {0}")]
+    Worker(#[source] io::Error),
+}
+
+impl App {
+    /// Starts the workers; they listen nowhere until a configuration is applied.
+    pub(crate) fn start(
+        config: &config::Config,
+        memory_budget: Option<u64>,
+    ) -> Result<Self, ApplyError> {
+        let workers = config.workers;
+        let (shared, reports) = Shared::new(workers);
+        let shared = Arc::new(shared);
+        let (seed, calls) = (seed(), Arc::<Calls>::default());
+        let (watched, clusters) = watch::channel(Vec::new());
+        let health = health::run(Arc::clone(&shared), clusters.clone(), seed);
+        tokio::task::spawn_local(health);
+        let ejection = ejection::run(Arc::clone(&shared), clusters, reports, seed);
+        tokio::task::spawn_local(ejection);
+        let worker = |shard: usize| {
+            let seed = seed.wrapping_add(shard as u64);
+            let (shared, calls) = (Arc::clone(&shared), Arc::clone(&calls));
+            Handle::start(shard, shared, calls, seed).map_err(ApplyError::Worker)
+        };
+        Ok(Self {
+            workers: (0..workers).map(worker).collect::<Result<_, _>>()?,
+            config: Arc::new(config::Config {
+                listeners: Vec::new(),
+                ..config.clone()
+            }),
+            yaml: String::new(),
+            file: String::new(),
+            workloads: Workloads::new(),
+            clusters: Clusters::default(),
+            listening: HashMap::new(),
+            own: Own::default(),
+            resolver: None,
+            resolving: Vec::new(),
+            memory: Memory::new(std::time::Instant::now()),
+            memory_budget,
+            draining: false,
+            leaving: Vec::new(),
+            watched,
+            asks: Asks::default(),
+            discovered: Vec::new(),
+            shared,
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn config(&self) -> &Arc<config::Config> {
+        &self.config
+    }
+
+    pub(crate) fn clusters(&self) -> &Clusters {
+        &self.clusters
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    fn put_in_force(
+        &mut self,
+        loaded: config::Loaded,
+        files_changed: bool,
+    ) -> Result<(), ApplyError> {
+        let wanted = loaded.config;
+        let metrics = &self.shared.metrics;
+        let now = self.shared.time(Instant::now());
+        let own = identity::prepare(&self.own, &wanted);
+        let own = own.map_err(|source| BuildError::Identity {
+            place: "identity".to_owned(),
+            source: Box::new(source),
+        })?;
+        let mut sources = Sources::new(own.live());
+        let mut clusters = build::clusters(
+            &wanted,
+            &self.clusters,
+            files_changed,
+            &mut sources,
+            metrics,
+            now,
+        )?;
+        self.keep_discovered(&wanted, &mut clusters);
+        let mut built = Vec::with_capacity(wanted.listeners.len());
+        for listener in &wanted.listeners {
+            let key = socket_key(listener);
+            let before = self
+                .listening
+                .get(&key)
+                .map(|l| Arc::clone(&l.state.borrow()));
+            let before = before.filter(|before| before.config.name == listener.name);
+            let before = before.as_deref();
+            let new = build::listener(
+                listener,
+                before,
+                &clusters,
+                &mut sources,
+                &self.asks,
+                metrics,
+            )?;
+            let sockets = match self.listening.contains_key(&key) {
+                true => Sockets::default(),
+                false => {
+                    let port = listener.address.ip().map(|address| address.port());
+                    let alone = !port.is_some_and(|port| self.listens_on(port));
+                    build::bind(listener, self.workers.len(), alone)?
+                }
+            };
+            built.push((key, new, sockets));
+        }
+        let access_log = self.access_log(&wanted)?;
+        if wanted.clusters.iter().any(|one| has_names(&one.endpoints)) {
+            self.need_resolver()?;
+        }
+        // Nothing can fail from here on.
+        self.own.commit(own, &self.shared.metrics.identity);
+        self.shared.observers.set_access_log(access_log);
+        let budget = self.memory_budget.or(wanted.memory_budget);
+        self.shared.memory.set(budget);
+        self.config = Arc::new(wanted);
+        self.yaml = loaded.yaml;
+        clusters.iter().for_each(|one| one.guard().put_in_force());
+        self.commit(built);
+        self.clusters = clusters;
+        self.watched
+            .send_replace(self.clusters.iter().cloned().collect());
+        self.resolve();
+        Ok(())
+    }
+
+    /// Whether a socket of our own has the port, perhaps under another address.
+    fn listens_on(&self, port: u16) -> bool {
+        self.listening.values().any(|listening| {
+            listening
+                .bound
+                .ip()
+                .is_some_and(|bound| bound.port() == port)
+        })
+    }
+
+    fn commit(&mut self, built: Vec<(Arc<str>, Built, Sockets)>) {
+        let mut gone = std::mem::take(&mut self.listening);
+        let mut left = Vec::new();
+        for (key, built, sockets) in built {
+            let listener = built.commit();
+            let listening = match gone.remove(&key) {
+                Some(listening) => {
+                    listening.set_mode(listener.config.mode);
+                    let before = listening.state.send_replace(Arc::clone(&listener));
+                    retire(&before, Some(&listener));
+                    if !Arc::ptr_eq(&before.metrics, &listener.metrics) {
+                        left.push(Arc::clone(&before.metrics));
+                    }
+                    listening
+                }
+                None => self.listen(&key, &listener, sockets),
+            };
+            self.listening.insert(key, listening);
+        }
+        let outbound = self.listening.values().filter(|one| one.is_outbound());
+        let bound = outbound.filter_map(|one| one.bound.ip()).collect();
+        self.shared.own_connections.set_private(bound);
+        for (_, listening) in gone {
+            retire(&listening.state.borrow(), None);
+            left.push(Arc::clone(&listening.state.borrow().metrics));
+            self.broadcast(|| Command::Close {
+                name: Arc::clone(&listening.key),
+            });
+        }
+        self.broadcast(|| Command::Wake);
+        let until = Instant::now() + self.config.drain_timeout;
+        self.leaving
+            .extend(left.into_iter().map(|listener| (until, listener)));
+    }
+
+    fn listen(&self, key: &Arc<str>, listener: &Arc<Listener>, sockets: Sockets) -> Listening {
+        let (state, _) = watch::channel(Arc::clone(listener));
+        let Sockets { each, bound, file } = sockets;
+        let bound = bound.unwrap_or_else(|| listener.config.address.clone());
+        for (worker, socket) in self.workers.iter().zip(each) {
+            let name = Arc::clone(key);
+            worker.send(Command::Listen {
+                name,
+                socket,
+                state: state.subscribe(),
+            });
+        }
+        tracing::info!(listener = %listener.config.name, address = %bound, "listening");
+        Listening {
+            state,
+            bound,
+            file,
+            key: Arc::clone(key),
+        }
+    }
+
+    fn broadcast(&self, command: impl Fn() -> Command) {
+        self.workers
+            .iter()
+            .for_each(|worker| worker.send(command()));
+    }
+
+    fn access_log(&self, wanted: &config::Config) -> Result<Option<Arc<AccessLog>>, ApplyError> {
+        let Some(settings) = &wanted.access_log else {
+            return Ok(None);
+        };
+        match self.shared.observers.access_log() {
+            Some(log) if log.settings() == settings => Ok(Some(log)),
+            _ => AccessLog::open(settings)
+                .map(|log| Some(Arc::new(log)))
+                .map_err(|source| ApplyError::AccessLog {
+                    path: settings.path.clone(),
+                    source,
+                }),
+        }
+    }
+
+    /// To be called about once a second.
+    pub(crate) fn tick(&mut self) {
+        self.shared.memory.publish_control();
+        let (released, heaps) = (self.shared.take_released(), self.shared.memory.allocated());
+        self.memory.tick(released, heaps, std::time::Instant::now());
+        self.own.poll(&self.shared.metrics.identity);
+        let now = Instant::now();
+        let over = |(until, _): &mut (Instant, Arc<ListenerMetrics>)| *until <= now;
+        let over: Vec<_> = self.leaving.extract_if(.., over).collect();
+        if !over.is_empty() {
+            over.iter().for_each(|(_, listener)| listener.end());
+            self.broadcast(|| Command::Wake);
+        }
+    }
+
+    /// Whether there is something to look after some times a second: lines that wait, a budget that is to be kept.
+    pub(crate) fn is_to_be_flushed(&self) -> bool {
+        self.shared.observers.access_log().is_some() || self.shared.memory.is_limited()
+    }
+
+    /// Compares the memory in use with its budget.
+    pub(crate) fn watch_memory(&self) {
+        self.shared.memory.watch(memory::in_use, memory::purge);
+    }
+
+    /// Writes what the access log holds.
+    pub(crate) fn flush_access_log(&self) {
+        let Some(log) = self.shared.observers.access_log() else {
+            return;
+        };
+        let (dropped, news) = log.flush();
+        let control = &self.shared.metrics.control;
+        control.access_log_dropped.add_shared(dropped);
+        if let Some(error) = news {
+            tracing::warn!(%error, "cannot write the access log");
+        }
+    }
+
+    /// Opens the access log's file anew, after a rotation.
+    pub(crate) fn reopen_access_log(&self) {
+        let Some(log) = self.shared.observers.access_log() else {
+            return;
+        };
+        if let Err(error) = log.reopen() {
+            tracing::warn!(%error, "cannot reopen the access log");
+        }
+    }
+
+    /// Copies what is counted elsewhere into the metrics, and renders them.
+    pub(crate) fn metrics(&self) -> String {
+        for cluster in self.clusters.iter() {
+            let endpoints = cluster.endpoints();
+            cluster
+                .metrics()
+                .guards
+                .observe(endpoints.balancer().view());
+            let derived = cluster.destinations().map(Destinations::clusters);
+            for cluster in derived.iter().flatten().chain([cluster]) {
+                let endpoints = cluster.endpoints();
+                let targets = endpoints.targets().iter();
+                targets
+                    .filter_map(|target| target.metrics.as_ref())
+                    .for_each(EndpointMetrics::refresh);
+            }
+        }
+        self.shared.metrics.encode()
+    }
+
+    /// Whether some listener's connections outlast the others.
+    pub(crate) fn has_outbound(&self) -> bool {
+        self.listening.values().any(Listening::is_outbound)
+    }
+
+    /// Stops accepting on all listeners but outbound ones, and lets their connections end.
+    pub(crate) fn drain_all_but_outbound(&mut self) {
+        self.draining = true;
+        for listening in self.listening.values_mut() {
+            if !listening.is_outbound() {
+                listening.file = None;
+            }
+        }
+        for listening in self.listening.values().filter(|l| !l.is_outbound()) {
+            retire(&listening.state.borrow(), None);
+            self.broadcast(|| Command::Close {
+                name: Arc::clone(&listening.key),
+            });
+        }
+        self.broadcast(|| Command::Wake);
+    }
+
+    /// Whether no client is connected, to whichever listener.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let open = |l: &Listening| l.state.borrow().metrics.connections.value() > 0;
+        !self.listening.values().any(open)
+    }
+
+    /// Stops accepting and lets connections end; the receivers answer when a worker has none left.
+    pub(crate) fn drain(&mut self) -> Vec<oneshot::Receiver<()>> {
+        self.draining = true;
+        self.listening
+            .values_mut()
+            .for_each(|listening| listening.file = None);
+        let drain = |worker: &Handle| {
+            let (done, receiver) = oneshot::channel();
+            worker.send(Command::Drain { done });
+            receiver
+        };
+        self.workers.iter().map(drain).collect()
+    }
+
+    /// Ends the workers; connections that are still open are cut.
+    pub(crate) fn stop(&mut self) {
+        self.workers.drain(..).for_each(Handle::stop);
+        self.flush_access_log();
+    }
+}
+
+/// The App as its control thread's tasks share it.
+pub(crate) type SharedApp = Rc<RefCell<App>>;
+
+/// Waits until every worker has drained, at most `limit`.
+pub(crate) async fn drained(receivers: Vec<oneshot::Receiver<()>>, limit: Duration) -> bool {
+    let all = async {
+        for receiver in receivers {
+            let _ = receiver.await;
+        }
+    };
+    tokio::time::timeout(limit, all).await.is_ok()
+}
+
+fn retire(before: &Listener, now: Option<&Listener>) {
+    for chain in build::retired(before, now) {
+        // Relaxed: a connection that misses it sees it at its next request.
+        chain.retired.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Different in each process: replicas must not draw the same candidates in step.
+pub(crate) fn seed() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    nanos ^ u64::from(std::process::id()).rotate_left(32)
+}

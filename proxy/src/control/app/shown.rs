@@ -1,0 +1,46 @@
+//! What of the proxy operators are shown.
+
+use std::sync::Arc;
+
+use maglor_config::Address;
+
+use super::App;
+use crate::routing::listener::Listener;
+
+impl App {
+    /// The configuration in force as YAML.
+    pub(crate) fn yaml(&self) -> String {
+        self.yaml.clone()
+    }
+
+    /// Name and bound address of each listener.
+    pub(crate) fn addresses(&self) -> Vec<(Arc<str>, Address)> {
+        let mut all: Vec<_> = self
+            .listening
+            .values()
+            .map(|listening| {
+                (
+                    Arc::clone(&listening.state.borrow().config.name),
+                    listening.bound.clone(),
+                )
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// The listeners in force and where they listen, by name.
+    pub(crate) fn listeners(&self) -> Vec<(Arc<Listener>, Address)> {
+        let all = self.listening.values();
+        let mut all: Vec<_> = all
+            .map(|listening| {
+                (
+                    Arc::clone(&listening.state.borrow()),
+                    listening.bound.clone(),
+                )
+            })
+            .collect();
+        all.sort_by(|(a, _), (b, _)| a.config.name.cmp(&b.config.name));
+        all
+    }
+}

@@ -1,0 +1,492 @@
+//! From a validated configuration to what workers run: everything that can fail happens here,
+//! before anything in force is touched.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use hashbrown::HashMap;
+use maglor_balance::{SpecError, Time};
+use maglor_config as config;
+use maglor_config::cluster::UpstreamProtocol;
+use maglor_config::listener::{HttpFilter, LoadReports, TrafficDirection};
+use maglor_config::tls::MeshTermination;
+use maglor_config::{FilterChain, Origination, RouteTable};
+use maglor_identity::Live;
+use maglor_identity::tls::{Client, Expected};
+
+use crate::mesh::authorization::Authorization;
+use crate::mesh::load_feedback::reporting::LoadReporter;
+use crate::os::throttle::Throttle;
+use crate::protocol::detect::ChainSelector;
+use crate::protocol::mesh_transport;
+use crate::routing::listener::{Chain, Filter, HttpChain, Listener, TcpChain, Termination};
+use crate::routing::on_demand::{Asks, OnDemand};
+use crate::routing::rate_limit::Limiter;
+use crate::routing::route::Table;
+use crate::telemetry::metrics::{ListenerMetrics, Metrics};
+use crate::tls::mesh::Mesh;
+use crate::tls::{self, Roots};
+use crate::upstream::{ClientMesh, ClientTls, Cluster, Clusters};
+
+mod bind;
+mod files;
+
+pub use bind::unusable_addresses;
+pub(crate) use bind::{Sockets, UnixFile, bind};
+pub use files::unusable_files;
+
+/// Label `route` of requests that no route took.
+const UNROUTED: &str = "-";
+
+/// Why a configuration cannot be applied although it is valid.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A listener's address cannot be bound.
+    #[error("listener `{listener}`: cannot bind {address}: {source}")]
+    Bind {
+        /// The listener's name.
+        listener: Arc<str>,
+        /// Its address.
+        address: config::Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The admin server's address cannot be bound.
+    #[error("admin: cannot bind {address}: {source}")]
+    BindAdmin {
+        /// Its address.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A cluster's policy does not fit its endpoints.
+    #[error("cluster `{cluster}`: {source}")]
+    Policy {
+        /// The cluster's name.
+        cluster: Arc<str>,
+        /// Why not.
+        source: SpecError,
+    },
+    /// The identity cannot be used.
+    #[error("{place}: {source}")]
+    Identity {
+        /// The cluster, the filter chain, or the identity itself.
+        place: String,
+        /// Which file and why.
+        source: Box<maglor_identity::Error>,
+    },
+    /// Mesh TLS without an identity.
+    #[error("{place}: mesh TLS needs an identity")]
+    NoIdentity {
+        /// The cluster or filter chain.
+        place: String,
+    },
+    /// A certificate, key or root file is not usable.
+    #[error("{place}: {source}")]
+    Tls {
+        /// The cluster or filter chain that names it.
+        place: String,
+        /// Which file and why.
+        source: Box<tls::Error>,
+    },
+}
+
+/// Builds all clusters; those whose configuration is unchanged stay as they are.
+pub(crate) fn clusters(
+    config: &config::Config,
+    before: &Clusters,
+    files_changed: bool,
+    sources: &mut Sources<'_>,
+    metrics: &Metrics,
+    now: Time,
+) -> Result<Clusters, BuildError> {
+    let mut clusters = Clusters::default();
+    for wanted in &config.clusters {
+        let old = before.get(&wanted.name);
+        clusters.insert(one_cluster(
+            wanted,
+            old,
+            files_changed,
+            sources,
+            metrics,
+            now,
+        )?);
+    }
+    Ok(clusters)
+}
+
+/// Builds a cluster, unless it is configured as it was.
+pub(crate) fn one_cluster(
+    wanted: &Arc<config::Cluster>,
+    old: Option<Arc<Cluster>>,
+    files_changed: bool,
+    sources: &mut Sources<'_>,
+    metrics: &Metrics,
+    now: Time,
+) -> Result<Arc<Cluster>, BuildError> {
+    let stays_tls = !files_changed || !matches!(wanted.tls, Some(Origination::Names(_)));
+    let unchanged =
+        |old: &config::Cluster| std::ptr::eq(old, wanted.as_ref()) || same(old, wanted.as_ref());
+    match old {
+        Some(old) if stays_tls && unchanged(old.config()) => Ok(old),
+        old => cluster(wanted, old.as_deref(), sources, metrics, now).map(Arc::new),
+    }
+}
+
+/// Where TLS configurations get roots and identities from.
+pub(crate) struct Sources<'a> {
+    /// Read once for all that is built together.
+    roots: Roots,
+    live: Option<&'a Arc<Live>>,
+}
+
+impl<'a> Sources<'a> {
+    /// Nothing read yet; `live` is the proxy's identity, where it has one.
+    pub(crate) fn new(live: Option<&'a Arc<Live>>) -> Self {
+        Self {
+            roots: Roots::new(),
+            live,
+        }
+    }
+
+    fn live(&self, place: &str) -> Result<&Arc<Live>, BuildError> {
+        let place = || place.to_owned();
+        self.live
+            .ok_or_else(|| BuildError::NoIdentity { place: place() })
+    }
+
+    fn origination(
+        &mut self,
+        wanted: &config::Cluster,
+        metrics: &Metrics,
+    ) -> Result<Option<ClientTls>, BuildError> {
+        let in_mesh = matches!(wanted.tls, Some(Origination::Mesh(_)));
+        let alpn: &[&[u8]] = match wanted.protocol {
+            UpstreamProtocol::Auto if in_mesh => &[mesh_transport::ALPN, b"h2", b"http/1.1"],
+            UpstreamProtocol::Auto | UpstreamProtocol::Downstream => &[b"h2", b"http/1.1"],
+            UpstreamProtocol::Http1 => &[b"http/1.1"],
+            UpstreamProtocol::Http2 => &[b"h2"],
+        };
+        let place = format!("cluster `{}`", wanted.name);
+        Ok(Some(match &wanted.tls {
+            None => return Ok(None),
+            Some(Origination::Names(tls)) => {
+                let config = tls::client_config(tls, alpn, &mut self.roots);
+                let config = config.map_err(|source| BuildError::Tls {
+                    place,
+                    source: Box::new(source),
+                })?;
+                ClientTls::Names(config)
+            }
+            Some(Origination::Mesh(identities)) => {
+                let expected = match identities.is_empty() {
+                    true => Expected::Member,
+                    false => Expected::OneOf(identities.clone()),
+                };
+                let live = self.live(&place)?;
+                let client = Client::new(live, expected, alpn);
+                let client = client.map_err(|source| BuildError::Identity {
+                    place,
+                    source: Box::new(source),
+                })?;
+                ClientTls::Mesh(ClientMesh {
+                    client,
+                    live: Arc::clone(live),
+                    refused: Arc::new(metrics.mesh_cluster(&wanted.name)),
+                    failures: Arc::new(metrics.mesh_cluster_failures(&wanted.name)),
+                })
+            }
+        }))
+    }
+
+    fn termination(
+        &mut self,
+        listener: &str,
+        wanted: &FilterChain,
+        metrics: &Metrics,
+    ) -> Result<Option<Termination>, BuildError> {
+        let place = place(listener, wanted);
+        Ok(Some(match &wanted.tls {
+            None => return Ok(None),
+            Some(config::Termination::Certificates(tls)) => {
+                let config = tls::server_config(tls, &mut self.roots);
+                Termination::Certificates(config.map_err(|source| BuildError::Tls {
+                    place,
+                    source: Box::new(source),
+                })?)
+            }
+            Some(config::Termination::Mesh(mesh)) => {
+                let counted = metrics.mesh_listener(listener);
+                let mesh = Mesh::new(mesh, self.live(&place)?, counted);
+                Termination::Mesh(Arc::new(mesh.map_err(|source| BuildError::Identity {
+                    place,
+                    source: Box::new(source),
+                })?))
+            }
+        }))
+    }
+}
+
+/// A filter chain in messages.
+fn place(listener: &str, chain: &FilterChain) -> String {
+    format!("listener `{listener}`, filter chain `{}`", chain.name)
+}
+
+fn cluster(
+    wanted: &Arc<config::Cluster>,
+    old: Option<&Cluster>,
+    sources: &mut Sources<'_>,
+    metrics: &Metrics,
+    now: Time,
+) -> Result<Cluster, BuildError> {
+    let tls = sources.origination(wanted, metrics)?;
+    Cluster::new(Arc::clone(wanted), tls, metrics, old, now).map_err(|source| BuildError::Policy {
+        cluster: Arc::clone(&wanted.name),
+        source,
+    })
+}
+
+/// Whether two parts of configurations say the same. Regular expressions know no equality; their
+/// text, and with it the text of the whole, does.
+fn same(a: &impl Debug, b: &impl Debug) -> bool {
+    format!("{a:?}") == format!("{b:?}")
+}
+
+/// A listener that is built but not yet in force.
+pub(crate) struct Built {
+    pub(crate) listener: Arc<Listener>,
+    /// Chains that go on with other routes.
+    routes: Vec<(Arc<HttpChain>, Table)>,
+    /// TCP chains that go on with another cluster.
+    clusters: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
+}
+
+impl Built {
+    /// Puts new routes and clusters under the connections that there are.
+    pub(crate) fn commit(self) -> Arc<Listener> {
+        for (chain, table) in self.routes {
+            chain.routes.store(Arc::new(table));
+        }
+        for (chain, cluster) in self.clusters {
+            chain.cluster.store(Some(cluster));
+        }
+        self.listener
+    }
+}
+
+/// Builds a listener; chains of `before` whose settings are unchanged live on.
+pub(crate) fn listener(
+    wanted: &Arc<config::Listener>,
+    before: Option<&Listener>,
+    clusters: &Clusters,
+    sources: &mut Sources<'_>,
+    asks: &Asks,
+    metrics: &Metrics,
+) -> Result<Built, BuildError> {
+    let own = before.map_or_else(
+        || metrics.listener(&wanted.name),
+        |b| Arc::clone(&b.metrics),
+    );
+    let limited = before.and_then(|before| before.rate_limit.as_ref());
+    let rate_limit = wanted
+        .rate_limit
+        .as_ref()
+        .map(|config| Limiter::build(config, limited));
+    let authorization = wanted
+        .authorization
+        .as_ref()
+        .map(|config| Arc::new(Authorization::new(config, &wanted.name, metrics)));
+    let mut built = Build {
+        name: &wanted.name,
+        direction: wanted.direction,
+        authorization: authorization.as_ref(),
+        before,
+        clusters,
+        metrics,
+        asks,
+        own: &own,
+        rate_limit,
+        routes: Vec::new(),
+        tcp: Vec::new(),
+    };
+    let mut chains = Vec::with_capacity(wanted.filter_chains.len());
+    for chain in &wanted.filter_chains {
+        let tls = sources.termination(&wanted.name, chain, metrics)?;
+        let filter = built.filter(chain);
+        chains.push(Chain {
+            name: Arc::clone(&chain.name),
+            tls,
+            filter,
+        });
+    }
+    let (routes, tcp, rate_limit) = (built.routes, built.tcp, built.rate_limit);
+    let listener = Arc::new(Listener {
+        config: Arc::clone(wanted),
+        selector: ChainSelector::new(wanted.filter_chains.iter().map(|chain| &chain.matches)),
+        chains,
+        metrics: Arc::clone(&own),
+        authorization,
+        rate_limit,
+        ended: Throttle::new(),
+    });
+    Ok(Built {
+        listener,
+        routes,
+        clusters: tcp,
+    })
+}
+
+/// What building a listener's chains needs and yields.
+struct Build<'a> {
+    name: &'a Arc<str>,
+    direction: TrafficDirection,
+    before: Option<&'a Listener>,
+    clusters: &'a Clusters,
+    metrics: &'a Metrics,
+    asks: &'a Asks,
+    own: &'a Arc<ListenerMetrics>,
+    authorization: Option<&'a Arc<Authorization>>,
+    rate_limit: Option<Arc<Limiter>>,
+    routes: Vec<(Arc<HttpChain>, Table)>,
+    tcp: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
+}
+
+impl Build<'_> {
+    fn filter(&mut self, wanted: &FilterChain) -> Filter {
+        let old = self
+            .before
+            .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
+        let http = old.and_then(|old| old.filter.http());
+        let tcp = old.and_then(|old| old.filter.tcp());
+        // Who came in by one mode must not stay by another: such a chain begins anew.
+        let mesh = match &wanted.tls {
+            Some(config::Termination::Mesh(mesh)) => Some(mesh),
+            Some(config::Termination::Certificates(_)) | None => None,
+        };
+        match &wanted.filter {
+            config::Filter::Detect {
+                http: routed,
+                tcp: bytes,
+            } => Filter::Detect {
+                http: self.http(routed, mesh, http),
+                tcp: self.tcp(bytes, tcp),
+            },
+            config::Filter::Http(settings) => Filter::Http(self.http(settings, mesh, http)),
+            config::Filter::Tcp(settings) => Filter::Tcp(self.tcp(settings, tcp)),
+        }
+    }
+
+    fn http(
+        &mut self,
+        settings: &HttpFilter,
+        mesh: Option<&MeshTermination>,
+        old: Option<&Arc<HttpChain>>,
+    ) -> Arc<HttpChain> {
+        let before = old.map(|old| old.routes.load());
+        let mut table = Table::compile(
+            &settings.routes,
+            self.name,
+            self.clusters,
+            self.metrics,
+            self.rate_limit.as_ref(),
+            before.as_deref().map(|before| &**before),
+        );
+        table.authorization = self.authorization.cloned();
+        table.delegates = mesh.map_or_else(Vec::new, |mesh| mesh.delegates.clone());
+        let mesh = mesh.map(|mesh| mesh.mode);
+        let bare = HttpFilter {
+            routes: Arc::new(RouteTable::default()),
+            ..settings.clone()
+        };
+        if let Some(old) = old.filter(|old| old.mesh == mesh && same(&old.settings, &bare)) {
+            // The servers of the service may be others now.
+            self.load_reporter(settings, Some(old));
+            self.routes.push((Arc::clone(old), table));
+            return Arc::clone(old);
+        }
+        Arc::new(HttpChain {
+            listener: Arc::clone(self.name),
+            direction: self.direction,
+            settings: bare,
+            mesh,
+            routes: ArcSwap::from_pointee(table),
+            retired: AtomicBool::new(false),
+            metrics: Arc::clone(self.own),
+            load_reporter: self.load_reporter(settings, old),
+            failures: mesh.map(|_| self.metrics.mesh_listener_failures(self.name)),
+            on_demand: settings.discovery.as_ref().map(|wanted| {
+                let known = old.and_then(|old| old.on_demand.clone());
+                OnDemand::new(wanted, self.name, self.asks, known)
+            }),
+            unrouted: self.metrics.route(self.name, UNROUTED),
+        })
+    }
+
+    /// What counts at the server behind a chain; it goes on counting after a reload.
+    fn load_reporter(
+        &self,
+        settings: &HttpFilter,
+        old: Option<&Arc<HttpChain>>,
+    ) -> Option<Arc<LoadReporter>> {
+        let wanted = settings.load_reports.as_ref()?;
+        let known = old.and_then(|old| old.load_reporter.clone());
+        let known = known.filter(|load_reporter| load_reporter.speaks_orca() == wanted.orca);
+        let load_reporter = known.unwrap_or_else(|| {
+            let metrics = self.metrics.load_reporter(self.name);
+            Arc::new(LoadReporter::new(wanted.orca, metrics))
+        });
+        load_reporter.set_peers(peers(wanted, self.clusters));
+        Some(load_reporter)
+    }
+
+    fn tcp(&mut self, settings: &config::TcpFilter, old: Option<&Arc<TcpChain>>) -> Arc<TcpChain> {
+        let cluster = self.clusters.get(&settings.cluster);
+        if let (Some(old), Some(cluster)) = (old.filter(|old| old.settings == *settings), &cluster)
+        {
+            self.tcp.push((Arc::clone(old), Arc::clone(cluster)));
+            return Arc::clone(old);
+        }
+        Arc::new(TcpChain {
+            settings: settings.clone(),
+            cluster: ArcSwapOption::new(cluster),
+        })
+    }
+}
+
+/// The servers of a service, once they are known, and which of them is the one behind the chain.
+fn peers(wanted: &LoadReports, clusters: &Clusters) -> Option<(Arc<Cluster>, String)> {
+    let peers = wanted.peers.as_ref()?;
+    Some((clusters.get(&peers.cluster)?, peers.endpoint.to_string()))
+}
+
+/// Updates the load reporters of a listener with the present endpoints of their services.
+pub(crate) fn introduce_peers(listener: &Listener, clusters: &Clusters) {
+    for chain in http_chains(listener) {
+        if let (Some(load_reporter), Some(wanted)) =
+            (&chain.load_reporter, &chain.settings.load_reports)
+        {
+            load_reporter.set_peers(peers(wanted, clusters));
+        }
+    }
+}
+
+/// The chains of `before` that `now` does not have any more.
+pub(crate) fn retired(before: &Listener, now: Option<&Listener>) -> Vec<Arc<HttpChain>> {
+    let kept: HashMap<*const HttpChain, ()> = now
+        .iter()
+        .flat_map(|now| http_chains(now))
+        .map(|chain| (Arc::as_ptr(chain), ()))
+        .collect();
+    http_chains(before)
+        .filter(|chain| !kept.contains_key(&Arc::as_ptr(chain)))
+        .cloned()
+        .collect()
+}
+
+fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
+    let chains = listener.chains.iter();
+    chains.filter_map(|chain| chain.filter.http())
+}

@@ -1,0 +1,243 @@
+//! One question to an endpoint, and whether the answer is that of a healthy one.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, Method, Version};
+use http_body::Body as _;
+use maglor_balance::guard::GrpcStatus;
+use maglor_config::{HealthCheck, HealthCheckKind};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::Instant;
+
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::http1::Target as RequestTarget;
+use crate::protocol::message::{Body, Request, Response};
+use crate::upstream::{Cluster, Pools, Sender, Target};
+
+/// So much of an answer is read.
+const MOST: usize = 4096;
+/// Of a message of two bytes that is not compressed (gRPC's `PROTOCOL-HTTP2.md`).
+const PREFIX: [u8; 5] = [0, 0, 0, 0, 2];
+
+/// Why an endpoint is not known to be well.
+#[derive(Debug)]
+pub(crate) struct Ill {
+    /// In words for a log.
+    pub(crate) why: String,
+    /// It could not be asked, for want of something here: that says nothing about it.
+    pub(crate) unasked: bool,
+}
+
+impl From<ProxyError> for Ill {
+    fn from(error: ProxyError) -> Self {
+        Self {
+            why: error.to_string(),
+            unasked: !error.is_upstreams(),
+        }
+    }
+}
+
+impl From<io::Error> for Ill {
+    fn from(error: io::Error) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<String> for Ill {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            unasked: false,
+        }
+    }
+}
+
+impl From<&str> for Ill {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
+}
+
+/// Asks an endpoint whether it is well.
+///
+/// # Errors
+/// Why it is not, or why nobody knows.
+pub(crate) async fn check(
+    config: &HealthCheck,
+    cluster: &Arc<Cluster>,
+    target: &Arc<Target>,
+    pools: &Pools,
+) -> Result<(), Ill> {
+    let target = match config.port {
+        Some(port) => Cow::Owned(target.at_port(port.get())),
+        None => Cow::Borrowed(target),
+    };
+    let sender = Sender {
+        cluster,
+        target: &target,
+        pools,
+        shard: 0,
+        now: Instant::now(),
+        ends: None,
+        interim: None,
+        unlimited: true,
+    };
+    match &config.kind {
+        HealthCheckKind::Grpc { service, authority } => {
+            let path = "/grpc.health.v1.Health/Check";
+            let mut request = request(Method::POST, path, |fields| {
+                fields.push(Known::ContentType, b"application/grpc");
+                fields.push(Known::Te, b"trailers");
+                fields.push(Known::Host, &host(authority.as_ref(), &target));
+            });
+            // Where the cluster follows its clients, and where HTTP/1.1 is spoken between proxies of the
+            // mesh, it would not be gRPC otherwise.
+            request.version = Version::HTTP_2;
+            grpc(sender, &request, service).await
+        }
+        HealthCheckKind::Http {
+            path,
+            host: name,
+            expected,
+        } => {
+            let request = request(Method::GET, path, |fields| {
+                fields.push(Known::Host, &host(name.as_ref(), &target));
+                fields.push(Known::UserAgent, b"maglor-health-check");
+            });
+            let response = sender.send(&request, Body::empty()).await?;
+            let status = response.status.as_u16();
+            // Read, so that the connection can be used again.
+            let _ = read(response).await;
+            let fine = expected.iter().any(|range| range.contains(&status));
+            fine.then_some(())
+                .ok_or_else(|| format!("status {status}").into())
+        }
+        HealthCheckKind::Tcp { send, receive } => tcp(sender, send, receive).await,
+    }
+}
+
+fn host(configured: Option<&http::HeaderValue>, target: &Target) -> Vec<u8> {
+    match configured {
+        Some(value) => value.as_bytes().to_vec(),
+        None => target.authority().into_bytes(),
+    }
+}
+
+fn request(method: Method, path: &str, fill: impl FnOnce(&mut Fields)) -> Request {
+    let mut fields = Fields::default();
+    fill(&mut fields);
+    let mut request = Request {
+        method,
+        target: RequestTarget::default(),
+        version: Version::HTTP_11,
+        fields,
+    };
+    request.set_path_and_query(path.as_bytes());
+    request
+}
+
+/// The beginning of a response's body, and its trailers.
+async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), Ill> {
+    let (mut data, mut trailers) = (Vec::new(), HeaderMap::new());
+    let mut body = response.body;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        match frame?.into_data() {
+            Ok(piece) => data.extend_from_slice(&piece),
+            Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
+        }
+        if data.len() > MOST {
+            break;
+        }
+    }
+    Ok((data, trailers))
+}
+
+/// `grpc.health.v1.Health/Check`: the message has one field each way, so it is written by hand.
+async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
+    let response = sender
+        .send(request, Body::full(grpc_question(service)))
+        .await?;
+    if response.status != http::StatusCode::OK {
+        return Err(format!("status {}", response.status.as_u16()).into());
+    }
+    let early = response
+        .fields
+        .get(Known::GrpcStatus)
+        .map(GrpcStatus::parse);
+    let (data, trailers) = read(response).await?;
+    let late = trailers.get(Known::GrpcStatus.as_str());
+    let status = early.or_else(|| late.map(|value| GrpcStatus::parse(value.as_bytes())));
+    match status {
+        Some(GrpcStatus::OK) if data.strip_prefix(&PREFIX).is_some_and(is_serving) => Ok(()),
+        Some(GrpcStatus::OK) => Err("not serving".into()),
+        Some(status) => Err(format!("grpc-status {}", status.code()).into()),
+        None => Err("no grpc-status".into()),
+    }
+}
+
+/// `HealthCheckRequest { service }` (field 1, text) with gRPC's prefix.
+pub(crate) fn grpc_question(service: &str) -> Bytes {
+    let mut message = BytesMut::new();
+    if !service.is_empty() {
+        message.put_u8(0x0a);
+        let mut length = service.len();
+        while length >= 0x80 {
+            message.put_u8((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        message.put_u8(length as u8);
+        message.put_slice(service.as_bytes());
+    }
+    let mut framed = BytesMut::with_capacity(PREFIX.len() + message.len());
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    framed.put_slice(&message);
+    framed.freeze()
+}
+
+/// `HealthCheckResponse { status: SERVING }`: field 1, a varint, 1.
+pub(crate) fn is_serving(message: &[u8]) -> bool {
+    matches!(message, [0x08, 1])
+}
+
+async fn tcp(sender: Sender<'_>, send: &[u8], receive: &[u8]) -> Result<(), Ill> {
+    let mut io = sender.stream().await?.io;
+    io.write_all(send).await?;
+    io.flush().await?;
+    let mut got = Vec::new();
+    while memchr::memmem::find(&got, receive).is_none() {
+        if io.read_buf(&mut got).await? == 0 || got.len() > MOST {
+            return Err("another answer than expected".into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_of_grpc() {
+        assert_eq!(&grpc_question("")[..], [0, 0, 0, 0, 0]);
+        assert_eq!(&grpc_question("ab")[..], b"\0\0\0\0\x04\x0a\x02ab");
+        let long = "x".repeat(300);
+        assert_eq!(
+            &grpc_question(&long)[..8],
+            [0, 0, 0, 1, 47, 0x0a, 0xac, 0x02]
+        );
+    }
+
+    #[test]
+    fn only_serving_serves() {
+        assert!(is_serving(&[8, 1]));
+        assert!(!is_serving(&[8, 2]));
+        assert!(!is_serving(&[]));
+    }
+}

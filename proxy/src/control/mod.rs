@@ -1,0 +1,14 @@
+//! The control thread: what is in force, how it changes, and who may ask.
+
+pub(crate) mod admin;
+pub(crate) mod app;
+pub(crate) mod build;
+pub(crate) mod cache;
+pub(crate) mod ejection;
+pub(crate) mod health;
+pub(crate) mod probes;
+pub(crate) mod request_steps;
+pub(crate) mod run;
+pub(crate) mod source;
+pub(crate) mod ticker;
+pub(crate) mod tls_files;

@@ -1,0 +1,65 @@
+//! The text of the configuration file at its last reading, and the outcome.
+//!
+//! The file's folder is watched, and a log may be written there: an event does not mean that the file changed.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::path::Path;
+
+/// A file's text, as a hash; `None` where it cannot be read.
+pub(super) type Text = Option<u64>;
+
+/// The text of `file` as it is now.
+pub(super) fn text_of(file: &Path) -> Text {
+    let text = std::fs::read(file).ok()?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&text);
+    Some(hasher.finish())
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct LastRead {
+    /// The text whose configuration is in force, once the file was read again.
+    in_force: Text,
+    /// The text that was refused last, and why: it is logged once.
+    refused: Option<(Text, String)>,
+}
+
+impl LastRead {
+    /// Whether reading `text` would change nothing.
+    pub(super) fn is_in_force(&self, text: Text) -> bool {
+        text.is_some() && text == self.in_force && self.refused.is_none()
+    }
+
+    /// The configuration of `text` is in force.
+    pub(super) fn applied(&mut self, text: Text) {
+        self.in_force = text;
+        self.refused = None;
+    }
+
+    /// `text` was refused for `reason`; whether it was so the last time, too.
+    pub(super) fn refused(&mut self, text: Text, reason: String) -> bool {
+        let refused = Some((text, reason));
+        let known = self.refused == refused;
+        self.refused = refused;
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_again_until_it_is_in_force() {
+        let mut last = LastRead::default();
+        assert!(!last.is_in_force(None) && !last.is_in_force(Some(1)));
+        last.applied(Some(1));
+        assert!(last.is_in_force(Some(1)) && !last.is_in_force(Some(2)));
+        assert!(!last.refused(Some(2), "a".into()));
+        assert!(last.refused(Some(2), "a".into()));
+        assert!(!last.refused(Some(2), "b".into()), "for another reason");
+        // What the file names may have come into being, so that a refused reload may succeed.
+        assert!(!last.is_in_force(Some(1)) && !last.is_in_force(Some(2)));
+    }
+}

@@ -1,0 +1,489 @@
+//! The life of a proxy process: start, reload, drain, end.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use maglor_admin::Limits;
+use maglor_config::{Config, Errors, Loaded};
+use maglor_telemetry::logs::LogHandle;
+use serde_json::json;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use self::last_read::{LastRead, Text, text_of};
+use self::pending_reload::PendingReload;
+use crate::control::admin::{self, Admin};
+use crate::control::app::{self, App, ApplyError, SharedApp};
+use crate::control::build::BuildError;
+use crate::control::source::{self, Glance, Watch};
+use crate::control::ticker;
+use crate::control::tls_files::Files;
+use crate::net::own_connections;
+use crate::os::descriptors;
+use crate::os::service_manager::{self, State};
+use crate::telemetry::access_log;
+
+mod last_read;
+mod pending_reload;
+
+/// How often it is looked whether clients are connected, while the proxy waits for its application.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time for outbound connections to end in order when the application has taken all there was.
+const LAST_CALL: Duration = Duration::from_secs(2);
+/// How long an access log line may wait, and how often memory is compared with its budget.
+const FLUSH: Duration = Duration::from_millis(200);
+
+/// What a proxy needs besides its configuration.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The file that the configuration came from, to watch it; `None` = it never changes.
+    pub file: Option<PathBuf>,
+    /// Where to write the bound addresses once ready, as JSON.
+    pub ready_file: Option<PathBuf>,
+    /// The memory budget in bytes, over that of the configuration.
+    pub memory_budget: Option<u64>,
+    /// To change the log level at run time.
+    pub log: Option<LogHandle>,
+}
+
+/// Why a proxy did not start, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The admin port is taken.
+    #[error("admin: cannot bind {address}: {source}")]
+    Admin {
+        /// Its address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration cannot be put in force.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// Something that the configuration names cannot be used here.
+    #[error(transparent)]
+    Build(Box<BuildError>),
+    /// The changed configuration is not valid.
+    #[error("{0}")]
+    Config(#[from] Errors),
+    /// The ready file cannot be written.
+    #[error("{path}: {source}")]
+    ReadyFile {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The runtime or a signal handler cannot be set up.
+    #[error("runtime: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+impl From<BuildError> for RunError {
+    fn from(error: BuildError) -> Self {
+        Self::Build(Box::new(error))
+    }
+}
+
+/// Why the access log of a configuration could not be written here and now.
+#[must_use]
+pub fn unusable_log(config: &Config) -> Option<RunError> {
+    let path = &config.access_log.as_ref()?.path;
+    let source = access_log::unusable(path)?;
+    let path = path.clone();
+    Some(ApplyError::AccessLog { path, source }.into())
+}
+
+/// Runs a proxy until `stop` resolves or the process is told to end, then drains it.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run(
+    loaded: Loaded,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    descriptors::raise();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())?;
+    runtime.block_on(control(loaded, options, stop))
+}
+
+async fn control(
+    loaded: Loaded,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let mut signals = Signals::new()?;
+    // Before anybody can know that it is time to change something.
+    let watch = watch(options.file.as_deref());
+    let glance = options.file.as_deref().map(Glance::new);
+    let files = Files::of(&loaded.config);
+    let admin_settings = loaded.config.admin.clone();
+    let mut app = App::start(&loaded.config, options.memory_budget)?;
+    app.apply(loaded, false)?;
+    count_reload(&app);
+    let drain = Rc::new(Notify::new());
+    let app: SharedApp = Rc::new(RefCell::new(app));
+    let mut bound = None;
+    if let Some(admin) = admin_settings {
+        let address = admin.address;
+        let failed = |source| RunError::Admin { address, source };
+        let socket = admin::bind(address).await.map_err(failed)?;
+        let local = socket.local_addr()?;
+        bound = Some(local);
+        own_connections::set_admin(local);
+        tracing::info!(address = %local, "admin");
+        let (app, drain) = (Rc::clone(&app), Rc::clone(&drain));
+        let opened = admin.opened;
+        let admin = Admin {
+            app,
+            log: options.log.clone(),
+            drain,
+            probes: Rc::new(admin.probes),
+        };
+        tokio::task::spawn_local(admin::serve(socket, admin, opened, Limits::default()));
+    }
+    source::enrol::begin(&app, app::seed());
+    discover(&app);
+    if let Some(path) = &options.ready_file {
+        write_ready_file(path, bound, &app.borrow())?;
+    }
+    service_manager::notify(State::Ready);
+    let mut life = Life {
+        app,
+        files,
+        watch,
+        glance,
+        file: options.file,
+        last_read: LastRead::default(),
+        pending: PendingReload::default(),
+    };
+    life.until_stopped(&mut signals, &drain, stop).await;
+    life.end(&mut signals).await;
+    Ok(())
+}
+
+/// Begins to answer workers that ask for hosts, where there is somebody to ask.
+fn discover(app: &SharedApp) {
+    let asks = app.borrow_mut().take_asks();
+    let settings = app.borrow().config().control_plane.clone();
+    if let (Some(asks), Some(settings)) = (asks, settings) {
+        let source = source::xds::run(Rc::clone(app), settings, asks, app::seed());
+        tokio::task::spawn_local(source);
+    }
+}
+
+fn watch(file: Option<&Path>) -> Option<Watch> {
+    let file = file?;
+    Watch::new(file)
+        .inspect_err(|error| {
+            tracing::warn!(file = %file.display(), %error, "not watched; reload by SIGHUP");
+        })
+        .ok()
+}
+
+/// Writes the file as a whole, so that a reader never sees half of it.
+fn write_ready_file(path: &Path, admin: Option<SocketAddr>, app: &App) -> Result<(), RunError> {
+    let addresses = app.addresses();
+    let pairs = addresses
+        .into_iter()
+        .map(|(name, bound)| (name.to_string(), json!(bound)));
+    let listeners: serde_json::Map<_, _> = pairs.collect();
+    let text = json!({ "admin": admin, "listeners": listeners }).to_string();
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, text)
+        .and_then(|()| std::fs::rename(&partial, path))
+        .map_err(|source| RunError::ReadyFile {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// The signals that a proxy heeds.
+struct Signals {
+    hangup: Signal,
+    interrupt: Signal,
+    terminate: Signal,
+    user1: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            user1: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+/// A running proxy.
+struct Life {
+    app: SharedApp,
+    file: Option<PathBuf>,
+    watch: Option<Watch>,
+    /// For what the watch does not see.
+    glance: Option<Glance>,
+    files: Files,
+    last_read: LastRead,
+    pending: PendingReload,
+}
+
+/// Why the configuration is read again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Why {
+    /// The last time it was in vain.
+    Again,
+    /// An operator wants it.
+    Asked,
+    /// Certificates, keys or roots look different.
+    Files,
+    /// The file, or its folder, has changed.
+    Seen,
+}
+
+impl Life {
+    async fn until_stopped(
+        &mut self,
+        signals: &mut Signals,
+        drain: &Notify,
+        stop: impl Future<Output = ()>,
+    ) {
+        let mut stop = std::pin::pin!(stop);
+        let mut tick = ticker::every_second();
+        let mut flush = tokio::time::interval(FLUSH);
+        // A reload may ask for it after hours: they are not made up for.
+        flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                () = drain.notified() => return,
+                _ = signals.terminate.recv() => return,
+                _ = signals.interrupt.recv() => return,
+                _ = signals.hangup.recv() => {
+                    self.app.borrow().reopen_access_log();
+                    service_manager::notify(State::Reloading);
+                    self.reload(Why::Asked);
+                    service_manager::notify(State::Ready);
+                }
+                _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
+                () = changed(self.watch.as_mut()) => self.reload(Why::Seen),
+                // Most proxies have neither, and a processor that nobody wakes is most of what an idle one costs.
+                _ = flush.tick(), if self.app.borrow().is_to_be_flushed() => {
+                    self.app.borrow().flush_access_log();
+                    self.app.borrow().watch_memory();
+                }
+                _ = tick.tick() => {
+                    self.app.borrow_mut().tick();
+                    self.look();
+                }
+            }
+        }
+    }
+
+    /// Reads again what looks different, and what could not be read or used the last time.
+    fn look(&mut self) {
+        let (file, glance) = (self.file.as_deref(), self.glance.as_mut());
+        let missed = file
+            .zip(glance)
+            .is_some_and(|(file, glance)| glance.missed(file));
+        if self.files.changed() {
+            tracing::info!("a certificate file changed");
+            self.reload(Why::Files);
+        } else if missed {
+            self.reload(Why::Seen);
+        } else if self.pending.is_due(Instant::now()) {
+            self.reload(Why::Again);
+        }
+    }
+
+    /// Reads the file again; what is in force stays where the new one is not good.
+    fn reload(&mut self, why: Why) {
+        let Some(file) = &self.file else { return };
+        if let Some(glance) = &mut self.glance {
+            glance.read(file);
+        }
+        // Before it is read: a text that changes in between is read again by its own event.
+        let text = text_of(file);
+        if why == Why::Seen && self.last_read.is_in_force(text) {
+            return;
+        }
+        let files_changed = matches!(why, Why::Asked | Why::Files) || self.pending.files();
+        let result = self.apply(file, files_changed, why);
+        match result {
+            Ok(Some(files)) => {
+                count_reload(&self.app.borrow());
+                self.files = files;
+                self.last_read.applied(text);
+                self.pending.settled();
+                tracing::info!(file = %file.display(), "configuration applied");
+            }
+            Ok(None) => {
+                self.last_read.applied(text);
+                self.pending.settled();
+                tracing::debug!("configuration unchanged");
+            }
+            Err(error) => self.refuse(text, &error, why, files_changed),
+        }
+    }
+
+    /// Says once what is wrong with what there is to read.
+    fn refuse(&mut self, text: Text, error: &RunError, why: Why, files_changed: bool) {
+        let Some(file) = &self.file else { return };
+        self.pending
+            .failed(files_changed, why == Why::Again, Instant::now());
+        let known = self.last_read.refused(text, error.to_string());
+        if matches!(why, Why::Again | Why::Seen) && known {
+            return;
+        }
+        let app = self.app.borrow();
+        app.shared().metrics.control.reloads_failed.add_shared(1);
+        tracing::error!(
+            file = %file.display(),
+            "configuration refused, the last good one stays in force:\n{error}"
+        );
+    }
+
+    /// The files that the new configuration names, as they were before they were read.
+    fn apply(&self, file: &Path, files_changed: bool, why: Why) -> Result<Option<Files>, RunError> {
+        let loaded = maglor_config::load(file)?;
+        let mut app = self.app.borrow_mut();
+        if !files_changed && app.is_of(&loaded) {
+            return Ok(None);
+        }
+        // The attempt before has said it.
+        if why != Why::Again {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            warn_of_what_stays(app.config(), &loaded.config);
+        }
+        let files = Files::of(&loaded.config);
+        app.apply(loaded, files_changed)?;
+        Ok(Some(files))
+    }
+
+    /// Drains; a second signal ends the wait.
+    async fn end(&mut self, signals: &mut Signals) {
+        let limit = self.app.borrow().config().drain_timeout;
+        let deadline = Instant::now() + limit;
+        tracing::info!(timeout = ?limit, "draining");
+        service_manager::notify(State::Stopping);
+        if !self.drain_unless_interrupted(signals, deadline).await {
+            tracing::warn!("ending with open connections");
+        }
+        self.app.borrow_mut().stop();
+        tracing::info!("ended");
+    }
+
+    /// Drains until the deadline or a signal; whether all connections have ended.
+    async fn drain_unless_interrupted(&self, signals: &mut Signals, deadline: Instant) -> bool {
+        tokio::select! {
+            whole = self.drain(deadline) => whole,
+            _ = signals.terminate.recv() => false,
+            _ = signals.interrupt.recv() => false,
+        }
+    }
+}
+
+impl Life {
+    /// Everything but the outbound listeners first, then everything; whether all connections have
+    /// ended by the deadline.
+    async fn drain(&self, deadline: Instant) -> bool {
+        if self.app.borrow().has_outbound() {
+            self.app.borrow_mut().drain_all_but_outbound();
+            self.application_ended(deadline).await;
+            tracing::info!("draining what goes out");
+        }
+        let receivers = self.app.borrow_mut().drain();
+        app::drained(receivers, deadline - Instant::now()).await
+    }
+
+    /// Waits until nobody is connected any more, for the grace at least. Nobody tells the proxy that
+    /// the application has ended, but then its connections have, too.
+    async fn application_ended(&self, deadline: Instant) {
+        let (limit, grace) = {
+            let app = self.app.borrow();
+            (app.config().drain_timeout, app.config().outbound_grace)
+        };
+        let grace = Instant::now() + grace;
+        // Those that are still open then are told to leave.
+        let deadline = deadline - (limit / 4).min(LAST_CALL);
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let now = look.tick().await;
+            self.app.borrow().flush_access_log();
+            let ended = now >= grace && self.app.borrow().is_quiet();
+            if ended || now >= deadline {
+                return;
+            }
+        }
+    }
+}
+
+/// Threads and the admin port are made once.
+fn warn_of_what_stays(now: &Config, wanted: &Config) {
+    let admin = |config: &Config| {
+        config
+            .admin
+            .as_ref()
+            .map(|admin| (admin.address, admin.opened))
+    };
+    let stays = [
+        (now.workers != wanted.workers, "a new number of workers"),
+        (
+            is_enrolled(now) != is_enrolled(wanted),
+            "another source of the identity",
+        ),
+        (
+            now.control_plane != wanted.control_plane,
+            "another control plane",
+        ),
+        (
+            admin(now) != admin(wanted),
+            "a new address or access of the admin port",
+        ),
+        (
+            now.log_level != wanted.log_level,
+            "a new log level (which the admin port changes at once)",
+        ),
+    ];
+    for (_, what) in stays.iter().filter(|(differs, _)| *differs) {
+        tracing::warn!("{what} needs a restart");
+    }
+}
+
+fn is_enrolled(config: &Config) -> bool {
+    matches!(
+        config.identity,
+        Some(maglor_config::Identity::ControlPlane(_))
+    )
+}
+
+async fn changed(watch: Option<&mut Watch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn count_reload(app: &App) {
+    let control = &app.shared().metrics.control;
+    control.reloads.add_shared(1);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    control
+        .reload_time
+        .set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+}

@@ -1,0 +1,129 @@
+//! One stream to the control plane: messages out, messages in, until it ends.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use maglor_balance::{Rng, Time};
+use maglor_xds::frame::Deframer;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::AbortHandle;
+
+use super::load::{self, Reporter};
+use super::outgoing::Outgoing;
+use crate::protocol::message::Body;
+use crate::upstream::grpc::{CallError, Connection, refusal};
+use crate::upstream::{Answer, Cluster};
+
+const PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// Bytes of a message that are taken at most.
+const LONGEST: usize = 16 << 20;
+
+/// See the module's documentation. The stream ends with it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) requests: UnboundedSender<Bytes>,
+    events: UnboundedReceiver<Event>,
+    task: AbortHandle,
+}
+
+/// What happens on a stream.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The server can be reached.
+    Open,
+    /// It has begun to answer.
+    Accepted,
+    /// It has sent a message.
+    Message(Bytes),
+    /// There will be no more; why.
+    Ended(CallError),
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Link {
+    /// Begins a stream to one of the cluster's servers.
+    pub(super) fn begin(
+        cluster: Arc<Cluster>,
+        reporter: Rc<RefCell<Reporter>>,
+        now: Time,
+        rng: &mut Rng,
+    ) -> Self {
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
+        let picked = cluster.pick(now, None, &[], rng);
+        let task = tokio::task::spawn_local(async move {
+            let outcome = match picked {
+                Ok(picked) => {
+                    serve_channel(&cluster, &picked.target, &reporter, outgoing, &sender).await
+                }
+                Err(_) => Err(CallError::NoServer),
+            };
+            let ended = outcome.err();
+            let ended = ended.unwrap_or_else(|| CallError::Refused("the end of the stream".into()));
+            // Whoever has dropped the link wants to know nothing.
+            let _ = sender.send(Event::Ended(ended));
+        });
+        Self {
+            requests,
+            events,
+            task: task.abort_handle(),
+        }
+    }
+
+    /// What happens next.
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// What has happened meanwhile, without waiting.
+    pub(super) fn try_next(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+}
+
+async fn serve_channel(
+    cluster: &Cluster,
+    target: &crate::upstream::Target,
+    reporter: &RefCell<Reporter>,
+    outgoing: UnboundedReceiver<Bytes>,
+    events: &UnboundedSender<Event>,
+) -> Result<(), CallError> {
+    let connection = Connection::open(cluster, target).await?;
+    let _ = events.send(Event::Open);
+    // Servers may answer with the first response, so nothing waits for the head.
+    let outgoing = Body::source(Box::new(Outgoing(outgoing)));
+    let body = connection.call(PATH, outgoing).await?;
+    let _ = events.send(Event::Accepted);
+    tokio::select! {
+        outcome = listen(body, events) => outcome,
+        never = load::send_reports(connection, reporter) => match never {},
+    }
+}
+
+async fn listen(mut body: Answer, events: &UnboundedSender<Event>) -> Result<(), CallError> {
+    let mut deframer = Deframer::new(LONGEST);
+    while let Some(part) = body.frame().await {
+        match part?.into_data() {
+            Ok(data) => {
+                deframer.put(&data);
+                while let Some(message) = deframer.message()? {
+                    let _ = events.send(Event::Message(message));
+                }
+            }
+            Err(part) => {
+                let trailers = part.into_trailers().ok();
+                let refused = trailers.as_ref().and_then(refusal);
+                return Err(refused.unwrap_or_else(|| CallError::Refused("nothing".into())));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! What this proxy has sent where, told to the control plane (LRS) on the connection of its stream.
+//!
+//! All of it is read from counters that are there anyway, as often as the control plane asks. One that
+//! takes no reports says so, and gets none.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_telemetry::metrics::Snapshot;
+use maglor_xds::Message as _;
+use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::load::{self, ClusterLoad, LoadReport, MAX_ROUND_TRIPS, Range, RoundTrip, Wish};
+use maglor_xds::proto::envoy::config::core::v3::Node;
+use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::outgoing::Outgoing;
+use crate::control::app::{App, SharedApp};
+use crate::protocol::message::Body;
+use crate::telemetry::metrics::ClusterCounts;
+use crate::upstream::Cluster;
+use crate::upstream::grpc::{CallError, Connection};
+
+/// Bytes of a message that are taken at most: some thousand names.
+const LONGEST: usize = 256 << 10;
+
+/// Who reports, and what was reported last; it outlives connections.
+pub(super) struct Reporter {
+    app: SharedApp,
+    node: Node,
+    last: HashMap<Arc<str>, ClusterCounts>,
+    since: Instant,
+}
+
+impl Reporter {
+    pub(super) fn new(app: SharedApp, node: Node) -> Self {
+        Self {
+            app,
+            node,
+            last: HashMap::new(),
+            since: Instant::now(),
+        }
+    }
+
+    /// What has happened since the last report.
+    fn report(&mut self, wish: &Wish) -> LoadReport {
+        let app = SharedApp::clone(&self.app);
+        let now = Instant::now();
+        let interval = now - std::mem::replace(&mut self.since, now);
+        let clusters = self.counted(&app.borrow(), wish);
+        LoadReport { interval, clusters }
+    }
+
+    fn counted(&mut self, app: &App, wish: &Wish) -> Vec<ClusterLoad> {
+        let mut before = std::mem::take(&mut self.last);
+        let mut loads = Vec::new();
+        for cluster in app.clusters().iter() {
+            let name = cluster.name();
+            let counts = cluster.metrics().counts();
+            let last = before.remove(name).unwrap_or_default();
+            let mut load = difference(cluster, &counts, &last);
+            self.last.insert(Arc::clone(name), counts);
+            let wanted = wish.clusters.as_ref();
+            let wanted = wanted.is_none_or(|wanted| wanted.iter().any(|one| **one == **name));
+            if wanted {
+                load.round_trips = round_trips(cluster);
+                if !load.is_empty() {
+                    loads.push(load);
+                }
+            }
+        }
+        loads
+    }
+}
+
+/// What was counted since; all of it where the cluster was built anew in between.
+fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> ClusterLoad {
+    let anew = now.succeeded < last.succeeded || now.failed < last.failed;
+    let nothing = ClusterCounts::default();
+    let last = if anew { &nothing } else { last };
+    let (succeeded, failed) = (now.succeeded - last.succeeded, now.failed - last.failed);
+    let took = |counts: &ClusterCounts| counts.times.as_ref().map_or(Duration::ZERO, Snapshot::sum);
+    ClusterLoad {
+        name: Arc::clone(cluster.name()),
+        succeeded,
+        failed,
+        dropped: now.dropped.saturating_sub(last.dropped),
+        in_flight: u64::from(cluster.guard().requests.active()),
+        timed: succeeded + failed,
+        seconds: took(now).saturating_sub(took(last)).as_secs_f64(),
+        times: times(now, last),
+        bytes: now.bytes.saturating_sub(last.bytes),
+        opened: now.opened.saturating_sub(last.opened),
+        round_trips: Vec::new(),
+    }
+}
+
+/// Response times since, by range: those in which there are some, and where these begin.
+fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
+    let Some(now) = &now.times else {
+        return Vec::new();
+    };
+    let mut ranges: Vec<Range> = Vec::new();
+    let mut below = None;
+    for (bound, count) in now.since(last.times.as_ref()) {
+        // Bounds are of whole microseconds, and far below 2^64 of them.
+        let most_micros = bound.map(|bound| bound.as_micros() as u64);
+        let range = Range { most_micros, count };
+        if count > 0 {
+            ranges.extend(below.take());
+            ranges.push(range);
+        } else {
+            below = Some(range);
+        }
+    }
+    ranges
+}
+
+/// How far endpoints are that were connected to since.
+fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
+    let endpoints = cluster.endpoints();
+    let measured = endpoints.targets().iter().filter_map(|target| {
+        let (address, time) = (target.address.ip()?, target.take_round_trip()?);
+        Some(RoundTrip { address, time })
+    });
+    measured.take(MAX_ROUND_TRIPS).collect()
+}
+
+/// Reports until it is dropped.
+pub(super) async fn send_reports(
+    connection: Connection,
+    reporter: &RefCell<Reporter>,
+) -> Infallible {
+    if let Err(why) = serve_channel(&connection, reporter).await {
+        tracing::debug!(%why, "the control plane takes no reports of load");
+    }
+    std::future::pending().await
+}
+
+async fn serve_channel(
+    connection: &Connection,
+    reporter: &RefCell<Reporter>,
+) -> Result<(), CallError> {
+    let (reports, outgoing) = mpsc::unbounded_channel();
+    // A stream that has ended says so itself.
+    let _ = reports.send(frame(&load::introduction(reporter.borrow().node.clone())));
+    let outgoing = Body::source(Box::new(Outgoing(outgoing)));
+    let mut body = connection.call(load::PATH, outgoing).await?;
+    let mut deframer = Deframer::new(LONGEST);
+    let mut wish: Option<Wish> = None;
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            part = body.frame() => {
+                let Some(part) = part else { return Ok(()) };
+                if let Ok(data) = part?.into_data() {
+                    deframer.put(&data);
+                }
+                while let Some(message) = deframer.message()? {
+                    let read = LoadStatsResponse::decode(message).ok().and_then(Wish::read);
+                    if let Some(read) = read {
+                        next = Instant::now() + read.interval;
+                        wish = Some(read);
+                    }
+                }
+            }
+            () = tokio::time::sleep_until(next), if wish.is_some() => {
+                if let Some(wish) = &wish {
+                    let _ = reports.send(frame(&reporter.borrow_mut().report(wish).request()));
+                    next += wish.interval;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The task of a client's connection: what is there of it for as long as it lasts, so that it is small.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::net::TcpStream;
+
+use super::{Local, State, start};
+use crate::runtime::worker::{Connections, Registered, Worker};
+use crate::telemetry::metrics::ListenerMetrics;
+
+/// The life of a connection behind its filter chain.
+pub(super) type Serving = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Serves a connection until it ends.
+///
+/// It counts at once, so that the next one is accepted only where there is room.
+pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
+    let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
+    let registered = Connections::register(&local.worker);
+    let start = start(tcp, state, local, registered.slot());
+    Connection {
+        step: Step::Starting(Box::pin(start)),
+        registered,
+        counted,
+    }
+}
+
+/// See [`serve`].
+pub(crate) struct Connection {
+    // Dropped first: the connection is open until this has ended.
+    step: Step,
+    registered: Registered,
+    counted: Counted,
+}
+
+/// Each step lives in a box of its own that ends with it, so that an idle connection holds nothing of the step before.
+enum Step {
+    Starting(Pin<Box<dyn Future<Output = Option<Serving>>>>),
+    Serving(Serving),
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.registered.is_shed() {
+            // Given up for the sake of others.
+            let shard = this.counted.worker.shard();
+            this.counted.metrics.refused_descriptors.inc(shard);
+            return Poll::Ready(());
+        }
+        if this.counted.metrics.is_over() {
+            return Poll::Ready(());
+        }
+        if let Step::Starting(start) = &mut this.step {
+            this.registered.set_waker(cx.waker());
+            match ready!(start.as_mut().poll(cx)) {
+                Some(serving) => this.step = Step::Serving(serving),
+                None => return Poll::Ready(()),
+            }
+        }
+        match &mut this.step {
+            Step::Serving(serving) => serving.as_mut().poll(cx),
+            Step::Starting(_) => Poll::Pending,
+        }
+    }
+}
+
+/// Counts an open connection.
+struct Counted {
+    metrics: Arc<ListenerMetrics>,
+    worker: Rc<Worker>,
+}
+
+impl Counted {
+    fn new(metrics: Arc<ListenerMetrics>, worker: &Rc<Worker>) -> Self {
+        metrics.connections.inc(worker.shard());
+        metrics.connections_total.inc(worker.shard());
+        worker.shared().memory.connected();
+        let worker = Rc::clone(worker);
+        Self { metrics, worker }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.connections.dec(self.worker.shard());
+        self.worker.shared().memory.disconnected();
+    }
+}

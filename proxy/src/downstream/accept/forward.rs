@@ -1,0 +1,162 @@
+//! A connection whose bytes go to an endpoint as they are.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry::FREE_RETRIES;
+use tokio::time::Instant;
+
+use super::{Ends, Local};
+use crate::net::io::Stream;
+use crate::protocol::detect::{First, first_to_speak};
+use crate::protocol::error::ProxyError;
+use crate::protocol::proxy_protocol::Addresses;
+use crate::routing::listener::TcpChain;
+use crate::runtime::worker::Worker;
+use crate::telemetry::metrics::ListenerMetrics;
+use crate::upstream::relay::relay;
+use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
+
+/// The client's side of a connection.
+pub(super) struct Downstream {
+    pub(super) stream: Stream,
+    pub(super) ends: Ends,
+    /// It has sent nothing, and is taken to wait for the server.
+    pub(super) silent: bool,
+}
+
+/// Picks, connects, relays. What was discovered of where the connection was going counts more than the
+/// chain's own cluster.
+pub(super) async fn forward(
+    downstream: Downstream,
+    chain: Arc<TcpChain>,
+    discovered: Option<Arc<Cluster>>,
+    metrics: Arc<ListenerMetrics>,
+    local: Local,
+) {
+    let Local { worker, upstreams } = local;
+    let Downstream {
+        mut stream,
+        ends,
+        silent,
+    } = downstream;
+    let Some(cluster) = discovered.or_else(|| chain.cluster.load_full()) else {
+        metrics.refused_upstream.inc(worker.shard());
+        return;
+    };
+    let now = worker.time(Instant::now());
+    let name = Arc::clone(cluster.name());
+    let toward = cluster.toward(ends.original, worker.shared(), now);
+    let reached = match toward {
+        Ok(cluster) => {
+            let reached = reach(&cluster, &upstreams.pools, ends.addresses, &worker).await;
+            if let Err(error) = &reached {
+                cluster.count_overflow(error);
+            }
+            // Held for as long as the connection: a destination in use is not forgotten.
+            reached.map(|reached| (cluster, reached))
+        }
+        Err(error) => Err(error),
+    };
+    let (cluster, (mut upstream, _place, picked)) = match reached {
+        Ok(reached) => reached,
+        Err(error) => {
+            metrics.refused_upstream.inc(worker.shard());
+            tracing::debug!(cluster = %name, %error, "TCP connection refused");
+            return;
+        }
+    };
+    let idle = chain.settings.idle_timeout;
+    let counted = Some(cluster.metrics());
+    let learned = match silent {
+        true => learn(&worker, &ends, idle, &mut stream, &mut upstream).await,
+        false => true,
+    };
+    if learned {
+        relay(&worker, &metrics, counted, stream, upstream, idle).await;
+    }
+    picked.outstanding.finish(worker.time(Instant::now()));
+}
+
+/// Waits for whichever side speaks first, and remembers the destination where it is the server; false when
+/// neither has within `idle`, or one has failed.
+async fn learn(
+    worker: &Worker,
+    ends: &Ends,
+    idle: Duration,
+    client: &mut Stream,
+    server: &mut Stream,
+) -> bool {
+    let first = tokio::time::timeout(idle, first_to_speak(client, server)).await;
+    let destination = ends.addresses.map(|both| both.destination);
+    match (first, destination) {
+        (Ok(Err(_)) | Err(_), _) => return false,
+        (Ok(Ok(Some(First::Server))), Some(destination)) => {
+            let now = worker.time(Instant::now());
+            worker.server_first.learn(destination, now);
+        }
+        (Ok(Ok(Some(First::Client))), Some(destination)) => {
+            worker.server_first.forget(destination);
+        }
+        (Ok(Ok(_)), _) => {}
+    }
+    true
+}
+
+/// Connects to an endpoint, and to another one where that fails: nothing has been sent.
+async fn reach(
+    cluster: &Arc<Cluster>,
+    pools: &Pools,
+    addresses: Option<Addresses>,
+    worker: &Rc<Worker>,
+) -> Result<(Stream, Place, Picked), ProxyError> {
+    let started = Instant::now();
+    let now = worker.time(started);
+    let mut place = Place::enter(cluster, now).await?;
+    // A client of a Unix socket has no address to go by: each connection is as if of another client.
+    let source = addresses.map(|both| both.source.ip().to_string());
+    let hash = source.map(|source| maglor_balance::hash_bytes(source.as_bytes()));
+    let mut failed = Vec::new();
+    loop {
+        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &failed, rng))?;
+        let target = Arc::clone(&picked.target);
+        if let Some(distance) = &cluster.config().delay {
+            tokio::time::sleep(worker.with_rng(|rng| distance.draw(rng))).await;
+        }
+        let sender = Sender {
+            cluster,
+            target: &target,
+            pools,
+            shard: worker.shard(),
+            now: started,
+            ends: addresses,
+            interim: None,
+            unlimited: false,
+        };
+        let reached = sender.stream().await;
+        let sample = match &reached {
+            Ok(_) => Some(Sample::Success),
+            // That there is no room for another connection is not the endpoint's fault.
+            Err(error) => error.is_upstreams().then_some(Sample::LocalFailure),
+        };
+        if let Some(sample) = sample {
+            cluster.judge(&target, sample, worker.shared());
+        }
+        failed.push(target.id);
+        let elsewhere = match sample {
+            // Only where endpoints have limits of their own.
+            None => cluster.config().limits.endpoint.max_connections.is_some(),
+            Some(_) => true,
+        };
+        let further =
+            elsewhere && failed.len() <= FREE_RETRIES as usize && cluster.is_usable_beyond(&failed);
+        if reached.is_ok() || !further {
+            if sample.is_some() {
+                worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+            }
+            return reached.map(|stream| (stream, place, picked));
+        }
+    }
+}

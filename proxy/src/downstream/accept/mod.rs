@@ -1,0 +1,423 @@
+//! A client's connection from `accept(2)` to its filter: original destination, PROXY header,
+//! ClientHello, filter chain, TLS handshake, HTTP or TCP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use maglor_config::listener::{ProxyProtocolIn, TrafficDirection};
+use maglor_telemetry::Counter;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::connection::Serving;
+pub(crate) use self::connection::serve;
+use self::forward::{Downstream, forward};
+use self::reauthorize::{GrantedBy, Refusal};
+use crate::http::{self, Client, Service};
+use crate::mesh::load_feedback::upstreams::Upstreams;
+use crate::net::client_address::ClientAddress;
+use crate::net::io::{Io, Stream};
+use crate::net::original_destination::original_destination;
+use crate::net::send_queue;
+use crate::protocol::detect::{self, ClientHello, Protocol};
+use crate::protocol::proxy_protocol::{self, Addresses};
+use crate::routing::listener::{Chain, Filter, HttpChain, Listener, Termination};
+use crate::routing::on_demand::Discovered;
+use crate::runtime::worker::{Slot, Worker};
+use crate::tls::{self, Peer, mesh};
+
+mod connection;
+mod forward;
+mod reauthorize;
+
+/// A listener as it is now.
+pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
+
+/// What a worker's connections share.
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) upstreams: Rc<Upstreams>,
+}
+
+/// Why a connection was closed before its filter saw it.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("ClientHello: {0}")]
+    ClientHello(#[from] detect::Error),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("a connection of this proxy came back to it")]
+    Loop,
+    #[error("no filter chain matches")]
+    NoChain,
+    #[error("PROXY protocol: {0}")]
+    ProxyProtocol(#[from] proxy_protocol::Error),
+    #[error("not ready in time")]
+    Timeout,
+    #[error("TLS handshake: {0}")]
+    Tls(#[source] io::Error),
+    #[error("mesh: {0}")]
+    Mesh(#[from] mesh::Refused),
+}
+
+/// A connection that is ready for its filter.
+struct Ready {
+    stream: Stream,
+    chain: usize,
+    ends: Ends,
+    /// Where the first bytes had to tell.
+    protocol: Option<Protocol>,
+    /// Which member of the mesh the client is.
+    peer: Option<Box<Peer>>,
+    /// What the control plane knows of where it was going.
+    discovered: Option<Arc<Discovered>>,
+}
+
+/// Whom a connection joins.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// `None` = a Unix socket, and no PROXY header that says more.
+    addresses: Option<Addresses>,
+    /// Where the client wanted to go, if that is known and is not this listener.
+    original: Option<SocketAddr>,
+}
+
+async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option<Serving> {
+    let listener = Arc::clone(&state.borrow());
+    let ready = match came_back(&tcp, &listener, &local) {
+        true => Err(Refused::Loop),
+        false => prepare(tcp, &listener, local.worker.shard()).await,
+    };
+    let ready = match ready {
+        Ok(ready) => detect_protocol(ready, &listener, &local).await,
+        refused => refused,
+    };
+    match ready {
+        Ok(ready) => filter(ready, &listener, &state, &local, slot),
+        Err(refused) => {
+            tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
+            if let Some(counter) = counter(&refused, &listener) {
+                counter.inc(local.worker.shard());
+            }
+            None
+        }
+    }
+}
+
+fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter> {
+    let metrics = &listener.metrics;
+    match refused {
+        // The client left before it said anything: a port check, not a failure.
+        Refused::Io(_)
+        | Refused::ClientHello(detect::Error::Closed)
+        | Refused::Mesh(mesh::Refused::Silent(_)) => None,
+        Refused::ClientHello(_) | Refused::Mesh(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
+        Refused::Loop => Some(&metrics.refused_loop),
+        Refused::NoChain => Some(&metrics.refused_no_chain),
+        Refused::ProxyProtocol(_) => Some(&metrics.refused_proxy_protocol),
+        Refused::Timeout => Some(&metrics.refused_timeout),
+    }
+}
+
+/// Whether a connection to elsewhere was redirected to the proxy that makes it. That it comes to an
+/// inbound listener is right: the destination was this host.
+fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
+    let config = &listener.config;
+    let may = config.original_destination && config.direction != TrafficDirection::Inbound;
+    let own = &local.worker.shared().own_connections;
+    may && tcp.peer_addr().is_ok_and(|peer| own.contains(peer))
+}
+
+/// Everything before the filter, under one time limit.
+async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
+    if listener.config.address.ip().is_some() {
+        tcp.set_nodelay(true)?;
+        send_queue::limit(&tcp)?;
+    }
+    let limit = listener.config.handshake_timeout;
+    let handshake = handshake(tcp, listener, shard);
+    // Plain connections are ready at once: no timer for them.
+    if listener.is_immediate() {
+        return handshake.await;
+    }
+    tokio::time::timeout(limit, handshake)
+        .await
+        .unwrap_or(Err(Refused::Timeout))
+}
+
+async fn handshake(
+    mut tcp: TcpStream,
+    listener: &Listener,
+    shard: usize,
+) -> Result<Ready, Refused> {
+    let mut seen = BytesMut::new();
+    let mut ends = ends(&tcp, listener)?;
+    if listener.config.proxy_protocol != ProxyProtocolIn::Off {
+        let mode = listener.config.proxy_protocol;
+        if let Some(header) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
+            ends = Ends {
+                addresses: Some(header),
+                original: Some(header.destination),
+            };
+        }
+    }
+    let addresses = ends.addresses;
+    let hello = match listener.selector.needs_client_hello(addresses) {
+        true => client_hello(&mut tcp, &mut seen, listener, ends).await?,
+        false => Some(ClientHello::default()),
+    };
+    let mut protocol = hello.is_none().then_some(Protocol::Silent);
+    let hello = hello.unwrap_or_default();
+    let chain = listener.selector.select(&hello, addresses);
+    let chain = chain.ok_or(Refused::NoChain)?;
+    let taken = listener.chains.get(chain);
+    let tls = taken.and_then(|chain| chain.tls.clone());
+    let mut peer = None;
+    let stream = match tls {
+        Some(Termination::Mesh(mesh)) => {
+            // Who says nothing may be waiting for the server to speak first, where bytes pass.
+            let bytes = taken.is_some_and(|chain| chain.filter.tcp().is_some());
+            let patience = bytes.then_some(listener.config.detection_timeout);
+            let admitted = mesh.accept(tcp, seen, patience, shard).await?;
+            if admitted.is_silent() {
+                protocol = Some(Protocol::Silent);
+            }
+            peer = admitted.peer;
+            admitted.stream
+        }
+        Some(Termination::Certificates(config)) => {
+            let io = tls::accept(tcp, seen, config)
+                .await
+                .map_err(|error| Refused::Tls(tls::explain::explained(error)))?;
+            Stream {
+                io,
+                prefix: Bytes::new(),
+                guard: None,
+            }
+        }
+        None => Stream {
+            io: Io::Tcp(tcp),
+            prefix: seen.freeze(),
+            guard: None,
+        },
+    };
+    Ok(Ready {
+        stream,
+        chain,
+        ends,
+        protocol,
+        peer,
+        discovered: None,
+    })
+}
+
+/// Both ends as they are known without a word of the client.
+fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
+    if listener.config.address.unix().is_some() {
+        return Ok(Ends {
+            addresses: None,
+            original: None,
+        });
+    }
+    let local = tcp.local_addr()?;
+    let redirected = listener.config.original_destination;
+    let original = redirected.then(|| original_destination(tcp)).flatten();
+    Ok(Ends {
+        addresses: Some(Addresses {
+            source: tcp.peer_addr()?,
+            destination: original.unwrap_or(local),
+        }),
+        original,
+    })
+}
+
+/// The ClientHello, an empty one of a client that does not speak TLS. `None` = the client says nothing,
+/// and is waited for no longer because it could pass as bytes.
+async fn client_hello(
+    tcp: &mut TcpStream,
+    seen: &mut BytesMut,
+    listener: &Listener,
+    ends: Ends,
+) -> Result<Option<ClientHello>, Refused> {
+    let nothing = ClientHello::default();
+    let silent = listener.selector.select(&nothing, ends.addresses);
+    let silent = silent.and_then(|chain| listener.chains.get(chain));
+    let passes = silent.is_some_and(|c| c.tls.is_none() && c.filter.tcp().is_some());
+    if passes && seen.is_empty() {
+        let limit = listener.config.detection_timeout;
+        match tokio::time::timeout(limit, tcp.read_buf(seen)).await {
+            Ok(Ok(0)) => return Err(detect::Error::Closed.into()),
+            Ok(read) => read?,
+            Err(_) => return Ok(None),
+        };
+    }
+    match detect::client_hello(tcp, seen).await {
+        Ok(hello) => Ok(Some(hello.unwrap_or_default())),
+        Err(error @ detect::Error::Io(_)) => Err(error.into()),
+        // It looked like TLS and is something else, or asks for nobody that we know: in doubt it is bytes.
+        Err(_) if passes && !seen.is_empty() => Ok(Some(nothing)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Finds out what is spoken, where the chain goes by that.
+async fn detect_protocol(
+    mut ready: Ready,
+    listener: &Listener,
+    local: &Local,
+) -> Result<Ready, Refused> {
+    let chain = listener.chains.get(ready.chain);
+    if let Some(Filter::Detect { http, .. }) = chain.map(|chain| &chain.filter) {
+        if declared(&mut ready, http, local).await {
+            return Ok(ready);
+        }
+        let limit = listener.config.detection_timeout;
+        let mut protocol = match ready.protocol {
+            Some(known) => known,
+            None if server_speaks_first(&ready, listener, local) => Protocol::Silent,
+            None => detect::detect(&mut ready.stream, limit).await?,
+        };
+        // A tunnel is bytes, unless somebody has routes for it.
+        if http.settings.allow_connect && ready.stream.prefix.starts_with(b"CONNECT ") {
+            protocol = Protocol::Http1;
+        }
+        listener.metrics.detected(local.worker.shard(), protocol);
+        ready.protocol = Some(protocol);
+    }
+    Ok(ready)
+}
+
+/// Whether the client is known to wait for the server, by the destination's port or by what was learned
+/// from connections before.
+fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> bool {
+    let Some(Addresses { destination, .. }) = ready.ends.addresses else {
+        return false;
+    };
+    let now = local.worker.time(Instant::now());
+    let ports = &listener.config.server_first_ports;
+    ready.stream.prefix.is_empty()
+        && (ports.contains(&destination.port())
+            || local.worker.server_first.contains(destination, now))
+}
+
+/// Asks the control plane of where the connection was going, or of what the chain is for, where the chain asks; whether
+/// it has said what is spoken there, so that nobody has to wait for a client that waits for the server.
+async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
+    let Some(on_demand) = &chain.on_demand else {
+        return false;
+    };
+    let now = local.worker.time(Instant::now());
+    // What is not said in time is as if nobody knew: the connection passes as without discovery.
+    let found = on_demand.find_silent(ready.ends.original, now).await;
+    let known = found
+        .as_deref()
+        .map(|found| (found.table.is_some(), found.bytes.is_some()));
+    ready.discovered = found;
+    match known {
+        Some((true, false)) => ready.protocol = None,
+        Some((false, true)) => ready.protocol = Some(Protocol::Bytes),
+        Some((true, true) | (false, false)) | None => return false,
+    }
+    true
+}
+
+fn filter(
+    ready: Ready,
+    listener: &Arc<Listener>,
+    state: &State,
+    local: &Local,
+    slot: Slot,
+) -> Option<Serving> {
+    let Ready {
+        stream,
+        chain,
+        ends,
+        protocol,
+        peer,
+        discovered,
+    } = ready;
+    let Ends {
+        addresses,
+        original,
+    } = ends;
+    let Chain { filter, tls, .. } = listener.chains.get(chain)?;
+    let routed = protocol.is_none_or(Protocol::is_http);
+    Some(match filter {
+        Filter::Detect { http: chain, .. } | Filter::Http(chain) if routed => {
+            let source = ClientAddress::new(addresses.map(|both| both.source));
+            let client = Client::new(source, stream.io.is_tls(), peer);
+            let service = Service::new(
+                (&local.worker, &local.upstreams),
+                Arc::clone(chain),
+                client,
+                (addresses.map(|both| both.destination), original),
+                slot,
+            );
+            Box::pin(http::serve(stream, service))
+        }
+        Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
+            local.worker.connections.mark_active(slot);
+            let (mesh, is_peer) = (mesh(tls), peer.is_some());
+            let delegate = |peer: &Peer| mesh.is_some_and(|mesh| mesh.is_delegate(peer));
+            let mut state = watch::Receiver::clone(state);
+            let now = Arc::clone(&state.borrow_and_update());
+            let granted_by = GrantedBy {
+                state,
+                addresses,
+                asserted_client: peer.as_deref().is_some_and(delegate),
+                plain_text: mesh.is_some() && !is_peer,
+                peer,
+            };
+            let metrics = &listener.metrics;
+            let refused = match granted_by.judge(&now, local.worker.shard()) {
+                Ok(()) => None,
+                Err(Refusal::Denied) => Some(&metrics.refused_denied),
+                Err(Refusal::PlainText) => Some(&metrics.refused_tls),
+            };
+            if let Some(counter) = refused {
+                counter.inc(local.worker.shard());
+                return None;
+            }
+            let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
+            let cluster = discovered.and_then(|found| found.bytes.clone());
+            let (local, worker) = (local.clone(), Rc::clone(&local.worker));
+            let silent = protocol == Some(Protocol::Silent);
+            let downstream = Downstream {
+                stream,
+                ends,
+                silent,
+            };
+            let bytes = forward(downstream, chain, cluster, metrics, local);
+            Box::pin(granted_by.keep(bytes, worker))
+        }
+        Filter::Http(_) => return None,
+    })
+}
+
+fn mesh(tls: &Option<Termination>) -> Option<&mesh::Mesh> {
+    match tls {
+        Some(Termination::Mesh(mesh)) => Some(mesh),
+        Some(Termination::Certificates(_)) | None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an idle connection costs is mostly the size of its task.
+    #[test]
+    fn a_connections_future_stays_small() {
+        fn size<F>(_: impl FnOnce(TcpStream, State, Local) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(serve);
+        assert!(size <= 256, "{size} bytes");
+    }
+}

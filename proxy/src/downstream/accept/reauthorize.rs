@@ -1,0 +1,137 @@
+//! Connections of bytes stay as long as they would be let in.
+//!
+//! HTTP is decided by request, bytes once, when they begin. So when their listener changes, the bytes that are
+//! open are decided again: by its rules, and by whether it still takes plain text. Who would not be let in any
+//! more has [`GRACE`] to finish; a change that is taken back meanwhile is none.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep};
+
+use crate::mesh::authorization::Facts;
+use crate::net::client_address::ClientAddress;
+use crate::protocol::detect::ClientHello;
+use crate::protocol::proxy_protocol::Addresses;
+use crate::routing::listener::{Listener, Termination};
+use crate::runtime::worker::Worker;
+use crate::tls::Peer;
+
+/// How long a connection goes on that would not be let in any more.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a connection of bytes was let in by.
+pub(super) struct GrantedBy {
+    pub(super) state: watch::Receiver<Arc<Listener>>,
+    pub(super) addresses: Option<Addresses>,
+    /// Which member of the mesh it is.
+    pub(super) peer: Option<Box<Peer>>,
+    /// A proxy in front makes it: nobody knows for whom.
+    pub(super) asserted_client: bool,
+    /// It speaks plain text where members of the mesh speak TLS.
+    pub(super) plain_text: bool,
+}
+
+/// Why a connection may not be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refusal {
+    /// The rules do not allow it.
+    Denied,
+    /// The listener takes members of the mesh only.
+    PlainText,
+}
+
+impl GrantedBy {
+    /// Whether a listener lets the connection in. One that comes by a proxy in front may pass only where there
+    /// are no rules.
+    pub(super) fn judge(&self, listener: &Listener, shard: usize) -> Result<(), Refusal> {
+        if self.plain_text && !self.takes_plain_text(listener) {
+            return Err(Refusal::PlainText);
+        }
+        let facts = Facts {
+            peer: self.peer.as_deref().map(|peer| &peer.id),
+            client: self.client().ip(),
+            port: self.addresses.map(|both| both.destination.port()),
+            request: None,
+        };
+        match &listener.authorization {
+            Some(rules) if self.asserted_client || rules.check(&facts, shard).is_err() => {
+                Err(Refusal::Denied)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn client(&self) -> ClientAddress {
+        ClientAddress::new(self.addresses.map(|both| both.source))
+    }
+
+    fn takes_plain_text(&self, listener: &Listener) -> bool {
+        let hello = ClientHello::default();
+        let chain = listener.selector.select(&hello, self.addresses);
+        let chain = chain.and_then(|chain| listener.chains.get(chain));
+        match chain.and_then(|chain| chain.tls.as_ref()) {
+            Some(Termination::Mesh(mesh)) => mesh.takes_plain_text(),
+            Some(Termination::Certificates(_)) => false,
+            None => true,
+        }
+    }
+
+    /// The connection, up to its end, or until it has been refused for [`GRACE`].
+    pub(super) async fn keep(mut self, connection: impl Future<Output = ()>, worker: Rc<Worker>) {
+        let shard = worker.shard();
+        let mut connection = pin!(connection);
+        let mut notice: Option<(Refusal, Pin<Box<Sleep>>)> = None;
+        let ended = poll_fn(|cx| {
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            // Whoever changes a listener polls its connections. Without a sender it is gone, and has other means.
+            if self.state.has_changed().unwrap_or(false) {
+                let listener = Arc::clone(&self.state.borrow_and_update());
+                notice = match (self.judge(&listener, shard), notice.take()) {
+                    (Ok(()), _) => None,
+                    (Err(why), Some((_, sleep))) => Some((why, sleep)),
+                    (Err(why), None) => Some((why, Box::pin(sleep(GRACE)))),
+                };
+            }
+            match &mut notice {
+                Some((why, sleep)) => sleep.as_mut().poll(cx).map(|()| Some(*why)),
+                None => Poll::Pending,
+            }
+        });
+        if let Some(why) = ended.await {
+            self.ended(why, shard);
+        }
+    }
+
+    fn ended(&self, why: Refusal, shard: usize) {
+        let listener = self.state.borrow();
+        let (counter, reason) = match why {
+            Refusal::Denied => (
+                &listener.metrics.ended_denied,
+                "authorization denies it now",
+            ),
+            Refusal::PlainText => (
+                &listener.metrics.ended_plain_text,
+                "plain text is not taken any more",
+            ),
+        };
+        counter.inc(shard);
+        if let Some(unsaid) = listener.ended.allow() {
+            tracing::info!(
+                listener = %listener.config.name,
+                client = %self.client(),
+                peer = self.peer.as_deref().map(|peer| peer.id.as_str()),
+                reason,
+                unsaid,
+                "connection ended"
+            );
+        }
+    }
+}

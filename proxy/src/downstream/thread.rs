@@ -1,0 +1,285 @@
+//! A worker's thread: its runtime, its listening sockets, its end.
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::downstream::accept::{self, Local};
+use crate::mesh::load_feedback::calls::Calls;
+use crate::mesh::load_feedback::upstreams::Upstreams;
+use crate::net::fairness;
+use crate::net::socket::{Acceptor, Listening};
+use crate::os::descriptors::Room;
+use crate::os::memory;
+use crate::os::throttle::Throttle;
+use crate::protocol::fields;
+use crate::routing::listener::Listener;
+use crate::runtime::delayed_release;
+use crate::runtime::shared::Shared;
+use crate::runtime::worker::Worker;
+
+/// How often idle connections to endpoints are looked through.
+const SWEEP: Duration = Duration::from_secs(1);
+/// When the heap has shrunk by so much, in bytes, what the thread keeps for later is given back, too.
+const FELL: i64 = 1 << 20;
+/// After a failed accept (out of file descriptors, say) the worker breathes this long.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
+
+/// What the control thread tells a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Accept on a new socket.
+    Listen {
+        name: Arc<str>,
+        socket: Listening,
+        state: watch::Receiver<Arc<Listener>>,
+    },
+    /// Stop accepting on a listener; its connections end by themselves.
+    Close { name: Arc<str> },
+    /// Let connections end that belong to a retired chain.
+    Wake,
+    /// Stop accepting, let all connections end; answers when the last has gone.
+    Drain { done: oneshot::Sender<()> },
+}
+
+/// The control thread's hold on a worker.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    commands: UnboundedSender<Command>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Handle {
+    /// Starts a worker.
+    ///
+    /// # Errors
+    /// When the thread or its runtime cannot be created.
+    pub(crate) fn start(
+        shard: usize,
+        shared: Arc<Shared>,
+        calls: Arc<Calls>,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let (commands, receiver) = unbounded_channel();
+        let runtime = Builder::new_current_thread();
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{shard}"))
+            .spawn(move || run(runtime, (shard, shared, calls, seed), receiver))?;
+        Ok(Self { commands, thread })
+    }
+
+    /// Tells the worker something; a worker that has ended does not hear it.
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    /// Ends the worker and waits for its thread.
+    pub(crate) fn stop(self) {
+        drop(self.commands);
+        if self.thread.join().is_err() {
+            tracing::error!("a worker thread ended by a panic");
+        }
+    }
+}
+
+fn run(
+    mut runtime: Builder,
+    (shard, shared, calls, seed): (usize, Arc<Shared>, Arc<Calls>, u64),
+    commands: UnboundedReceiver<Command>,
+) {
+    let runtime = match runtime.enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot create a worker's runtime");
+            return;
+        }
+    };
+    let worker = Worker::new(shard, shared, seed);
+    worker.holders.enter();
+    let local = Local {
+        worker,
+        upstreams: Rc::new(Upstreams::new(calls)),
+    };
+    runtime.block_on(run_commands(local, commands));
+}
+
+/// Carries out commands until the control thread drops its end.
+async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
+    let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
+    tokio::task::spawn_local(sweep(local.clone()));
+    tokio::task::spawn_local(Rc::clone(&local.upstreams.pools).give_way());
+    tokio::task::spawn_local(fairness::run());
+    tokio::task::spawn_local(delayed_release::release(Rc::clone(
+        &local.worker.delayed_releases,
+    )));
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Listen {
+                name,
+                socket,
+                state,
+            } => match Acceptor::new(socket) {
+                Ok(socket) => {
+                    let (stop, stopped) = oneshot::channel();
+                    let accepting = accept(socket, state, local.clone(), stopped);
+                    listening.insert(name, (stop, tokio::task::spawn_local(accepting)));
+                }
+                Err(error) => tracing::error!(listener = %name, %error, "cannot listen"),
+            },
+            Command::Close { name } => drop(listening.remove(&name)),
+            Command::Wake => local.worker.connections.wake_all(),
+            Command::Drain { done } => {
+                let accepting = listening
+                    .drain()
+                    .map(|(_, (_stop, accepting))| accepting)
+                    .collect();
+                local.worker.drain();
+                local.upstreams.pools.clear();
+                local.upstreams.clear();
+                tokio::task::spawn_local(drained(accepting, Rc::clone(&local.worker), done));
+            }
+        }
+    }
+}
+
+/// Answers when nobody is accepted any more and no client connection is left.
+async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: oneshot::Sender<()>) {
+    for task in accepting {
+        let _ = task.await;
+    }
+    // Those accepted last are tasks by now, but have not been polled yet.
+    tokio::task::yield_now().await;
+    worker.connections.none_left().await;
+    let _ = done.send(());
+}
+
+/// Accepts until `stopped`, and then still those who have already connected: closing the socket
+/// would reset them.
+async fn accept(
+    socket: Acceptor,
+    state: watch::Receiver<Arc<Listener>>,
+    local: Local,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let state = Rc::new(state);
+    let log = Throttle::new();
+    let serve = |tcp| {
+        let place = place(&tcp, &local, &state);
+        if place != Place::None {
+            let served = accept::serve(tcp, Rc::clone(&state), local.clone());
+            tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
+        }
+        place
+    };
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut stopped => break,
+            accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
+                Ok(tcp) => match serve(tcp) {
+                    Place::Free => {}
+                    // Those that are to go have to be polled for it.
+                    Place::Made | Place::None => tokio::task::yield_now().await,
+                },
+                Err(error) => after_failure(&error, &local.worker, &log).await,
+            },
+        }
+    }
+    for accepted in socket.waiting() {
+        match accepted {
+            Ok(tcp) => {
+                serve(tcp);
+            }
+            Err(error) => tracing::warn!(%error, "accept failed"),
+        }
+    }
+}
+
+/// Makes room, and waits, where it was not only one connection that could not be accepted.
+async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
+    if is_of_one_connection(error) {
+        return;
+    }
+    worker.connections.shed(1);
+    if let Some(unsaid) = log.allow() {
+        tracing::warn!(%error, unsaid, "accept failed");
+    }
+    tokio::time::sleep(ACCEPT_BACK_OFF).await;
+}
+
+/// Where an accepted connection has its descriptor from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    Free,
+    /// Descriptors are short; others that have asked for nothing end.
+    Made,
+    /// All others have asked for something, and what is left is not for clients: it is closed.
+    None,
+}
+
+fn place(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>) -> Place {
+    let (excess, is_out) = match local.worker.shared().descriptors.room(tcp) {
+        Room::Enough => return Place::Free,
+        Room::Short(excess) => (excess, false),
+        Room::None(excess) => (excess, true),
+    };
+    let ending = local.worker.connections.shed(excess);
+    if ending == 0 && is_out {
+        let shard = local.worker.shard();
+        state.borrow().metrics.refused_descriptors.inc(shard);
+        return Place::None;
+    }
+    Place::Made
+}
+
+/// The next connection, while the listener may have more.
+async fn accept_one(
+    socket: &Acceptor,
+    shared: &Shared,
+    state: &watch::Receiver<Arc<Listener>>,
+) -> io::Result<TcpStream> {
+    while !state.borrow().has_room() || !shared.memory.has_room() {
+        tokio::time::sleep(ACCEPT_BACK_OFF).await;
+    }
+    socket.accept().await
+}
+
+/// Errors that concern only the connection that was about to be accepted.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(
+        error.kind(),
+        K::ConnectionAborted | K::ConnectionRefused | K::ConnectionReset
+    )
+}
+
+/// Closes what is idle, for as long as the worker lives.
+async fn sweep(local: Local) {
+    let mut ticks = tokio::time::interval(SWEEP);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut largest = 0;
+    let metrics = local.worker.shared().metrics.worker(local.worker.shard());
+    loop {
+        let now = ticks.tick().await;
+        metrics.publish();
+        let heap = local.worker.holders.publish();
+        local.worker.holders.read_on();
+        largest = largest.max(heap);
+        let closed = local.upstreams.pools.sweep(now);
+        local.upstreams.sweep();
+        local.worker.count_released(closed);
+        if local.worker.take_released() >= memory::WORTH || largest - heap >= FELL {
+            largest = heap;
+            fields::forget_buffers();
+            memory::flush_thread_cache();
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What a request is accounted for: one record from its arrival to the last byte of its response.
+//!
+//! The record travels with the response's body, so that every way a request can end (answered,
+//! refused, cancelled by the client, cut off) passes through [`Accounting::drop`] exactly once.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use maglor_balance::guard::outlier::Sample;
+use tokio::time::Instant;
+
+use super::attempt::Progress;
+use super::attempt::accounting::Attempt;
+use super::deadline::Deadline;
+use super::timer::{RequestTimer, Timer};
+use super::upload::Upload;
+use crate::mesh::load_feedback::calls::Call;
+use crate::mesh::load_feedback::reporting::{Ending, InFlightGuard};
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Account, Request, Response};
+use crate::runtime::worker::Worker;
+use crate::telemetry::access_log::{Ended, Entry};
+use crate::telemetry::metrics::RouteMetrics;
+use crate::upstream::Place;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Accounting {
+    worker: Rc<Worker>,
+    time: RequestTimer,
+    route: Option<Arc<RouteMetrics>>,
+    /// The request's place in its cluster.
+    place: Option<Place>,
+    /// The attempt whose response the client gets.
+    attempt: Option<Attempt>,
+    /// Its stay at the server behind this proxy, where that is counted.
+    in_flight_guard: Option<InFlightGuard>,
+    /// Whose call it is, until it ends.
+    call: Option<Call>,
+    status: StatusCode,
+    flag: &'static str,
+    response_bytes: u64,
+    entry: Option<Box<Entry>>,
+    /// When the last byte of the response came from its origin.
+    received: Option<Instant>,
+    /// The client has not taken all of it at once.
+    late: bool,
+    /// The endpoint has not sent all of it.
+    cut_off: bool,
+    done: bool,
+}
+
+/// Status that is logged when nothing was sent.
+const NONE: u16 = 499;
+
+impl Accounting {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        started: Instant,
+        timer: Rc<Timer>,
+        idle: Duration,
+        entry: Option<Box<Entry>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            worker: Rc::clone(worker),
+            time: RequestTimer::new(timer, started, idle),
+            route: None,
+            place: None,
+            attempt: None,
+            in_flight_guard: None,
+            call: None,
+            status: StatusCode::from_u16(NONE).unwrap_or_default(),
+            flag: "-",
+            response_bytes: 0,
+            entry,
+            received: None,
+            late: false,
+            cut_off: false,
+            done: false,
+        })
+    }
+
+    /// The request goes by this route, which allows it so much time.
+    pub(super) fn route(&mut self, metrics: &Arc<RouteMetrics>, deadline: Deadline) {
+        self.route = Some(Arc::clone(metrics));
+        self.time.allow(deadline);
+    }
+
+    /// No route takes it.
+    pub(super) fn unrouted(&mut self, metrics: &Arc<RouteMetrics>) {
+        self.route(metrics, Deadline::never(self.time.started()));
+    }
+
+    /// Waits for something as long as the request may take. It is pinned by the caller: an argument
+    /// that is a future of many kilobytes would be there twice.
+    ///
+    /// # Errors
+    /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
+    pub(super) async fn with_deadline<F: Future>(
+        &mut self,
+        mut future: Pin<&mut F>,
+    ) -> Result<F::Output, ProxyError> {
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.poll_timeout(cx).map(Err),
+        })
+        .await
+    }
+
+    /// The request's identifier is known.
+    pub(crate) fn request_id(&mut self, request: &Request) {
+        if let Some(entry) = &mut self.entry {
+            entry.request_id(request);
+        }
+        if let Some(in_flight_guard) = &mut self.in_flight_guard
+            && let Some(id) = request.fields.get(Known::XRequestId)
+        {
+            in_flight_guard.identify(id);
+        }
+    }
+
+    /// The request is a call that an application behind this proxy makes for another one.
+    pub(super) fn call(&mut self, call: Option<Call>) {
+        self.call = call;
+    }
+
+    /// When the route's timeout runs out.
+    pub(super) fn deadline(&self) -> &Deadline {
+        self.time.deadline()
+    }
+
+    /// Forwarding is over, but for the response's body.
+    pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
+        let Progress {
+            place,
+            attempt,
+            racing,
+        } = progress;
+        if let (Some(entry), Some(attempt)) = (&mut self.entry, &attempt) {
+            entry.upstream(
+                attempt.address(),
+                attempt.cluster().name(),
+                attempt.number(),
+            );
+        }
+        self.place = place;
+        self.attempt = attempt;
+        let upstreams = |error| self.is_upstreams(error);
+        let upstreams = result.as_ref().err().is_some_and(upstreams);
+        let raced = upstreams && !racing.is_empty() && !self.time.deadline().is_hurried();
+        let Some(place) = &mut self.place else {
+            return;
+        };
+        let success = match (result, &self.attempt) {
+            (Err(_), None) if raced => {
+                let unjudged = racing.iter().filter(|(_, judged)| !judged);
+                for (target, _) in unjudged {
+                    let shared = self.worker.shared();
+                    place.cluster().judge(target, Sample::LocalFailure, shared);
+                }
+                false
+            }
+            (result, Some(attempt)) if attempt.is_excused(result.as_ref().err()) => return,
+            (Ok(_), Some(attempt)) => attempt.is_success(),
+            (Err(_), Some(_)) if upstreams => false,
+            (_, None) | (Err(_), Some(_)) => return,
+        };
+        if !place.learns() {
+            return;
+        }
+        let now = Instant::now();
+        let answered = self.attempt.as_ref().filter(|_| result.is_ok());
+        let latency = answered.map(|attempt| now - attempt.started());
+        let time = self.worker.time(now);
+        self.worker
+            .with_rng(|rng| place.judge(success, latency, time, rng));
+    }
+
+    /// The request counts at the server behind this proxy until it ends.
+    pub(super) fn in_flight_guard(&mut self, in_flight_guard: Option<InFlightGuard>) {
+        self.in_flight_guard = in_flight_guard;
+    }
+
+    /// Says in a response how busy the server is, where its request asked.
+    pub(super) fn describe_queue(&self, fields: &mut Fields) {
+        if let Some(in_flight_guard) = &self.in_flight_guard {
+            in_flight_guard.describe(fields);
+        }
+    }
+
+    /// The response has this status.
+    pub(crate) fn status(&mut self, status: StatusCode) {
+        self.status = status;
+        self.time.moved();
+    }
+
+    /// Something moves both ways without bound: only idleness ends it.
+    pub(crate) fn lift_deadline(&mut self) {
+        self.time.lift_deadline();
+    }
+
+    /// Whether an error says something about the endpoint: that the time of a client has run out which has
+    /// not even sent its request does not.
+    fn is_upstreams(&self, error: &ProxyError) -> bool {
+        let awaited = self
+            .time
+            .deadline()
+            .upload()
+            .is_some_and(Upload::is_awaited);
+        error.is_upstreams() && !(awaited && matches!(error, ProxyError::RequestTimeout))
+    }
+
+    fn finish(&mut self, now: Instant) {
+        self.done = true;
+        let shard = self.worker.shard();
+        if let Some(route) = &self.route {
+            // The client has seen the status of the head, and not the whole response: not a success.
+            let status = match self.cut_off {
+                true => StatusCode::BAD_GATEWAY,
+                false => self.status,
+            };
+            route.request(
+                shard,
+                status,
+                now - self.time.started(),
+                self.response_bytes,
+            );
+        }
+        if let Some(entry) = self.entry.take() {
+            let ended = Ended {
+                status: self.status,
+                flag: self.flag,
+                response_bytes: self.response_bytes,
+                took: now - self.time.started(),
+            };
+            self.worker.notify_observers(&entry, ended, now);
+        }
+        self.time.stop(now);
+        self.release();
+    }
+
+    /// How the request ended at the server behind this proxy.
+    fn ending(&self) -> Ending {
+        let erred = self.attempt.as_ref().is_some_and(Attempt::erred);
+        if self.flag == "DC" {
+            Ending::Left
+        } else if erred || self.cut_off || self.status.as_u16() >= 400 {
+            Ending::Error
+        } else {
+            Ending::Good
+        }
+    }
+
+    /// The endpoint has no part in what follows.
+    fn release(&mut self) {
+        let ending = self.ending();
+        if let Some(in_flight_guard) = &mut self.in_flight_guard {
+            in_flight_guard.ended(ending);
+        }
+        self.attempt = None;
+        self.place = None;
+        self.in_flight_guard = None;
+        self.call = None;
+    }
+}
+
+impl Account for Accounting {
+    fn count(&mut self, bytes: u64) {
+        self.response_bytes += bytes;
+        self.time.moved();
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        if let Some(attempt) = &self.attempt {
+            let metrics = attempt.cluster().metrics();
+            metrics.sent(self.worker.shard(), bytes);
+        }
+    }
+
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.trailers(trailers);
+        }
+    }
+
+    fn moved(&mut self) {
+        self.time.moved();
+    }
+
+    fn received(&mut self) {
+        if self.done || self.received.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        if let Some(attempt) = &mut self.attempt {
+            attempt.complete(now, self.response_bytes);
+        }
+        self.release();
+        // What the client takes to read the rest is not the endpoint's time.
+        self.lift_deadline();
+        self.received = Some(now);
+    }
+
+    fn complete(&mut self) {
+        if self.done {
+            return;
+        }
+        self.received();
+        // Mostly the socket takes the last bytes at once: no second reading of the clock then.
+        let at_once = self.received.filter(|_| !self.late);
+        self.finish(at_once.unwrap_or_else(Instant::now));
+    }
+
+    fn fail(&mut self, error: &ProxyError) {
+        let upstreams = self.is_upstreams(error);
+        if let Some(attempt) = self.attempt.as_mut().filter(|_| upstreams) {
+            attempt.failed(error);
+        }
+        let begun = self.status.as_u16() != NONE;
+        self.cut_off |= begun && error.is_cut_off();
+        self.flag = error.verdict().flag;
+        if let Some(entry) = &mut self.entry {
+            entry.error(error);
+        }
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        self.late |= self.received.is_some();
+        self.time.poll_expired(cx)
+    }
+}
+
+impl Drop for Accounting {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if memory::is_resetting() {
+            self.fail(&ProxyError::MemoryBudget);
+        }
+        if self.flag == "-" && self.received.is_some() {
+            return self.complete();
+        }
+        if self.flag == "-" {
+            // Neither completed nor failed: the client left before the end.
+            self.flag = "DC";
+        }
+        self.finish(Instant::now());
+    }
+}

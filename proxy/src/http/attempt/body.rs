@@ -1,0 +1,148 @@
+//! A request's body as its attempts need it: once, or again and again, within the memory budget, and counted for the
+//! cluster.
+//!
+//! A body whose length is known counts when it is sent, as a whole and for nothing more; only one whose end is
+//! unknown is watched on its way.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::HeaderMap;
+use http_body::Body as _;
+
+use super::replay::Replay;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::{Account, Body};
+use crate::runtime::shared::Shared;
+use crate::upstream::Cluster;
+
+/// Memory for a body that is kept, until it is dropped.
+pub(super) struct Reserved {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Reserved {
+    /// Memory for what will be kept of a body; `None` where there is none, or none is left.
+    pub(super) fn new(body: &Body, limit: usize, shared: &Arc<Shared>) -> Option<Self> {
+        if body.is_empty() {
+            return None;
+        }
+        let length = body
+            .size_hint()
+            .exact()
+            .and_then(|n| usize::try_from(n).ok());
+        let bytes = length.map_or(limit, |length| length.min(limit));
+        shared.memory.keep(bytes).then(|| Self {
+            shared: Arc::clone(shared),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.shared.memory.release(self.bytes);
+    }
+}
+
+/// The request's body, as far as it is there to be sent.
+pub(super) enum Payload {
+    Empty,
+    /// For one attempt.
+    Once(Body),
+    /// For any number of attempts.
+    Replay(Replay),
+    Gone,
+}
+
+impl Payload {
+    pub(super) fn new(body: Body, kept: bool, limit: usize) -> Self {
+        if body.is_empty() {
+            Self::Empty
+        } else if kept {
+            Self::Replay(Replay::new(body, limit))
+        } else {
+            Self::Once(body)
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Body {
+        match self {
+            Self::Empty | Self::Gone => Body::empty(),
+            Self::Replay(replay) => replay.body(),
+            Self::Once(_) => match std::mem::replace(self, Self::Gone) {
+                Self::Once(body) => body,
+                _ => Body::empty(),
+            },
+        }
+    }
+
+    pub(super) fn replay(&self) -> Option<&Replay> {
+        match self {
+            Self::Replay(replay) => Some(replay),
+            Self::Empty | Self::Once(_) | Self::Gone => None,
+        }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        match self {
+            Self::Empty | Self::Once(_) => true,
+            Self::Replay(replay) => replay.is_whole(),
+            Self::Gone => false,
+        }
+    }
+
+    /// Whether it could be sent again whatever becomes of this attempt.
+    pub(super) fn is_resendable(&self, limit: u64) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Once(_) | Self::Gone => false,
+            Self::Replay(replay) => {
+                replay.is_whole() && replay.length().is_some_and(|length| length <= limit)
+            }
+        }
+    }
+}
+
+/// The body of an attempt, whose bytes count for the cluster.
+pub(super) fn counted(body: Body, cluster: &Arc<Cluster>, shard: usize) -> Body {
+    match body.size_hint().exact() {
+        Some(0) => body,
+        Some(length) => {
+            cluster.metrics().sent(shard, length);
+            body
+        }
+        None => {
+            let cluster = Arc::clone(cluster);
+            body.with_account(Box::new(Watched { cluster, shard }))
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    cluster: Arc<Cluster>,
+    shard: usize,
+}
+
+impl Account for Watched {
+    fn count(&mut self, bytes: u64) {
+        self.cluster.metrics().sent(self.shard, bytes);
+    }
+
+    fn sent(&mut self, _: u64) {}
+
+    fn trailers(&mut self, _: &HeaderMap) {}
+
+    fn received(&mut self) {}
+
+    fn complete(&mut self) {}
+
+    fn fail(&mut self, _: &ProxyError) {}
+
+    fn poll_timeout(&mut self, _: &mut Context<'_>) -> Poll<ProxyError> {
+        // The request's own record minds the time.
+        Poll::Pending
+    }
+}

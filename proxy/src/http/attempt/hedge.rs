@@ -1,0 +1,142 @@
+//! Hedged requests: another attempt beside one that is slow; the first good answer wins.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use maglor_balance::guard::budget::RetryPermit;
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry::HedgePolicy;
+use tokio::time::Instant;
+
+use super::accounting::Attempt;
+use super::{Attempts, discard, send};
+use crate::http::deadline::Deadline;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::Response;
+use crate::upstream::Target;
+
+/// How an attempt has ended.
+type Ended = (Attempt, Result<Response, ProxyError>);
+/// The endpoints of attempts that are under way beside each other, and whether each was judged.
+pub(super) type Racing = Vec<(Arc<Target>, bool)>;
+/// An attempt under way.
+pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+
+impl<'a> Attempts<'a> {
+    /// Runs an attempt, and others beside it when it takes long. Those that lose are abandoned. Who is under
+    /// way is in `racing` at every moment, the latest last, and whether it was judged.
+    pub(super) async fn race(
+        &mut self,
+        first: Attempt,
+        hedge: &HedgePolicy,
+        now: Instant,
+        racing: &mut Racing,
+    ) -> Ended {
+        let delay = hedge.delay.or(self.per_try_timeout());
+        self.exclude(first.target().id);
+        racing.push((Arc::clone(first.target()), false));
+        let mut racers = vec![self.racer(first, now)];
+        let mut next = delay.map(|delay| self.attempt_deadline(delay, now));
+        loop {
+            let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
+                // An attempt that is only slow has not failed, but one that has had its time has: the next
+                // one wins, and nobody waits for what becomes of it.
+                if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
+                    *judged = true;
+                    let shared = self.service().worker.shared();
+                    self.cluster().judge(late, Sample::LocalFailure, shared);
+                }
+                let now = Instant::now();
+                let joined = self.join(hedge, now, racing);
+                let delay = delay.filter(|_| joined.is_some());
+                next = delay.map(|delay| self.attempt_deadline(delay, now));
+                racers.extend(joined);
+                continue;
+            };
+            racing.retain(|(target, _)| target.id != attempt.target().id);
+            if racers.is_empty() || !self.is_bad(&result) {
+                return (attempt, result);
+            }
+            match result {
+                Ok(response) => discard(response),
+                Err(error) => attempt.failed(&error),
+            }
+        }
+    }
+
+    /// Another attempt, if there may be one.
+    fn join(
+        &mut self,
+        hedge: &HedgePolicy,
+        now: Instant,
+        racing: &mut Racing,
+    ) -> Option<Racer<'a>> {
+        let permit = self.hedge(hedge, now)?;
+        let attempt = self.pick(now, Some(permit)).ok()?;
+        self.exclude(attempt.target().id);
+        racing.push((Arc::clone(attempt.target()), false));
+        Some(self.racer(attempt, now))
+    }
+
+    /// An attempt as a future of its own, to run beside others.
+    fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
+        self.mark(attempt.target(), now);
+        let hop = self.hop;
+        let request = self.request.clone();
+        let body = self.body.take();
+        let hedge = hop.forward.hedge.as_ref();
+        // Where it starts the next attempt, it does not end one.
+        let limit = self.per_try_timeout();
+        let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
+        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
+        let body = (body, self.deadline.held());
+        Box::pin(async move {
+            let result = send(&hop, &request, body, &mut attempt, now, limit).await;
+            (attempt, result)
+        })
+    }
+
+    /// Permission for another attempt beside those that are under way.
+    fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
+        let mut state = self.state;
+        let decision = state.hedge(hedge, &self.retry_context(now));
+        self.state = state;
+        let metrics = self.cluster.metrics();
+        match decision {
+            Ok(permit) => {
+                metrics.guards.retries.inc(self.hop.service.worker.shard());
+                Some(permit)
+            }
+            Err(reason) => {
+                metrics.guards.retry_suppressed(reason);
+                None
+            }
+        }
+    }
+
+    /// Whether the client should rather get another answer.
+    fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
+        let outcome = self.outcome(result);
+        result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
+    }
+}
+
+/// The next attempt that ends; `None` when it is time for another one.
+async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<&Deadline>) -> Option<Ended> {
+    let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
+        for at in 0..racers.len() {
+            if let Poll::Ready(ended) = racers[at].as_mut().poll(cx) {
+                drop(racers.swap_remove(at));
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    };
+    let ended = poll_fn(|cx| poll(racers, cx));
+    match next {
+        Some(next) => next.wait(ended).await,
+        None => Some(ended.await),
+    }
+}

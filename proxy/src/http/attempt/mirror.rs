@@ -1,0 +1,123 @@
+//! Copies of requests for other clusters. What comes back is read and thrown away; nobody waits for
+//! it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use http_body::Body as _;
+use maglor_balance::guard::Percent;
+use tokio::time::Instant;
+
+use super::accounting::Attempt;
+use super::replay::Replay;
+use crate::http::connection::Hop;
+use crate::http::deadline::Deadline;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::message::{Body, Request};
+use crate::protocol::proxy_protocol::Addresses;
+use crate::runtime::worker::Worker;
+use crate::upstream::{Cluster, Place, Pools, Sender};
+
+/// A copy of a request without timeout takes no longer than this.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The clusters that get a copy of a request.
+pub(super) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a Arc<Cluster>> {
+    let mirrors = &hop.route.mirrors;
+    if mirrors.is_empty() || request.method == Method::CONNECT || hop.upgrade.is_some() {
+        return Vec::new();
+    }
+    let worker = &hop.service.worker;
+    let hit = |(_, percent): &&(_, Percent)| worker.with_rng(|rng| percent.hits(rng));
+    mirrors
+        .iter()
+        .filter(hit)
+        .map(|(cluster, _)| cluster)
+        .collect()
+}
+
+/// Sends copies on their way.
+pub(super) fn send(
+    hop: &Hop<'_>,
+    clusters: &[&Arc<Cluster>],
+    request: &Request,
+    body: Option<&Replay>,
+    deadline: &Deadline,
+) {
+    let now = hop.context.started;
+    for cluster in clusters {
+        let copy = Copy {
+            worker: Rc::clone(&hop.service.worker),
+            pools: Rc::clone(&hop.service.upstreams.pools),
+            cluster: Arc::clone(cluster),
+            request: request.clone(),
+            ends: hop.ends(),
+            hurried: deadline.is_hurried(),
+        };
+        let body = body.map_or_else(Body::empty, Replay::follow);
+        let deadline = match deadline.at(now) {
+            Some(_) => deadline.clone(),
+            None => deadline.for_attempt(PATIENCE, now),
+        };
+        tokio::task::spawn_local(async move {
+            let sent = deadline.wait(copy.send(body, now)).await;
+            if let Err(error) = sent.unwrap_or(Err(ProxyError::RequestTimeout)) {
+                tracing::debug!(%error, "copy of a request failed");
+            }
+        });
+    }
+}
+
+/// One copy.
+struct Copy {
+    worker: Rc<Worker>,
+    pools: Rc<Pools>,
+    cluster: Arc<Cluster>,
+    request: Request,
+    ends: Option<Addresses>,
+    hurried: bool,
+}
+
+impl Copy {
+    async fn send(mut self, body: Body, now: Instant) -> Result<(), ProxyError> {
+        let time = self.worker.time(now);
+        let _place = Place::enter(&self.cluster, time).await?;
+        let picked = self
+            .worker
+            .with_rng(|rng| self.cluster.pick(time, None, &[], rng))?;
+        let mut attempt = Attempt::new(&self.worker, &self.cluster, picked, 1, now, None);
+        if self.hurried {
+            attempt.hurry();
+        }
+        let target = Arc::clone(attempt.target());
+        if !self.request.fields.contains(Known::Host) {
+            let host = target.authority();
+            self.request.fields.set(Known::Host, host.as_bytes());
+        }
+        let sender = Sender {
+            cluster: &self.cluster,
+            target: &target,
+            pools: &self.pools,
+            shard: self.worker.shard(),
+            now,
+            ends: self.ends,
+            interim: None,
+            unlimited: false,
+        };
+        let result = sender.send(&self.request, body).await;
+        let response = result.inspect_err(|error| attempt.failed(error))?;
+        attempt.answered(&response, self.request.is_grpc());
+        let (mut body, mut bytes) = (response.body, 0);
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let frame = frame.inspect_err(|error| attempt.failed(error))?;
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        attempt.complete(Instant::now(), bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,458 @@
+//! The attempts of one request: pick, send, judge, and perhaps again at another endpoint.
+//!
+//! What is decided is decided in [`maglor_balance::guard::retry`]; here is what it takes: the body
+//! that can be sent again, the endpoints that were tried, the clock.
+
+pub(super) mod accounting;
+mod body;
+mod consult;
+mod hedge;
+mod mirror;
+mod replay;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body::Body as _;
+use maglor_balance::guard::GrpcStatus;
+use maglor_balance::guard::budget::RetryPermit;
+use maglor_balance::guard::retry::{self, Answer, Decision, Outcome, Pushback, RetryPolicy};
+use tokio::time::Instant;
+
+use self::accounting::Attempt;
+use self::body::{Payload, Reserved, counted};
+use self::hedge::Racing;
+use super::connection::{Hop, Service};
+use super::deadline::{self, Deadline};
+use super::upload::Upload;
+use crate::mesh::load_feedback::queue_protocol::QueueResponse;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Body, Request, Response};
+use crate::upstream::{Cluster, Picked, Place, Target};
+
+/// Of a response that is not passed on, so much is read for its connection to be used again.
+const DISCARD: usize = 64 * 1024;
+
+/// See the module's documentation.
+pub(super) struct Attempts<'a> {
+    hop: Hop<'a>,
+    cluster: &'a Arc<Cluster>,
+    policy: &'a RetryPolicy,
+    hash: Option<u64>,
+    /// When the client is answered at the latest.
+    deadline: Deadline,
+    request: Request,
+    facts: retry::Request,
+    grpc: bool,
+    body: Payload,
+    /// The body's part of the memory budget.
+    _reserved: Option<Reserved>,
+    state: retry::Tries,
+    /// Endpoints that have failed.
+    failed_endpoints: Vec<u64>,
+}
+
+/// What a request holds while it is under way.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) place: Option<Place>,
+    /// The last attempt.
+    pub(super) attempt: Option<Attempt>,
+    /// Where attempts are under way beside each other.
+    pub(super) racing: Racing,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(
+        hop: Hop<'a>,
+        cluster: &'a Arc<Cluster>,
+        hash: Option<u64>,
+        request: Request,
+        body: Body,
+        deadline: Deadline,
+    ) -> Self {
+        let policy = &hop.forward.retry.policy;
+        let worker = &hop.service.worker;
+        let idempotent = retry::is_idempotent(request.method.as_str())
+            || request.fields.contains(Known::IdempotencyKey);
+        let facts = retry::Request {
+            idempotent,
+            attempt: attempt_number(&request.fields),
+            // It may move: see `retry_context`.
+            deadline: None,
+        };
+        let copies = mirror::chosen(&hop, &request);
+        let consults = cluster.queue_protocol().is_some();
+        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || consults;
+        let limit = hop.forward.request_buffer_limit;
+        let reserved = kept
+            .then(|| Reserved::new(&body, limit, worker.shared()))
+            .flatten();
+        // A body that cannot be kept has no copies.
+        let copies = if reserved.is_some() || body.is_empty() {
+            &copies[..]
+        } else {
+            &[]
+        };
+        let body = Payload::new(body, reserved.is_some(), limit);
+        mirror::send(&hop, copies, &request, body.replay(), &deadline);
+        Self {
+            hop,
+            cluster,
+            policy,
+            hash,
+            deadline,
+            facts,
+            grpc: request.is_grpc(),
+            request,
+            body,
+            _reserved: reserved,
+            state: retry::Tries::new(),
+            failed_endpoints: Vec::new(),
+        }
+    }
+
+    /// Makes attempts until there is a response for the client, or none to be had. What is under way is in
+    /// `progress` at every moment, for whoever loses patience.
+    pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
+        let worker = &self.hop.service.worker;
+        let mut now = self.hop.context.started;
+        let place = Place::enter(self.cluster, worker.time(now)).await?;
+        progress.place = Some(place);
+        let mut permit = None;
+        loop {
+            let result = self.once(progress, now, permit.take()).await?;
+            let Some(attempt) = &mut progress.attempt else {
+                return self.last(result);
+            };
+            let next = match self.outcome(&result) {
+                Some(outcome) if self.policy.covers(&outcome) => {
+                    now = Instant::now();
+                    self.next(&outcome, attempt.target().id, now)
+                }
+                _ => None,
+            };
+            let Some((after, granted)) = next else {
+                return self.last(result);
+            };
+            permit = granted;
+            match result {
+                Ok(response) => discard(response),
+                Err(error) => attempt.failed(&error),
+            }
+            progress.attempt = None;
+            if after > Duration::ZERO {
+                Box::pin(tokio::time::sleep(after)).await;
+                now = Instant::now();
+            }
+        }
+    }
+
+    /// One attempt, which is in `progress` then; with hedging, several beside each other.
+    async fn once(
+        &mut self,
+        progress: &mut Progress,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Result<Result<Response, ProxyError>, ProxyError> {
+        let cluster = self.cluster;
+        match (&self.hop.forward.hedge, cluster.queue_protocol()) {
+            (None, None) => {
+                let (picked, now) = self.choose_in_turn(now).await?;
+                let attempt = progress
+                    .attempt
+                    .insert(self.begin_attempt(picked, now, permit));
+                Ok(self.send_attempt(attempt, now).await)
+            }
+            (None, Some(metrics)) => Box::pin(self.consult(metrics, progress, now, permit)).await,
+            (Some(hedge), _) => {
+                let (picked, now) = self.choose_in_turn(now).await?;
+                let first = self.begin_attempt(picked, now, permit);
+                let race = self.race(first, hedge, now, &mut progress.racing);
+                let (attempt, result) = Box::pin(race).await;
+                progress.racing.clear();
+                progress.attempt = Some(attempt);
+                Ok(result)
+            }
+        }
+    }
+
+    /// Nothing of the request is sent again.
+    fn last(&self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
+        if let Some(replay) = self.body.replay() {
+            replay.give_up();
+        }
+        result
+    }
+
+    /// Chooses an endpoint for an attempt.
+    pub(super) fn pick(
+        &self,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Result<Attempt, ProxyError> {
+        Ok(self.begin_attempt(self.choose(now)?, now, permit))
+    }
+
+    /// The endpoint that the policy chooses by what this proxy knows itself.
+    pub(super) fn choose(&self, now: Instant) -> Result<Picked, ProxyError> {
+        let worker = &self.hop.service.worker;
+        let time = worker.time(now);
+        worker.with_rng(|rng| {
+            self.cluster
+                .pick(time, self.hash, &self.failed_endpoints, rng)
+        })
+    }
+
+    /// The same, waiting while all endpoints have as many requests as they may have.
+    async fn choose_in_turn(&self, now: Instant) -> Result<(Picked, Instant), ProxyError> {
+        let guard = self.cluster.guard();
+        guard.when_admitted(now, |now| self.choose(now)).await
+    }
+
+    pub(super) fn begin_attempt(
+        &self,
+        picked: Picked,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Attempt {
+        let worker = &self.hop.service.worker;
+        let count = self.state.count();
+        let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
+        if self.deadline.is_hurried() {
+            attempt.hurry();
+        }
+        attempt
+    }
+
+    pub(super) async fn send_attempt(
+        &mut self,
+        attempt: &mut Attempt,
+        now: Instant,
+    ) -> Result<Response, ProxyError> {
+        self.mark(attempt.target(), now);
+        let body = self.body.take();
+        let limit = self.per_try_timeout();
+        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
+        let body = (body, self.deadline.held());
+        send(&self.hop, &self.request, body, attempt, now, limit).await
+    }
+
+    pub(super) fn service(&self) -> &'a Service {
+        self.hop.service
+    }
+
+    pub(super) fn cluster(&self) -> &'a Arc<Cluster> {
+        self.cluster
+    }
+
+    pub(super) fn shard(&self) -> usize {
+        self.hop.service.worker.shard()
+    }
+
+    pub(super) fn hash(&self) -> Option<u64> {
+        self.hash
+    }
+
+    /// Endpoints that have failed, by their targets' ids.
+    pub(super) fn failed_endpoints(&self) -> &[u64] {
+        &self.failed_endpoints
+    }
+
+    pub(super) fn fields(&mut self) -> &mut Fields {
+        &mut self.request.fields
+    }
+
+    /// Whether the request could be sent again whatever becomes of this attempt.
+    pub(super) fn is_resendable(&self) -> bool {
+        self.body
+            .is_resendable(self.hop.forward.request_buffer_limit as u64)
+    }
+
+    pub(super) fn per_try_timeout(&self) -> Option<Duration> {
+        self.hop.forward.retry.per_try_timeout
+    }
+
+    /// When an attempt has taken so long that is not the client's to send the request.
+    pub(super) fn attempt_deadline(&self, limit: Duration, now: Instant) -> Deadline {
+        self.deadline.for_attempt(limit, now)
+    }
+
+    /// What the endpoint is told about this attempt.
+    fn mark(&mut self, target: &Target, now: Instant) {
+        self.hop.rewrite_host(&mut self.request, target);
+        let fields = &mut self.request.fields;
+        let mut digits = itoa::Buffer::new();
+        let count = self.state.count();
+        if count > self.facts.attempt {
+            let count = digits.format(count);
+            fields.set(Known::XEnvoyAttemptCount, count.as_bytes());
+        }
+        if let Some(upload) = self.deadline.upload() {
+            upload.leave();
+        }
+        if let Some(at) = self.deadline.at(now) {
+            let left = at.saturating_duration_since(now);
+            let limit = self.hop.forward.retry.per_try_timeout.unwrap_or(left);
+            // 0 would mean no limit.
+            let millis = left.min(limit).as_millis().max(1);
+            let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+            fields.set(
+                Known::XEnvoyExpectedRqTimeoutMs,
+                digits.format(millis).as_bytes(),
+            );
+            // The call's own time began with its first attempt.
+            if now > self.hop.context.started && fields.contains(Known::GrpcTimeout) {
+                fields.set(Known::GrpcTimeout, &deadline::grpc(millis));
+            }
+        }
+    }
+
+    /// What retries go by; `None` where the endpoint has no part in it.
+    fn outcome(&self, result: &Result<Response, ProxyError>) -> Option<Outcome> {
+        match result {
+            Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => None,
+            Ok(response) => Some(Outcome::Answer(self.answer(response))),
+            Err(error) => error.as_failure().map(Outcome::Failure),
+        }
+    }
+
+    fn answer(&self, response: &Response) -> Answer {
+        let fields = &response.fields;
+        let grpc = fields.get(Known::GrpcStatus).filter(|_| self.grpc);
+        let conditions = &self.hop.forward.retry.retriable_headers;
+        let mut answer = Answer::status(response.status.as_u16());
+        answer.grpc = grpc.map(GrpcStatus::parse);
+        answer.retriable_header = conditions
+            .iter()
+            .any(|header| crate::routing::route::header_matches(header, fields));
+        if answer.status >= 400 || answer.grpc.is_some() {
+            answer.overloaded = fields.contains(Known::XEnvoyOverloaded);
+            answer.retry_after = fields.get(Known::RetryAfter).and_then(retry_after);
+            answer.pushback = fields.get(Known::GrpcRetryPushbackMs).map(Pushback::parse);
+        }
+        answer
+    }
+
+    /// The pause before the next attempt, if there is one after this outcome, which the policy covers.
+    fn next(
+        &mut self,
+        outcome: &Outcome,
+        id: u64,
+        now: Instant,
+    ) -> Option<(Duration, Option<RetryPermit>)> {
+        self.exclude(id);
+        let worker = &self.hop.service.worker;
+        let mut state = self.state;
+        let decision = worker.with_rng(|rng| state.after(outcome, &self.retry_context(now), rng));
+        self.state = state;
+        let metrics = self.cluster.metrics();
+        match decision {
+            Decision::Retry { after, permit } => {
+                metrics.guards.retries.inc(worker.shard());
+                Some((after, permit))
+            }
+            Decision::GiveUp(reason) => {
+                metrics.guards.retry_suppressed(reason);
+                None
+            }
+        }
+    }
+
+    fn retry_context(&self, now: Instant) -> retry::Context<'_> {
+        let guard = self.cluster.guard();
+        let deadline = self.deadline.at(now);
+        retry::Context {
+            policy: self.policy,
+            request: retry::Request {
+                // Past the worker, which remembers one instant: that of the request's arrival.
+                deadline: deadline.map(|at| self.hop.service.worker.shared().time(at)),
+                ..self.facts
+            },
+            budget: &guard.budget,
+            active: guard.requests.active(),
+            replayable: self.body.is_whole(),
+            elsewhere: self.cluster.is_usable_beyond(&self.failed_endpoints),
+            now: self.hop.service.worker.time(now),
+        }
+    }
+
+    /// An endpoint is not to be picked again while there are others.
+    pub(super) fn exclude(&mut self, id: u64) {
+        if !self.failed_endpoints.contains(&id) {
+            self.failed_endpoints.push(id);
+        }
+    }
+}
+
+/// Sends a request to the endpoint of an attempt.
+async fn send(
+    hop: &Hop<'_>,
+    request: &Request,
+    (body, held): (Body, Option<Rc<Upload>>),
+    attempt: &mut Attempt,
+    now: Instant,
+    limit: Option<Box<Deadline>>,
+) -> Result<Response, ProxyError> {
+    let (cluster, target) = (Arc::clone(attempt.cluster()), Arc::clone(attempt.target()));
+    if let Some(distance) = &cluster.config().delay {
+        let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
+        Box::pin(tokio::time::sleep(delay)).await;
+    }
+    let body = counted(body, &cluster, hop.service.worker.shard());
+    let mut sender = hop.sender(&cluster, &target, now);
+    if let Some(held) = &held {
+        sender.interim = Some(&**held);
+    }
+    let response = match limit {
+        None => sender.send(request, body).await?,
+        // Rare things are boxed: the future of every request has room for all that it holds itself.
+        Some(limit) => {
+            let sent = Box::pin(limit.wait(sender.send(request, body))).await;
+            sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
+        }
+    };
+    // An endpoint that is busy has not failed.
+    let bounced = cluster.queue_protocol().is_some()
+        && matches!(
+            QueueResponse::of(&response.fields),
+            Some(QueueResponse::Refused(_))
+        );
+    if !bounced {
+        attempt.answered(&response, request.is_grpc());
+    }
+    Ok(response)
+}
+
+/// Which attempt of its client a request is.
+fn attempt_number(fields: &Fields) -> u32 {
+    let value = fields.get(Known::XEnvoyAttemptCount);
+    let number = value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
+    number.unwrap_or(1).max(1)
+}
+
+/// `Retry-After` in both of its forms (RFC 9110 §10.2.3).
+fn retry_after(value: &[u8]) -> Option<Duration> {
+    retry::retry_after_seconds(value).or_else(|| {
+        let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+        let left = date.duration_since(std::time::SystemTime::now());
+        Some(left.unwrap_or_default())
+    })
+}
+
+/// Reads what has come of a response, so that its connection may be used again.
+pub(super) fn discard(response: Response) {
+    let mut body = std::pin::pin!(response.body);
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut read = 0;
+    while read < DISCARD {
+        match body.as_mut().poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => read += frame.data_ref().map_or(0, bytes::Bytes::len),
+            Poll::Ready(Some(Err(_)) | None) | Poll::Pending => return,
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! A request's body that can be sent more than once.
+//!
+//! Frames are kept as they are first read, up to a limit. What is beyond it is sent once and is
+//! gone: from then on the request cannot be repeated. Several readers may be at work at a time (a
+//! hedged request); whoever is ahead pulls from the client.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as _, Frame, SizeHint};
+
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::{Body, Source};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Replay(Rc<RefCell<Tape>>);
+
+#[derive(Debug)]
+struct Tape {
+    /// What the client still has to send.
+    source: Body,
+    /// Whether it has sent all.
+    ended: bool,
+    /// What has been read of it, from frame number `first` on.
+    frames: VecDeque<Piece>,
+    first: usize,
+    bytes: usize,
+    limit: usize,
+    /// Whether frames are forgotten once they are sent.
+    once: bool,
+    /// Whether there are bystanders, who may be behind.
+    followed: bool,
+    /// How much the whole body is, where that is known.
+    length: Option<u64>,
+    /// Those who may still read from the client: readers that are no bystanders, and who makes them.
+    pullers: usize,
+    /// Readers that wait for a frame.
+    waiting: Vec<Waker>,
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Data(Bytes),
+    Trailers(HeaderMap),
+}
+
+impl Replay {
+    /// Keeps up to `limit` bytes of `source`.
+    pub(super) fn new(source: Body, limit: usize) -> Self {
+        Self(Rc::new(RefCell::new(Tape {
+            ended: source.is_end_stream(),
+            length: source.size_hint().exact(),
+            pullers: 1,
+            source,
+            frames: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            limit,
+            once: false,
+            followed: false,
+            waiting: Vec::new(),
+        })))
+    }
+
+    /// The body from its beginning.
+    pub(super) fn body(&self) -> Body {
+        self.reader(false)
+    }
+
+    /// The body as a bystander gets it: it takes what others read from the client, and is left behind
+    /// when that is more than is kept.
+    pub(super) fn follow(&self) -> Body {
+        self.0.borrow_mut().followed = true;
+        self.reader(true)
+    }
+
+    fn reader(&self, follows: bool) -> Body {
+        self.0.borrow_mut().pullers += usize::from(!follows);
+        Body::source(Box::new(Reader {
+            tape: Rc::clone(&self.0),
+            at: 0,
+            sent: 0,
+            follows,
+        }))
+    }
+
+    /// Whether nothing of the body is lost.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.0.borrow().length
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.borrow().first == 0
+    }
+
+    /// It will not be repeated: nothing more is kept than readers need.
+    pub(super) fn give_up(&self) {
+        let mut tape = self.0.borrow_mut();
+        tape.once = !tape.followed;
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        leave(&self.0);
+    }
+}
+
+/// One that could read from the client does so no more. After the last one, bystanders get what was read so far, and
+/// the client's connection is not held for them.
+fn leave(tape: &RefCell<Tape>) {
+    let (source, waiting) = {
+        let tape = &mut *tape.borrow_mut();
+        tape.pullers -= 1;
+        if tape.pullers > 0 {
+            return;
+        }
+        let source = std::mem::replace(&mut tape.source, Body::empty());
+        (source, std::mem::take(&mut tape.waiting))
+    };
+    drop(source);
+    waiting.into_iter().for_each(Waker::wake);
+}
+
+/// One pass over the body.
+#[derive(Debug)]
+struct Reader {
+    tape: Rc<RefCell<Tape>>,
+    /// Number of the next frame.
+    at: usize,
+    sent: u64,
+    follows: bool,
+}
+
+impl Tape {
+    /// Reads a frame from the client; whether there was one.
+    fn poll_pull(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ProxyError>> {
+        let frame = match Pin::new(&mut self.source).poll_frame(cx) {
+            Poll::Pending => {
+                self.wait(cx);
+                return Poll::Pending;
+            }
+            Poll::Ready(frame) => frame,
+        };
+        self.waiting.drain(..).for_each(Waker::wake);
+        let Some(frame) = frame else {
+            self.ended = true;
+            return Poll::Ready(Ok(false));
+        };
+        let frame = frame?;
+        let piece = match frame.into_data() {
+            Ok(data) => Piece::Data(data),
+            Err(frame) => match frame.into_trailers() {
+                Ok(trailers) => Piece::Trailers(trailers),
+                Err(_) => return Poll::Ready(Ok(true)),
+            },
+        };
+        if let Piece::Data(data) = &piece {
+            self.bytes += data.len();
+        }
+        self.frames.push_back(piece);
+        self.ended = self.source.is_end_stream();
+        Poll::Ready(Ok(true))
+    }
+
+    fn wait(&mut self, cx: &Context<'_>) {
+        let known = |waker: &Waker| waker.will_wake(cx.waker());
+        if !self.waiting.iter().any(known) {
+            self.waiting.push(cx.waker().clone());
+        }
+    }
+
+    /// Forgets frames before number `at`.
+    fn forget(&mut self, at: usize) {
+        while self.first < at && self.frames.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}
+
+impl Source for Reader {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let tape = &mut *self.tape.borrow_mut();
+        loop {
+            let Some(offset) = self.at.checked_sub(tape.first) else {
+                // Another attempt has gone on with a body that is too large to keep.
+                return Poll::Ready(Some(Err(ProxyError::ReplayLost)));
+            };
+            if let Some(piece) = tape.frames.get(offset).cloned() {
+                self.at += 1;
+                if !self.follows && (tape.once || tape.bytes > tape.limit) {
+                    tape.forget(self.at);
+                }
+                return Poll::Ready(Some(Ok(match piece {
+                    Piece::Data(data) => {
+                        self.sent += data.len() as u64;
+                        Frame::data(data)
+                    }
+                    Piece::Trailers(trailers) => Frame::trailers(trailers),
+                })));
+            }
+            if tape.ended {
+                return Poll::Ready(None);
+            }
+            if self.follows {
+                if tape.pullers == 0 {
+                    return Poll::Ready(Some(Err(ProxyError::ClientGone)));
+                }
+                tape.wait(cx);
+                return Poll::Pending;
+            }
+            match tape.poll_pull(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let tape = self.tape.borrow();
+        tape.ended && self.at >= tape.first + tape.frames.len()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let length = self.tape.borrow().length;
+        length.map_or_else(SizeHint::default, |length| {
+            SizeHint::with_exact(length.saturating_sub(self.sent))
+        })
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.follows {
+            leave(&self.tape);
+        }
+        // The client's next bytes may have been announced to this reader only.
+        let waiting = std::mem::take(&mut self.tape.borrow_mut().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// Frames, one a poll; pending before each.
+    #[derive(Debug)]
+    struct Script(VecDeque<&'static str>, bool);
+
+    impl Source for Script {
+        fn poll_frame(
+            &mut self,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+            self.1 = !self.1;
+            if self.1 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(
+                self.0
+                    .pop_front()
+                    .map(|data| Ok(Frame::data(Bytes::from(data)))),
+            )
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0.iter().map(|data| data.len() as u64).sum())
+        }
+    }
+
+    fn replay(limit: usize) -> Replay {
+        let script = Script(["ab", "cd", "ef"].into(), false);
+        Replay::new(Body::source(Box::new(script)), limit)
+    }
+
+    async fn frame(body: &mut Body) -> Option<Result<Bytes, ProxyError>> {
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+        Some(frame.map(|frame| frame.into_data().unwrap_or_default()))
+    }
+
+    async fn rest(mut body: Body) -> String {
+        let mut all = Vec::new();
+        while let Some(data) = frame(&mut body).await {
+            all.extend_from_slice(&data.expect("no error"));
+        }
+        String::from_utf8(all).expect("text")
+    }
+
+    #[tokio::test]
+    async fn what_fits_is_sent_again_and_in_the_same_length() {
+        let replay = replay(6);
+        for _ in 0..3 {
+            let body = replay.body();
+            assert_eq!(body.size_hint().exact(), Some(6));
+            assert_eq!(rest(body).await, "abcdef");
+            assert!(replay.is_whole());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_pass_loses_nothing() {
+        let replay = replay(100);
+        let mut first = replay.body();
+        assert_eq!(frame(&mut first).await.unwrap().unwrap(), "ab");
+        drop(first);
+        assert_eq!(rest(replay.body()).await, "abcdef");
+    }
+
+    #[tokio::test]
+    async fn beyond_the_limit_it_is_sent_once() {
+        let replay = replay(3);
+        let mut slow = replay.body();
+        assert_eq!(frame(&mut slow).await.unwrap().unwrap(), "ab");
+        assert!(replay.is_whole());
+        assert_eq!(rest(replay.body()).await, "abcdef");
+        assert!(!replay.is_whole());
+        assert!(matches!(
+            frame(&mut slow).await,
+            Some(Err(ProxyError::ReplayLost))
+        ));
+    }
+
+    #[tokio::test]
+    async fn after_giving_up_nothing_is_kept() {
+        let replay = replay(100);
+        let mut body = replay.body();
+        assert_eq!(frame(&mut body).await.unwrap().unwrap(), "ab");
+        replay.give_up();
+        assert_eq!(rest(body).await, "cdef");
+        assert_eq!(replay.0.borrow().frames.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_bystander_reads_what_others_have_read_and_holds_nobody_up() {
+        let replay = replay(100);
+        let mut bystander = replay.follow();
+        let mut main = replay.body();
+        let waits = poll_fn(|cx| Poll::Ready(Pin::new(&mut bystander).poll_frame(cx).is_pending()));
+        assert!(waits.await);
+        assert_eq!(frame(&mut main).await.unwrap().unwrap(), "ab");
+        assert_eq!(frame(&mut bystander).await.unwrap().unwrap(), "ab");
+        replay.give_up();
+        assert_eq!(rest(main).await, "cdef");
+        assert_eq!(rest(bystander).await, "cdef");
+    }
+
+    #[tokio::test]
+    async fn a_bystander_does_not_wait_for_what_nobody_reads() {
+        let replay = replay(100);
+        let (mut bystander, mut waiting) = (replay.follow(), replay.follow());
+        let mut main = replay.body();
+        assert_eq!(frame(&mut main).await.unwrap().unwrap(), "ab");
+        assert_eq!(frame(&mut waiting).await.unwrap().unwrap(), "ab");
+        drop(replay);
+        let (left, ()) = tokio::join!(frame(&mut waiting), async { drop(main) });
+        assert!(
+            matches!(left, Some(Err(ProxyError::ClientGone))),
+            "{left:?}"
+        );
+        assert_eq!(frame(&mut bystander).await.unwrap().unwrap(), "ab");
+        let left = frame(&mut bystander).await;
+        assert!(
+            matches!(left, Some(Err(ProxyError::ClientGone))),
+            "{left:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn two_passes_at_a_time_both_get_all() {
+        let replay = replay(100);
+        let (one, two) = tokio::join!(rest(replay.body()), rest(replay.body()));
+        assert_eq!((one.as_str(), two.as_str()), ("abcdef", "abcdef"));
+    }
+}

@@ -1,0 +1,188 @@
+//! One client connection, and one of its requests on its way to a cluster.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Version;
+use maglor_config::listener::HttpFilter;
+use maglor_config::route::{Forward, HostRewrite};
+use tokio::time::Instant;
+
+use super::client::Client;
+use crate::http::timer::Timer;
+use crate::mesh::load_feedback::upstreams::Upstreams;
+use crate::protocol::fields::Known;
+use crate::protocol::http1::Limits;
+use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
+use crate::protocol::proxy_protocol::Addresses;
+use crate::routing::listener::HttpChain;
+use crate::routing::route::Route;
+use crate::runtime::worker::{Slot, Worker};
+use crate::upstream::{Cluster, Sender, Target};
+
+/// A connection that is to end (drain, changed listener, age) waits so long for requests that were
+/// sent before its client could know.
+pub(super) const LEAVE_AFTER: Duration = Duration::from_secs(1);
+
+/// One client connection's view of its filter chain.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) worker: Rc<Worker>,
+    pub(super) upstreams: Rc<Upstreams>,
+    pub(super) chain: Arc<HttpChain>,
+    pub(crate) client: Client,
+    /// The address that the client connected to; `None` = it came over a Unix socket.
+    pub(crate) destination: Option<SocketAddr>,
+    /// Where the connection was going, if it was redirected here.
+    pub(crate) original: Option<SocketAddr>,
+    /// When the connection is old enough to end.
+    pub(super) expires: Option<Instant>,
+    pub(super) expired: Cell<bool>,
+    /// The connection's place among those of its worker.
+    pub(super) slot: Slot,
+    /// A request has come.
+    pub(super) has_requests: Cell<bool>,
+}
+
+/// What comes with a request from its connection.
+pub(crate) struct RequestContext {
+    pub(crate) started: Instant,
+    pub(crate) timer: Rc<Timer>,
+    /// Where informational responses go; `None` = they are dropped.
+    pub(crate) interim: Option<Rc<dyn Interim>>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        (worker, upstreams): (&Rc<Worker>, &Rc<Upstreams>),
+        chain: Arc<HttpChain>,
+        client: Client,
+        (destination, original): (Option<SocketAddr>, Option<SocketAddr>),
+        slot: Slot,
+    ) -> Rc<Self> {
+        let age = chain.settings.max_connection_age;
+        // Connections that came together should not leave together.
+        let jitter = worker.with_rng(|rng| 0.9 + 0.2 * rng.unit());
+        let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
+        let worker = Rc::clone(worker);
+        let upstreams = Rc::clone(upstreams);
+        Rc::new(Self {
+            worker,
+            upstreams,
+            chain,
+            client,
+            destination,
+            original,
+            expires,
+            expired: Cell::new(false),
+            slot,
+            has_requests: Cell::new(false),
+        })
+    }
+
+    /// The addresses of the client's connection; `None` = it came over a Unix socket.
+    pub(crate) fn ends(&self) -> Option<Addresses> {
+        Some(Addresses {
+            source: self.client.address.socket()?,
+            destination: self.destination?,
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &HttpFilter {
+        &self.chain.settings
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let settings = self.settings();
+        Limits {
+            bytes: settings.max_header_bytes,
+            headers: settings.max_headers,
+        }
+    }
+
+    /// When the connection is old enough to end.
+    pub(crate) fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    /// Whether the connection should end when its present requests have been answered.
+    pub(crate) fn is_draining(&self) -> bool {
+        // Relaxed: a connection that misses it is woken again or sees it at its next request.
+        self.worker.is_draining()
+            || self.chain.retired.load(Ordering::Relaxed)
+            || self.expired.get()
+    }
+
+    /// Whether clients are outside of the mesh, and their version of HTTP says nothing of what servers speak.
+    pub(super) fn is_edge(&self) -> bool {
+        let on_demand = self.chain.on_demand.as_ref();
+        on_demand.is_some_and(|one| one.settings.by_virtual_host)
+    }
+
+    /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
+    /// over HTTP/2: its application need not understand more than it was sent.
+    pub(super) fn original_version(&self, request: &Request) -> Option<Version> {
+        let version = request.fields.get(Known::XMaglorHttpVersion)?;
+        (version == ORIGINAL_HTTP1.as_bytes() && self.client.peer().is_some())
+            .then_some(Version::HTTP_11)
+    }
+}
+
+/// A request on its way from a route to an endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Hop<'a> {
+    pub(crate) service: &'a Service,
+    pub(crate) route: &'a Route,
+    pub(crate) forward: &'a Forward,
+    pub(crate) context: &'a RequestContext,
+    /// The protocol that the client may and wants to switch to.
+    pub(crate) upgrade: Option<&'a [u8]>,
+}
+
+impl Hop<'_> {
+    /// Names the endpoint in the request where the route wants that.
+    pub(super) fn rewrite_host(&self, request: &mut Request, target: &Target) {
+        match &self.forward.host_rewrite {
+            Some(HostRewrite::Literal(value)) => {
+                request.fields.set(Known::Host, value.as_bytes());
+            }
+            None if request.fields.contains(Known::Host) => {}
+            Some(HostRewrite::Endpoint) | None => {
+                request
+                    .fields
+                    .set(Known::Host, target.authority().as_bytes());
+            }
+        }
+    }
+
+    /// Both ends of the client's connection, where they have addresses.
+    pub(super) fn ends(&self) -> Option<Addresses> {
+        self.service.ends()
+    }
+
+    /// The way to an endpoint.
+    pub(super) fn sender<'b>(
+        &'b self,
+        cluster: &'b Arc<Cluster>,
+        target: &'b Arc<Target>,
+        now: Instant,
+    ) -> Sender<'b> {
+        let Service {
+            worker, upstreams, ..
+        } = self.service;
+        Sender {
+            cluster,
+            target,
+            pools: &upstreams.pools,
+            shard: worker.shard(),
+            now,
+            ends: self.ends(),
+            interim: self.context.interim.as_deref(),
+            unlimited: false,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Where a request meets load feedback: when it arrives, and by the guard that it holds until its end.
+
+use http::Version;
+
+use super::connection::{RequestContext, Service};
+use super::reply;
+use crate::mesh::load_feedback::calls::Call;
+use crate::mesh::load_feedback::queue_protocol::{PROTOCOL, QueueRequest};
+use crate::mesh::load_feedback::reporting::{self, InFlightGuard};
+use crate::net::io::Stream;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::message::{Request, Response};
+
+impl Service {
+    /// The answer to a proxy that wants to exchange messages about the queue of the server behind this
+    /// chain.
+    pub(super) fn channel_upgrade(&self, request: &Request) -> Option<Response> {
+        self.is_channel_upgrade(request)
+            .then(reply::channel_upgrade)
+    }
+
+    pub(super) fn is_channel_upgrade(&self, request: &Request) -> bool {
+        self.chain.load_reporter.is_some()
+            && self.trusts_queue_fields()
+            && request.version == Version::HTTP_11
+            && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
+            && request.fields.has_token(Known::Connection, "upgrade")
+    }
+
+    /// Whether what the client says of queues is to be believed.
+    fn trusts_queue_fields(&self) -> bool {
+        self.chain.mesh.is_none() || self.client.peer().is_some()
+    }
+
+    /// Exchanges messages about the queue of the server behind this chain.
+    pub(super) async fn serve_channel(&self, downstream: Stream) {
+        let Some(load_reporter) = &self.chain.load_reporter else {
+            return;
+        };
+        let host = reporting::Host {
+            worker: &self.worker,
+            idle_timeout: self.settings().idle_timeout,
+            may_report: self.chain.mesh.is_none() || self.client.is_of_own_workload(),
+            is_draining: &|| self.is_draining(),
+        };
+        reporting::serve(downstream, load_reporter, host).await;
+    }
+
+    /// A call that the application behind this proxy makes for a request.
+    pub(super) fn call(&self, request: &Request) -> Option<Call> {
+        if self.chain.load_reporter.is_some() {
+            return None;
+        }
+        let id = request.fields.get(Known::XRequestId)?;
+        self.upstreams.calls.begin(id)
+    }
+
+    /// Lets a request in at the server behind this chain, where the chain counts what is in flight
+    /// there.
+    ///
+    /// # Errors
+    /// [`ProxyError::Busy`], when its balancer wants to find the server less busy than it is.
+    pub(super) fn count_in_flight(
+        &self,
+        request: &Request,
+        context: &RequestContext,
+    ) -> Result<Option<InFlightGuard>, ProxyError> {
+        let Some(load_reporter) = &self.chain.load_reporter else {
+            return Ok(None);
+        };
+        let asked = QueueRequest::of(&request.fields).filter(|_| self.trusts_queue_fields());
+        let here = (&self.worker, &self.upstreams);
+        let guard = InFlightGuard::begin(load_reporter, here, asked, context.started);
+        guard.map(Some).map_err(ProxyError::Busy)
+    }
+}

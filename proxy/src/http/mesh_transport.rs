@@ -1,0 +1,161 @@
+//! One connection from another member of the mesh, in the mesh's own transport.
+//!
+//! The connection's task reads and writes; each request is handled by a task of its own, which leaves what
+//! it has to say in the connection's buffer.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use http::{Method, StatusCode, Version};
+use http_body::Body as _;
+use tokio::time::Instant;
+
+use super::connection::{LEAVE_AFTER, RequestContext, Service};
+use super::streams::{self, Busy, Streams};
+use super::timer::{Lent, Timers};
+use crate::net::io::Io;
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{CONNECTION_FIELDS, Known};
+use crate::protocol::http1::{self, HeadError};
+use crate::protocol::mesh_transport::server::{Accepted, Server};
+use crate::protocol::mesh_transport::{Closed, Owner, Reason, Sending, Stream};
+use crate::protocol::message::{Body, Interim, Request, Response};
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(io: Io, service: Rc<Service>) {
+    let settings = service.settings();
+    let server = Server::new(io, service.limits(), settings.max_concurrent_streams);
+    let streams = Rc::new(Streams::default());
+    let timers = Rc::new(Timers::default());
+    let mut leave = pin!(async {
+        // A member connects for a request: what sends none is not idle between two.
+        streams::end(&service, &streams, settings.header_timeout).await;
+        server.say_farewell();
+        tokio::time::sleep(LEAVE_AFTER).await;
+    });
+    let mut leaving = false;
+    let closed = poll_fn(|cx| {
+        if !leaving && leave.as_mut().poll(cx).is_ready() {
+            leaving = true;
+            server.leave();
+        }
+        let closed = server.poll(cx);
+        for Accepted { owner, request } in server.accepted() {
+            let timer = Lent::of(&timers);
+            let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
+            // Boxed: a future of kilobytes would be moved twice on its way into a task.
+            let answered = Box::pin(answer(service, owner, request, timer, busy));
+            tokio::task::spawn_local(memory::guard_stream(answered));
+        }
+        closed
+    });
+    let closed = closed.await;
+    service.count_closed(closed);
+    match closed {
+        Closed::Quiet | Closed::ByPeer => {}
+        closed => {
+            tracing::debug!(client = %service.client.address, %closed, "connection failed");
+        }
+    }
+}
+
+/// One request and its response.
+async fn answer(
+    service: Rc<Service>,
+    owner: Owner,
+    request: Result<(Request, Body), HeadError>,
+    timer: Lent,
+    _busy: Busy,
+) {
+    let stream = owner.stream();
+    let response = match request {
+        Err(error) => Some(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_11)),
+        // Bytes have connections of their own.
+        Ok((request, _)) if request.method == Method::CONNECT => {
+            Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
+        }
+        Ok((request, body)) => handle(&service, stream, request, body, &timer).await,
+    };
+    // Dropping the pipeline's future has cancelled the request and logged it.
+    if let Some(response) = response {
+        respond(stream, response).await;
+    }
+}
+
+/// `None` = the client has given the request up.
+async fn handle(
+    service: &Service,
+    stream: &Rc<Stream>,
+    request: Request,
+    body: Body,
+    timer: &Lent,
+) -> Option<Response> {
+    let context = RequestContext {
+        started: Instant::now(),
+        timer: timer.get(),
+        interim: Some(Rc::<Stream>::clone(stream) as Rc<dyn Interim>),
+    };
+    let to_head = request.method == Method::HEAD;
+    let mut handling = pin!(service.handle(request, body, context));
+    let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => stream.poll_closed(cx).map(|()| None),
+    });
+    let mut response = handled.await?;
+    if response.status == StatusCode::SWITCHING_PROTOCOLS {
+        // Cannot be asked for here, hence never forwarded.
+        response.status = StatusCode::BAD_GATEWAY;
+    }
+    let bodiless = matches!(
+        response.status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    if to_head || bodiless {
+        response.body.leave_out();
+    }
+    Some(response)
+}
+
+async fn respond(stream: &Rc<Stream>, response: Response) {
+    let Response {
+        status,
+        mut fields,
+        mut body,
+    } = response;
+    // What a rule has added: it would be refused at the other end.
+    for name in CONNECTION_FIELDS {
+        fields.remove(name);
+    }
+    let end = body.is_end_stream();
+    if !end
+        && !fields.contains(Known::ContentLength)
+        && let Some(length) = body.size_hint().exact()
+    {
+        http1::set_content_length(&mut fields, length);
+    }
+    let room = poll_fn(|cx| match stream.poll_closed(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => stream.poll_room(cx),
+    });
+    room.await;
+    // Nobody asks an empty body for anything.
+    body.settle_if_ended();
+    stream.send_head(status, &fields, end);
+    if end {
+        return;
+    }
+    let mut sending = Sending::new(body);
+    let sent = poll_fn(|cx| {
+        let sent = sending.poll(stream, cx);
+        match stream.poll_closed(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => sent,
+        }
+    });
+    if sent.await.is_err() {
+        stream.give_up(Reason::Failed);
+    }
+}

@@ -1,0 +1,404 @@
+//! The phases of a request, in their order; the file to read first.
+//!
+//! [`Service::handle`] is the one way in and the one way out for all versions of HTTP:
+//!
+//! 1. *begin*: the record opens that accounts for the request ([`super::accounting`]); its path is normalized;
+//! 2. *authorize*: the listener's rules;
+//! 3. *discover*: a table of routes for a destination that is not known yet;
+//! 4. *route*: the virtual host and the route;
+//! 5. *limit*: rate limits of listener and route, then the route's fault;
+//! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or redirect;
+//! 7. *respond*: header fields of the response; the record goes with its body and closes with the last byte.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Version};
+use http_body::Body as _;
+use maglor_config::route::RouteAction;
+use maglor_config::tls::MeshMode;
+use tokio::time::Instant;
+
+use super::accounting::Accounting;
+use super::client::assertion::Assertion;
+use super::connection::{Hop, RequestContext, Service};
+use super::deadline::Deadline;
+use super::upload::Upload;
+use super::{forward, headers, reply, rewrite};
+use crate::mesh::authorization::{Denied, Facts, RequestFacts};
+use crate::net::io::Stream;
+use crate::protocol::error::{ProxyError, Verdict};
+use crate::protocol::fields::Known;
+use crate::protocol::mesh_transport::Closed;
+use crate::protocol::message::{Account, Body, Request, Response};
+use crate::routing::rate_limit::RateLimitState;
+use crate::routing::route::{Host, Route, Table, header_matches, without_port};
+use crate::telemetry::access_log::{Ended, Entry};
+use crate::upstream::relay::relay;
+
+/// What a request is denied by whose client nobody can make out.
+const UNREADABLE: &str = "x-maglor-client";
+/// What a request is denied by that a proxy in front has taken in plain text, where that is not taken.
+const UNIDENTIFIED: &str = "mtls";
+
+impl Service {
+    /// Handles one request. Every outcome leaves through here, with a record in its body.
+    pub(crate) async fn handle(
+        &self,
+        mut request: Request,
+        body: Body,
+        context: RequestContext,
+    ) -> Response {
+        if self
+            .expires
+            .is_some_and(|expires| expires <= context.started)
+        {
+            self.expired.set(true);
+        }
+        if !self.has_requests.replace(true) {
+            self.worker.connections.mark_active(self.slot);
+        }
+        let grpc = request.is_grpc();
+        headers::settle_host(&mut request);
+        let observed = self.worker.shared().observers.any();
+        let entry = observed.then(|| {
+            let chain = (&self.chain.listener, self.chain.direction);
+            Entry::new(&request, chain, self.client.address, self.client.peer())
+        });
+        // The log has the path that the client sent; rules and endpoints see the normalized one.
+        rewrite::normalize(&mut request, self.settings().path_normalization);
+        let idle = self.settings().stream_idle_timeout;
+        let mut accounting = Accounting::new(
+            &self.worker,
+            context.started,
+            Rc::clone(&context.timer),
+            idle,
+            entry,
+        );
+        let table = self.chain.routes.load_full();
+        let mut response = match self.authorize(&request, &table) {
+            Err(denied) => self.deny(&denied, grpc, &mut accounting),
+            Ok(()) => {
+                let outcome = match self.channel_upgrade(&request) {
+                    _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
+                    Some(response) => Ok(response),
+                    None => {
+                        self.dispatch(request, body, &table, &context, &mut accounting)
+                            .await
+                    }
+                };
+                outcome.unwrap_or_else(|error| {
+                    accounting.fail(&error);
+                    reply::error(&error, self.server(), grpc)
+                })
+            }
+        };
+        accounting.status(response.status);
+        response.body = response.body.with_account(accounting);
+        response
+    }
+
+    /// A connection of the mesh's own transport has ended.
+    pub(super) fn count_closed(&self, closed: Closed) {
+        if let Some(failures) = &self.chain.failures {
+            failures.count(closed);
+        }
+    }
+
+    /// Who the client of a request is, where that is said by a proxy in front that is believed.
+    ///
+    /// # Errors
+    /// Where that cannot be read, or is somebody who could not have come here without it.
+    pub(super) fn asserted_client(
+        &self,
+        request: &Request,
+        table: &Table,
+    ) -> Result<Option<Assertion>, Denied> {
+        let peer = self.client.peer();
+        if !peer.is_some_and(|peer| table.delegates.contains(peer)) {
+            return Ok(None);
+        }
+        let asserted = Assertion::of(&request.fields).map_err(|_| Denied(UNREADABLE.into()))?;
+        let unidentified = asserted
+            .as_ref()
+            .is_some_and(|asserted| asserted.id.is_none());
+        if unidentified && self.chain.mesh == Some(MeshMode::Strict) {
+            return Err(Denied(UNIDENTIFIED.into()));
+        }
+        Ok(asserted)
+    }
+
+    /// Whether the listener's rules allow the request.
+    pub(super) fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
+        let asserted = self.asserted_client(request, table)?;
+        let Some(authorization) = &table.authorization else {
+            return Ok(());
+        };
+        let own = self.client.peer();
+        // What a proxy in front asks for itself is how busy the server is.
+        if own.is_some_and(|own| table.delegates.contains(own)) && self.is_channel_upgrade(request)
+        {
+            return Ok(());
+        }
+        let host = request.host().unwrap_or_default();
+        let facts = Facts {
+            peer: asserted
+                .as_ref()
+                .map_or(own, |asserted| asserted.id.as_ref()),
+            client: match &asserted {
+                Some(asserted) => asserted.ip,
+                None => self.client.address.ip(),
+            },
+            port: self.destination.map(|address| address.port()),
+            request: Some(RequestFacts {
+                method: &request.method,
+                path: request.path(),
+                host: str::from_utf8(host).map_or(host, |host| without_port(host).as_bytes()),
+                fields: &request.fields,
+            }),
+        };
+        authorization.check(&facts, self.worker.shard())
+    }
+
+    /// The answer to a request that is not allowed. Only members of the mesh are told by which rule.
+    pub(super) fn deny(
+        &self,
+        denied: &Denied,
+        grpc: bool,
+        accounting: &mut Accounting,
+    ) -> Response {
+        accounting.unrouted(&self.chain.unrouted);
+        accounting.fail(&ProxyError::Denied);
+        let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
+        if self.client.peer().is_some() {
+            let Denied(rule) = denied;
+            response.fields.push(Known::XMaglorDenied, rule.as_bytes());
+        }
+        response
+    }
+
+    /// Route, limit, then do what the route says.
+    async fn dispatch(
+        &self,
+        mut request: Request,
+        body: Body,
+        table: &Table,
+        context: &RequestContext,
+        accounting: &mut Accounting,
+    ) -> Result<Response, ProxyError> {
+        let discovered = self.discover(&request, table, context, accounting).await?;
+        let routes = discovered.as_deref().unwrap_or(table);
+        let Some((host, route)) = routes.find(&request) else {
+            accounting.unrouted(&self.chain.unrouted);
+            return match self.limit(&request, table, None, context) {
+                Ok(_) => Err(ProxyError::NoRoute),
+                Err(refused) => Ok(self.too_many(&request, &refused, accounting)),
+            };
+        };
+        if request.method == Method::CONNECT && !self.settings().allow_connect {
+            return Err(ProxyError::ConnectNotAllowed);
+        }
+        let interim = context.interim.as_ref();
+        let (body, upload) = Upload::watch(body, &request.fields, context.started, interim);
+        let action = &route.config.action;
+        let deadline = Deadline::of(action, &request, upload, context.started);
+        accounting.route(&route.metrics, deadline);
+        let limit_state = match self.limit(&request, table, Some(route), context) {
+            Ok(limit_state) => limit_state,
+            Err(refused) => return Ok(self.too_many(&request, &refused, accounting)),
+        };
+        self.inject_fault(&request, route, accounting).await?;
+        let mut response = match action {
+            RouteAction::Direct(direct) => reply::direct(direct, self.server()),
+            RouteAction::Redirect(redirect) => {
+                let location =
+                    rewrite::location(redirect, route, &request, (&self.client, self.ends()));
+                reply::redirect(redirect.status, &location, self.server())
+            }
+            RouteAction::Forward(forward) => {
+                accounting.in_flight_guard(self.count_in_flight(&request, context)?);
+                let upgrade = headers::upgrade_protocol(&request, &self.settings().upgrades);
+                // First: `connection` may name nothing that the proxy or its operator adds.
+                request.fields.remove_hop_by_hop();
+                accounting.call(self.call(&request));
+                self.rewrite_headers(&mut request, table, host, route);
+                accounting.request_id(&request);
+                let hop = Hop {
+                    service: self,
+                    route,
+                    forward,
+                    context,
+                    upgrade: upgrade.as_deref(),
+                };
+                let mut response = forward::forward(hop, request, body, accounting).await?;
+                accounting.describe_queue(&mut response.fields);
+                response
+            }
+        };
+        headers::apply(&route.config.response_headers, &mut response.fields);
+        headers::apply(&host.response_headers, &mut response.fields);
+        if let Some(limit_state) = limit_state {
+            limit_state.describe(&mut response.fields);
+        }
+        Ok(response)
+    }
+
+    /// The table of where the connection was going, or of a host that the chain's own table does not
+    /// have, where the chain asks for such.
+    async fn discover(
+        &self,
+        request: &Request,
+        table: &Table,
+        context: &RequestContext,
+        accounting: &mut Accounting,
+    ) -> Result<Option<Arc<Table>>, ProxyError> {
+        let Some(chain) = &self.chain.on_demand else {
+            return Ok(None);
+        };
+        let host = request.host().unwrap_or_default();
+        if table.has(host) {
+            return Ok(None);
+        }
+        let now = self.worker.time(context.started);
+        if let Some(known) = chain.recall(self.original, host, now) {
+            return Ok(known.table.clone());
+        }
+        // On its own: it is large, and few requests wait.
+        let mut found = Box::pin(chain.find(self.original, host, now));
+        match accounting.with_deadline(found.as_mut()).await? {
+            Ok(found) => Ok(found.table.clone()),
+            // The connection goes where it was going, as one of bytes would, if the chain lets it.
+            Err(_) if self.original.is_some() => Ok(None),
+            Err(error) => {
+                accounting.unrouted(&self.chain.unrouted);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a token of the listener's and of the route's rate limit: where the request stands, or
+    /// which limit is against it.
+    fn limit<'a>(
+        &self,
+        request: &Request,
+        table: &'a Table,
+        route: Option<&'a Route>,
+        context: &RequestContext,
+    ) -> Result<Option<RateLimitState<'a>>, RateLimitState<'a>> {
+        let mut last = None;
+        let of_route = route.and_then(|route| route.rate_limit.as_ref());
+        for limiter in table.rate_limit.as_ref().into_iter().chain(of_route) {
+            let client = self.client.address.ip();
+            let now = self.worker.time(context.started);
+            let limit_state = limiter.take(request, client, now);
+            if !limit_state.is_allowed() {
+                return Err(limit_state);
+            }
+            last = Some(limit_state);
+        }
+        Ok(last)
+    }
+
+    fn too_many(
+        &self,
+        request: &Request,
+        limit_state: &RateLimitState<'_>,
+        accounting: &mut Accounting,
+    ) -> Response {
+        let error = ProxyError::RateLimited(limit_state.retry_after());
+        accounting.fail(&error);
+        let mut response = reply::error(&error, self.server(), request.is_grpc());
+        limit_state.describe(&mut response.fields);
+        response
+    }
+
+    /// Delays or fails a request because its route says so.
+    async fn inject_fault(
+        &self,
+        request: &Request,
+        route: &Route,
+        accounting: &mut Accounting,
+    ) -> Result<(), ProxyError> {
+        let Some(fault) = &route.config.fault else {
+            return Ok(());
+        };
+        let wanted = |header| header_matches(header, &request.fields);
+        if !fault.headers.iter().all(wanted) {
+            return Ok(());
+        }
+        let injected = self.worker.with_rng(|rng| fault.params.decide(rng));
+        if let Some(counts) = &route.faults {
+            let shard = self.worker.shard();
+            counts.delays.add(shard, injected.delay.is_some().into());
+            counts.aborts.add(shard, injected.abort.is_some().into());
+        }
+        if let Some(delay) = injected.delay {
+            let mut delay = Box::pin(tokio::time::sleep(delay));
+            accounting.with_deadline(delay.as_mut()).await?;
+        }
+        injected
+            .abort
+            .map_or(Ok(()), |answer| Err(ProxyError::Fault(answer)))
+    }
+
+    /// What every forwarded request gets, before the route's own changes.
+    fn rewrite_headers(&self, request: &mut Request, table: &Table, host: &Host, route: &Route) {
+        let settings = self.settings();
+        headers::add_forwarded(request, &self.client, settings);
+        let asserted = self.asserted_client(request, table).ok().flatten();
+        let element = self.client.element(asserted.as_ref());
+        let fields = &mut request.fields;
+        headers::set_client_cert(fields, element.as_deref(), settings.client_cert);
+        if settings.request_id {
+            self.worker
+                .with_rng(|rng| headers::set_request_id(fields, settings, rng));
+        }
+        headers::apply(&host.request_headers, fields);
+        headers::apply(&route.config.request_headers, fields);
+    }
+
+    /// The answer to a request that could not be read.
+    pub(crate) fn refuse(&self, error: &ProxyError, version: Version) -> Response {
+        tracing::debug!(client = %self.client.address, %error, "request refused");
+        let Verdict { status, flag, .. } = error.verdict();
+        self.chain.unrouted.refused(self.worker.shard(), status);
+        let response = reply::error(error, self.server(), false);
+        if self.worker.shared().observers.any() {
+            let chain = (&self.chain.listener, self.chain.direction);
+            let mut entry = Entry::unread(version, chain, self.client.address, self.client.peer());
+            entry.error(error);
+            let ended = Ended {
+                status,
+                flag,
+                response_bytes: response.body.size_hint().exact().unwrap_or_default(),
+                took: Duration::ZERO,
+            };
+            self.worker.notify_observers(&entry, ended, Instant::now());
+        }
+        response
+    }
+
+    /// Moves bytes between a client and an endpoint that have left HTTP behind.
+    pub(crate) async fn tunnel(
+        &self,
+        downstream: Stream,
+        upstream: Stream,
+        accounting: Option<Box<dyn Account>>,
+    ) {
+        let idle = self.settings().stream_idle_timeout;
+        let metrics = &self.chain.metrics;
+        // The record knows the cluster.
+        let outcome = relay(&self.worker, metrics, None, downstream, upstream, idle).await;
+        if let Some(mut accounting) = accounting {
+            accounting.sent(outcome.bytes_to_upstream);
+            accounting.count(outcome.bytes_to_downstream);
+            accounting.complete();
+        }
+    }
+
+    /// The name of this server, for responses that it makes itself.
+    fn server(&self) -> &str {
+        &self.chain.settings.server_name
+    }
+}

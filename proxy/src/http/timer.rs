@@ -1,0 +1,269 @@
+//! A connection's deadline that is cheap to move.
+//!
+//! Requests set deadlines of seconds and almost always end after microseconds. Arming and disarming
+//! a runtime timer for each would cost more than routing the request. So the armed timer is left
+//! alone: it fires a few times a second while the connection is busy, looks at the deadline, and is
+//! armed again. Only a deadline that is nearer than the armed instant touches the runtime's wheel.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+use super::deadline::Deadline;
+use super::upload::Upload;
+use crate::protocol::error::ProxyError;
+
+/// The armed timer is never further away than this, so that deadlines of this length or more (idle
+/// parking among them) need no re-arming.
+const MAX_ARM: Duration = Duration::from_millis(500);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    deadline: Cell<Option<Instant>>,
+    armed: Cell<Option<Instant>>,
+    sleep: RefCell<Option<Pin<Box<Sleep>>>>,
+}
+
+impl Timer {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets or clears the deadline; `now` is the caller's reading of the clock.
+    pub(crate) fn set(&self, now: Instant, deadline: Option<Instant>) {
+        self.deadline.set(deadline);
+        let Some(deadline) = deadline else { return };
+        if self.armed.get().is_some_and(|armed| armed <= deadline) {
+            return;
+        }
+        self.arm(deadline.min(now + MAX_ARM));
+    }
+
+    fn arm(&self, at: Instant) {
+        self.armed.set(Some(at));
+        let mut sleep = self.sleep.borrow_mut();
+        match sleep.as_mut() {
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => *sleep = Some(Box::pin(tokio::time::sleep_until(at))),
+        }
+    }
+
+    /// Ready once the deadline has passed. Must be polled after each [`Timer::set`].
+    pub(crate) fn poll_expired(&self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let Some(deadline) = self.deadline.get() else {
+                return Poll::Pending;
+            };
+            {
+                let mut sleep = self.sleep.borrow_mut();
+                let Some(sleep) = sleep.as_mut() else {
+                    return Poll::Pending;
+                };
+                if sleep.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                self.armed.set(None);
+                return Poll::Ready(());
+            }
+            self.arm(deadline.min(now + MAX_ARM));
+        }
+    }
+}
+
+/// The time of one request: when it has to be answered, and how long no byte may move.
+#[derive(Debug)]
+pub(super) struct RequestTimer {
+    timer: Rc<Timer>,
+    started: Instant,
+    deadline: Deadline,
+    /// How long no byte may move.
+    idle: Duration,
+    /// When that is over, if none does.
+    idle_until: Instant,
+    /// Whether a byte has moved since the timer was last looked at.
+    moved: bool,
+}
+
+impl RequestTimer {
+    pub(super) fn new(timer: Rc<Timer>, started: Instant, idle: Duration) -> Self {
+        Self {
+            timer,
+            started,
+            deadline: Deadline::never(started),
+            idle,
+            idle_until: started + idle,
+            moved: false,
+        }
+    }
+
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The request may take so long from its arrival.
+    pub(super) fn allow(&mut self, deadline: Deadline) {
+        self.deadline = deadline;
+        self.arm(self.started);
+    }
+
+    pub(super) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// Only idleness ends it from now on.
+    pub(super) fn lift_deadline(&mut self) {
+        self.deadline = Deadline::never(self.started);
+    }
+
+    /// A byte has moved.
+    pub(super) fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    /// Nothing is waited for any more.
+    pub(super) fn stop(&self, now: Instant) {
+        self.timer.set(now, None);
+    }
+
+    /// Ready with [`ProxyError::RequestTimeout`] or [`ProxyError::StreamIdleTimeout`].
+    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        loop {
+            ready!(self.timer.poll_expired(cx));
+            let now = Instant::now();
+            if self.deadline.is_over(now) {
+                return Poll::Ready(ProxyError::RequestTimeout);
+            }
+            if self.take_moved() {
+                self.idle_until = now + self.idle;
+            }
+            if self.idle_until <= now {
+                return Poll::Ready(ProxyError::StreamIdleTimeout);
+            }
+            self.arm(now);
+        }
+    }
+
+    fn arm(&self, now: Instant) {
+        let idle = self.idle_until;
+        let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
+        self.timer.set(now, Some(next));
+    }
+
+    /// Whether a byte has moved, either way, since this was last asked.
+    fn take_moved(&mut self) -> bool {
+        let upload = self.deadline.upload();
+        std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
+    }
+}
+
+/// Timers kept for the next requests of a connection.
+const TIMERS: usize = 64;
+/// While there is none, so many.
+const KEPT: usize = 2;
+
+/// Timers of a connection's requests. They stay armed between two, which costs less than arming one for
+/// each.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    free: RefCell<Vec<Rc<Timer>>>,
+    lent: Cell<usize>,
+}
+
+/// A request's timer.
+pub(super) struct Lent {
+    timer: Rc<Timer>,
+    home: Rc<Timers>,
+}
+
+impl Lent {
+    pub(super) fn of(timers: &Rc<Timers>) -> Self {
+        timers.lent.set(timers.lent.get() + 1);
+        Self {
+            timer: timers.free.borrow_mut().pop().unwrap_or_default(),
+            home: Rc::clone(timers),
+        }
+    }
+}
+
+impl Lent {
+    /// The timer itself.
+    pub(super) fn get(&self) -> Rc<Timer> {
+        Rc::clone(&self.timer)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Timers { free, lent } = &*self.home;
+        let mut free = free.borrow_mut();
+        lent.set(lent.get() - 1);
+        // A body that is still held elsewhere keeps its timer.
+        if free.len() < TIMERS && Rc::strong_count(&self.timer) == 1 {
+            self.timer.set(Instant::now(), None);
+            free.push(Rc::clone(&self.timer));
+        }
+        if lent.get() == 0 {
+            free.truncate(KEPT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn fires_at_the_deadline_and_not_before() {
+        let timer = Timer::new();
+        for millis in [10u64, 499, 500, 501, 3000, 20] {
+            let start = Instant::now();
+            timer.set(start, Some(start + Duration::from_millis(millis)));
+            poll_fn(|cx| timer.poll_expired(cx)).await;
+            let took = start.elapsed().as_millis();
+            assert!(
+                (u128::from(millis)..=u128::from(millis) + 2).contains(&took),
+                "{took}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_later_deadline_does_not_fire_at_the_earlier_one() {
+        let timer = Timer::new();
+        let start = Instant::now();
+        timer.set(start, Some(start + Duration::from_millis(100)));
+        assert!(
+            poll_fn(|cx| Poll::Ready(timer.poll_expired(cx)))
+                .await
+                .is_pending()
+        );
+        timer.set(start, Some(start + Duration::from_secs(2)));
+        poll_fn(|cx| timer.poll_expired(cx)).await;
+        assert!(start.elapsed() >= Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_deadline_it_never_fires() {
+        let timer = Timer::new();
+        let start = Instant::now();
+        timer.set(start, Some(start + Duration::from_millis(5)));
+        timer.set(start, None);
+        let expired = poll_fn(|cx| timer.poll_expired(cx));
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), expired)
+                .await
+                .is_err()
+        );
+    }
+}

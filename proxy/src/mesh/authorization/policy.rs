@@ -1,0 +1,206 @@
+//! The decision: pure, in Istio's order (its AuthorizationPolicy, "implicit enablement"). First rules
+//! that deny, then rules that allow, then the default.
+
+use std::net::IpAddr;
+
+use http::Method;
+use ipnet::IpNet;
+use maglor_config::authorization::{
+    Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
+};
+use maglor_identity::SpiffeId;
+
+use crate::protocol::fields::Fields;
+
+/// What is known of a request, or of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    /// Who the client has proved to be; `None` = it has proved nothing.
+    pub(crate) peer: Option<&'a SpiffeId>,
+    /// `None` = it came over a Unix socket: it is of no network.
+    pub(crate) client: Option<IpAddr>,
+    /// The port that the client has connected to; `None` = a Unix socket.
+    pub(crate) port: Option<u16>,
+    /// `None` = bytes are passed.
+    pub(crate) request: Option<RequestFacts<'a>>,
+}
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestFacts<'a> {
+    pub(crate) method: &'a Method,
+    /// Normalized, without query.
+    pub(crate) path: &'a [u8],
+    /// Without port.
+    pub(crate) host: &'a [u8],
+    pub(crate) fields: &'a Fields,
+}
+
+/// What is to happen, and why.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Decision {
+    pub(super) effect: Effect,
+    pub(super) reason: Reason,
+}
+
+/// Who has decided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reason {
+    Default,
+    /// The position of a rule in the configuration.
+    Rule(usize),
+}
+
+/// Rules by what they do, each with its position.
+#[derive(Debug)]
+pub(super) struct Policy {
+    deny: Vec<(usize, AuthorizationRule)>,
+    allow: Vec<(usize, AuthorizationRule)>,
+    audit: Vec<(usize, AuthorizationRule)>,
+    default: Effect,
+}
+
+impl Policy {
+    pub(super) fn new(config: &Authorization) -> Self {
+        let of = |action: Action| {
+            let numbered = config.rules.iter().cloned().enumerate();
+            numbered.filter(|(_, rule)| rule.action == action).collect()
+        };
+        Self {
+            deny: of(Action::Deny),
+            allow: of(Action::Allow),
+            audit: of(Action::Audit),
+            default: config.default,
+        }
+    }
+
+    pub(super) fn decide(&self, facts: &Facts<'_>) -> Decision {
+        let first = |rules: &[(usize, AuthorizationRule)]| {
+            let taken = rules.iter().find(|(_, rule)| takes(rule, facts));
+            taken.map(|(position, _)| Reason::Rule(*position))
+        };
+        if let Some(reason) = first(&self.deny) {
+            let effect = Effect::Deny;
+            return Decision { effect, reason };
+        }
+        if let Some(reason) = first(&self.allow) {
+            let effect = Effect::Allow;
+            return Decision { effect, reason };
+        }
+        Decision {
+            effect: self.default,
+            reason: Reason::Default,
+        }
+    }
+
+    /// The rules that only want to know.
+    pub(super) fn audited(&self, facts: &Facts<'_>) -> impl Iterator<Item = usize> {
+        let taken = self.audit.iter().filter(|(_, rule)| takes(rule, facts));
+        taken.map(|(position, _)| *position)
+    }
+}
+
+fn takes(rule: &AuthorizationRule, facts: &Facts<'_>) -> bool {
+    let from = |source: &Source| comes_from(source, facts);
+    let (own, except) = match rule.action {
+        Action::Deny => (Reading::Wide, Reading::Narrow),
+        Action::Allow | Action::Audit => (Reading::Narrow, Reading::Wide),
+    };
+    let among = |list: &[Operation], reading| list.iter().any(|to| is_done(to, facts, reading));
+    (rule.from.is_empty() || rule.from.iter().any(from))
+        && !rule.not_from.iter().any(from)
+        && (rule.to.is_empty() || among(&rule.to, own))
+        && !among(&rule.not_to, except)
+}
+
+/// How what can be read in two ways is read. What denies, and what is excepted from what allows, takes the wide meaning, so
+/// that no spelling of a request passes: bytes may be any request, a server may take `get` for `GET`, and of a header field that
+/// is there twice it may read either.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Reading {
+    Narrow,
+    Wide,
+}
+
+/// Who has proved nothing matches no identity, not even `*`.
+fn comes_from(source: &Source, facts: &Facts<'_>) -> bool {
+    let peer = facts.peer;
+    let is_within = |net: &IpNet| facts.client.is_some_and(|client| net.contains(&client));
+    any(&source.identities, peer.map(SpiffeId::as_str))
+        && any(&source.namespaces, peer.and_then(SpiffeId::namespace))
+        && any(&source.trust_domains, peer.map(SpiffeId::trust_domain))
+        && (source.networks.is_empty() || source.networks.iter().any(is_within))
+}
+
+/// Whether no pattern is given, or there is a text and one matches it.
+fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
+    patterns.is_empty()
+        || text.is_some_and(|text| patterns.iter().any(|p| p.matches(text.as_bytes())))
+}
+
+fn is_done(operation: &Operation, facts: &Facts<'_>, reading: Reading) -> bool {
+    let is_port = |port: &u16| facts.port == Some(*port);
+    if !(operation.ports.is_empty() || operation.ports.iter().any(is_port)) {
+        return false;
+    }
+    let wide = reading == Reading::Wide;
+    let Some(request) = &facts.request else {
+        return !operation.is_http() || wide;
+    };
+    let Operation {
+        methods,
+        paths,
+        hosts,
+        headers,
+        ..
+    } = operation;
+    let method = request.method.as_str().as_bytes();
+    let is_method = |one: &Pattern| match reading {
+        Reading::Narrow => one.matches(method),
+        Reading::Wide => one.matches_ignoring_case(method),
+    };
+    // A request may be for no host at all, which a server takes for its own.
+    let is_host = |host: &Pattern| {
+        host.matches_ignoring_case(request.host) || (wide && *host == Pattern::Any)
+    };
+    (methods.is_empty() || methods.iter().any(is_method))
+        && (paths.is_empty() || paths.iter().any(|path| path.matches(request.path)))
+        && (hosts.is_empty() || hosts.iter().any(is_host))
+        && headers
+            .iter()
+            .all(|header| has_header(header, request.fields, reading))
+}
+
+/// Whether a header field is there with one of the values.
+fn has_header(condition: &HeaderCondition, fields: &Fields, reading: Reading) -> bool {
+    let is_one = |value: &[u8]| {
+        let mut each = condition.values.iter();
+        // Any is also an empty one: the field is there.
+        each.any(|one| *one == Pattern::Any || one.matches(value))
+    };
+    let mut values = fields.all(&condition.name);
+    let Some(first) = values.next() else {
+        return false;
+    };
+    let several = values.next().is_some();
+    let all = || fields.all(&condition.name);
+    // A field that is there several times is rare, so that its values may be joined in new memory.
+    let joined = || all().collect::<Vec<_>>().join(&b","[..]);
+    let members = |value: &[u8]| {
+        value
+            .split(|byte| *byte == b',')
+            .any(|one| is_one(one.trim_ascii()))
+    };
+    match (reading, several) {
+        (Reading::Narrow, false) => is_one(first),
+        (Reading::Narrow, true) => all().all(is_one) && is_one(&joined()),
+        (Reading::Wide, false) => is_one(first) || members(first),
+        (Reading::Wide, true) => {
+            all().any(|value| is_one(value) || members(value)) || is_one(&joined())
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

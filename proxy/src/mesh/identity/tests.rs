@@ -1,0 +1,230 @@
+use std::time::Duration;
+
+use maglor_identity::{Authority, KeyRequest, LeafRequest};
+
+use super::*;
+use crate::telemetry::metrics::Metrics;
+
+struct World {
+    folder: tempfile::TempDir,
+    metrics: Metrics,
+    own: Own,
+}
+
+fn authority() -> Authority {
+    Authority::create(&"mesh.example".parse().unwrap(), SystemTime::now()).unwrap()
+}
+
+fn left(identity: Identity, roots: &TrustBundle) -> Stored {
+    Stored {
+        identity: Some(identity),
+        roots: Some(roots.clone()),
+    }
+}
+
+fn identity(by: &Authority) -> Identity {
+    issued(by, SystemTime::now())
+}
+
+fn issued(by: &Authority, now: SystemTime) -> Identity {
+    let key = KeyRequest::generate().unwrap();
+    let id = "spiffe://mesh.example/ns/shop/sa/cart".parse().unwrap();
+    let wanted = LeafRequest::new(id);
+    let issued = by.sign(&key.der().unwrap(), &wanted, now);
+    let chain = issued.unwrap().chain;
+    key.certified(chain.iter().map(|one| one.to_vec())).unwrap()
+}
+
+impl World {
+    /// A proxy that begins with these roots, and what an earlier one has left.
+    fn new(roots: &TrustBundle, kept: Stored) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = Self {
+            folder,
+            metrics: Metrics::new(1),
+            own: Own::default(),
+        };
+        world.put(roots);
+        let wanted = world.wanted();
+        let prepared = world.own.prepare(Some(&wanted), || kept).unwrap();
+        world.own.commit(prepared, &world.metrics.identity);
+        world
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted::ControlPlane(Enrolment {
+            token_file: self.folder.path().join("token"),
+            trust_bundle: self.folder.path().join("roots.pem"),
+        })
+    }
+
+    fn put(&self, roots: &TrustBundle) {
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, roots.to_pem()).unwrap();
+        std::fs::rename(new, self.folder.path().join("roots.pem")).unwrap();
+    }
+
+    fn certified(&mut self, identity: Identity, roots: &TrustBundle) -> Result<(), NotTaken> {
+        let metrics = &self.metrics.identity;
+        self.own
+            .certified(identity, roots.clone(), SystemTime::now(), metrics)
+    }
+
+    fn missing(&self) -> (Unusable, String) {
+        let Missing { why, trouble } = self.own.missing(SystemTime::now()).unwrap();
+        (why, trouble)
+    }
+
+    fn trusts(&self, roots: &TrustBundle) -> bool {
+        self.own.live().unwrap().bundle().is_same(roots)
+    }
+}
+
+#[test]
+fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
+    let (old, new) = (authority(), authority());
+    let roots = old.bundle().unwrap();
+    let mut world = World::new(&roots, Stored::default());
+    assert!(!world.own.live().unwrap().is_identified());
+    world.own.fail("nobody answers".to_owned());
+    assert_eq!(
+        world.missing(),
+        (Unusable::Missing, "nobody answers".to_owned())
+    );
+    world.certified(identity(&old), &roots).unwrap();
+    assert!(world.own.missing(SystemTime::now()).is_none());
+    assert!(world.trusts(&roots));
+    let both = new.bundle().unwrap().union(&roots).unwrap();
+    world
+        .own
+        .receive_bundle(both.clone(), &world.metrics.identity);
+    // From a replica that has not heard of the new root yet.
+    world.certified(identity(&old), &roots).unwrap();
+    assert!(world.trusts(&both));
+}
+
+#[test]
+fn a_file_of_roots_takes_nothing_from_those_that_were_told() {
+    let (old, new) = (authority(), authority());
+    let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
+    let mut world = World::new(&roots, Stored::default());
+    world.put(&later);
+    world.own.poll(&world.metrics.identity);
+    assert!(world.trusts(&later), "nothing was told yet");
+    world
+        .own
+        .receive_bundle(roots.clone(), &world.metrics.identity);
+    assert!(world.trusts(&roots));
+    world.put(&roots.union(&later).unwrap());
+    world.own.poll(&world.metrics.identity);
+    world.put(&later);
+    world.own.poll(&world.metrics.identity);
+    assert!(world.trusts(&roots.union(&later).unwrap()));
+    std::fs::write(world.folder.path().join("roots.pem"), "nonsense").unwrap();
+    world.own.poll(&world.metrics.identity);
+    assert!(
+        world.trusts(&roots.union(&later).unwrap()),
+        "the last good ones stay"
+    );
+}
+
+#[test]
+fn what_an_earlier_process_has_left_is_used_if_the_roots_vouch_for_it() {
+    let (old, foreign) = (authority(), authority());
+    let roots = old.bundle().unwrap();
+    let kept = left(identity(&old), &roots);
+    let world = World::new(&roots, kept);
+    assert!(world.own.live().unwrap().is_identified());
+    let renewal = world.own.renew_at().unwrap();
+    let wait = renewal.duration_since(SystemTime::now()).unwrap();
+    assert!(wait > Duration::from_secs(16 * 3600), "{wait:?}");
+    // Its roots came with it, and are another authority's.
+    let kept = left(identity(&foreign), &roots);
+    let world = World::new(&roots, kept);
+    assert!(!world.own.live().unwrap().is_identified());
+    assert_eq!(world.own.renew_at(), None);
+}
+
+/// The control plane was away for longer than a certificate lives, and has had another root since.
+#[test]
+fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
+    let (old, new) = (authority(), authority());
+    let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
+    let mut world = World::new(&roots, Stored::default());
+    let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
+    let expired = issued(&old, long_ago);
+    let end = expired.expires();
+    let taken = world.certified(expired, &roots);
+    assert!(
+        matches!(taken, Err(NotTaken::Unusable(Unusable::Expired(at))) if at == end),
+        "{taken:?}"
+    );
+    world
+        .own
+        .receive_bundle(roots.clone(), &world.metrics.identity);
+    world.own.fail("nobody answers".to_owned());
+    let expected = (Unusable::Expired(end), "nobody answers".to_owned());
+    assert_eq!(world.missing(), expected);
+    // The platform replaces the file, by which the control plane proves itself.
+    assert!(world.own.anchors().unwrap().is_same(&roots));
+    world.put(&later);
+    world.own.poll(&world.metrics.identity);
+    let both = roots.union(&later).unwrap();
+    assert!(world.own.anchors().unwrap().is_same(&both));
+    world.certified(identity(&new), &later).unwrap();
+    assert!(world.own.missing(SystemTime::now()).is_none());
+    assert!(world.trusts(&later));
+    assert!(world.own.anchors().unwrap().is_same(&later));
+}
+
+#[test]
+fn a_root_that_is_taken_away_leaves_an_identity_that_is_not_used() {
+    let (old, new) = (authority(), authority());
+    let roots = old.bundle().unwrap();
+    let mut world = World::new(&roots, left(identity(&old), &roots));
+    let later = new.bundle().unwrap();
+    world
+        .own
+        .receive_bundle(later.clone(), &world.metrics.identity);
+    assert_eq!(world.missing().0, Unusable::Untrusted);
+    // By the file, a replica that has not heard of the new root still proves itself.
+    let both = roots.union(&later).unwrap();
+    assert!(world.own.anchors().unwrap().is_same(&both));
+}
+
+/// Clocks of machines differ; what is good is not given up for what is not.
+#[test]
+fn a_certificate_that_proves_nothing_replaces_none_that_is_good() {
+    let (ours, theirs) = (authority(), authority());
+    let roots = ours.bundle().unwrap();
+    let good = identity(&ours);
+    let mut world = World::new(&roots, left(good.clone(), &roots));
+    let day = Duration::from_secs(24 * 3600);
+    let early = issued(&ours, SystemTime::now() + 2 * day);
+    let taken = world.certified(early.clone(), &roots);
+    assert!(matches!(taken, Err(NotTaken::Early(_))), "{taken:?}");
+    let taken = world.certified(identity(&theirs), &roots);
+    assert!(
+        matches!(taken, Err(NotTaken::Unusable(Unusable::Untrusted))),
+        "{taken:?}"
+    );
+    assert_eq!(world.own.live().unwrap().expires(), Some(good.expires()));
+    assert!(world.own.missing(SystemTime::now()).is_none());
+    // The clock was set back: those of before and of after it begin later than it says.
+    let mut world = World::new(&roots, left(early, &roots));
+    let next = issued(&ours, SystemTime::now() + 2 * day);
+    world.certified(next.clone(), &roots).unwrap();
+    assert_eq!(world.own.live().unwrap().expires(), Some(next.expires()));
+}
+
+#[test]
+fn roots_of_an_earlier_process_count_although_its_identity_has_expired() {
+    let (old, new) = (authority(), authority());
+    let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
+    let kept = Stored {
+        identity: None,
+        roots: Some(later.clone()),
+    };
+    let world = World::new(&roots, kept);
+    assert!(world.trusts(&roots.union(&later).unwrap()));
+}

@@ -1,0 +1,396 @@
+//! The client's end of a channel: from one worker to one endpoint's inbound proxy.
+//!
+//! Opened when there is something to say, closed when there has been nothing for long. A question
+//! that cannot be put is known to be unanswered at once. An endpoint that refuses the protocol is left
+//! alone for a minute.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use hashbrown::HashMap;
+use http::{Method, StatusCode};
+use maglor_balance::Index;
+use maglor_balance::exchange::{Answer, Load, Name, Question, Report};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
+
+use crate::mesh::load_feedback::queue_protocol::{Frame, PROTOCOL, Reporter, Wire};
+use crate::net::io::{Io, Stream};
+use crate::protocol::fields::Known;
+use crate::protocol::http1::{self, Limits};
+use crate::runtime::worker::Worker;
+use crate::upstream::connect_channel;
+use crate::upstream::{Cluster, Target};
+
+/// Pause after a connection that failed; doubled with each failure up to the maximum.
+const BACK_OFF: Duration = Duration::from_millis(50);
+const MAX_BACK_OFF: Duration = Duration::from_secs(5);
+/// A channel on which nothing moves is closed after this.
+const IDLE: Duration = Duration::from_secs(120);
+/// Bytes that may wait to be sent. More means that the other end does not read.
+const BACKLOG: usize = 64 * 1024;
+/// Questions without answer that are remembered; older ones have been given up.
+const PENDING: usize = 4096;
+/// Size of the answer to the upgrade.
+const HEAD: Limits = Limits {
+    bytes: 8 * 1024,
+    headers: 64,
+};
+
+/// An answer, from the endpoint that was asked.
+pub(crate) type ChannelAnswer = (Index, Answer);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// As it was when the channel was last asked for: a channel outlives a configuration.
+    cluster: RefCell<Weak<Cluster>>,
+    target: Weak<Target>,
+    worker: Rc<Worker>,
+    state: Cell<State>,
+    failures: Cell<u32>,
+    output: RefCell<BytesMut>,
+    wake: Notify,
+    numbers: Cell<u32>,
+    pending: RefCell<HashMap<u32, (Index, mpsc::Sender<ChannelAnswer>)>>,
+    /// Messages a request that this balancer has subscribed to.
+    subscription: Cell<Option<f32>>,
+    /// Whether the endpoint's proxy has said how busy it is.
+    has_reported: Cell<bool>,
+    /// On whose behalf reports are sent.
+    reporter: RefCell<Option<Arc<dyn Reporter>>>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    Closed,
+    /// Not to be opened before then.
+    Shunned(Instant),
+    /// Being opened, or open.
+    Running,
+    Ended,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        cluster: &Arc<Cluster>,
+        target: &Arc<Target>,
+        worker: &Rc<Worker>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            cluster: RefCell::new(Arc::downgrade(cluster)),
+            target: Arc::downgrade(target),
+            worker: Rc::clone(worker),
+            state: Cell::new(State::Closed),
+            failures: Cell::new(0),
+            output: RefCell::default(),
+            wake: Notify::new(),
+            numbers: Cell::new(0),
+            pending: RefCell::default(),
+            subscription: Cell::new(None),
+            has_reported: Cell::new(false),
+            reporter: RefCell::default(),
+        })
+    }
+
+    /// Goes by the settings that are in force now.
+    pub(crate) fn follow(&self, cluster: &Arc<Cluster>) {
+        let mut known = self.cluster.borrow_mut();
+        if known.as_ptr() != Arc::as_ptr(cluster) {
+            *known = Arc::downgrade(cluster);
+        }
+    }
+
+    fn cluster(&self) -> Option<Arc<Cluster>> {
+        self.cluster.borrow().upgrade()
+    }
+
+    /// Puts a question; the answer goes to `answers`. False: there will be none.
+    pub(crate) fn ask(
+        self: &Rc<Self>,
+        of: Index,
+        question: Question,
+        answers: &mpsc::Sender<ChannelAnswer>,
+    ) -> bool {
+        let number = self.numbers.get().wrapping_add(1).max(1);
+        self.numbers.set(number);
+        let frame = match question {
+            Question::Load => Frame::AskLoad { number },
+            Question::Referral => Frame::AskReferral {
+                number,
+                among: None,
+            },
+            Question::ReferralAmong(among) => Frame::AskReferral {
+                number,
+                among: Some(among),
+            },
+            // Boards live in the simulator.
+            Question::Idle => return false,
+        };
+        {
+            let mut pending = self.pending.borrow_mut();
+            if pending.len() >= PENDING {
+                pending.retain(|_, (_, answers)| !answers.is_closed());
+            }
+            pending.insert(number, (of, answers.clone()));
+        }
+        let sent = self.send(&frame);
+        if !sent {
+            self.pending.borrow_mut().remove(&number);
+        }
+        sent
+    }
+
+    /// Wants to be told the endpoint's load from now on.
+    pub(crate) fn subscribe(self: &Rc<Self>, overhead: f32) {
+        if self.subscription.replace(Some(overhead)) != Some(overhead) {
+            self.send(&Frame::Subscribe { overhead });
+        }
+    }
+
+    /// Tells the host of a ledger about the server behind `reporter`, which it may ask, too.
+    pub(crate) fn report(
+        self: &Rc<Self>,
+        own: Name,
+        report: &Report,
+        reporter: impl FnOnce() -> Arc<dyn Reporter>,
+    ) {
+        self.reporter.borrow_mut().get_or_insert_with(reporter);
+        self.send(&Frame::Report {
+            from: own,
+            report: *report,
+        });
+    }
+
+    /// Reopens the channel of a subscription that has broken.
+    pub(crate) fn maintain(self: &Rc<Self>) {
+        if self.subscription.get().is_some() {
+            self.open();
+        }
+    }
+
+    /// Whether the endpoint has left its cluster.
+    pub(super) fn is_of_gone_endpoint(&self) -> bool {
+        self.target.strong_count() == 0
+    }
+
+    /// Ends it for good.
+    pub(crate) fn close(&self) {
+        self.state.set(State::Ended);
+        self.wake.notify_one();
+    }
+
+    fn send(self: &Rc<Self>, frame: &Frame) -> bool {
+        if !self.open() || self.output.borrow().len() >= BACKLOG {
+            return false;
+        }
+        self.output.borrow_mut().extend_from_slice(&frame.encode());
+        self.wake.notify_one();
+        true
+    }
+
+    /// Whether it is open, or about to be.
+    fn open(self: &Rc<Self>) -> bool {
+        match self.state.get() {
+            State::Running => return true,
+            State::Ended => return false,
+            State::Shunned(until) if Instant::now() < until => return false,
+            State::Shunned(_) | State::Closed => {}
+        }
+        let now = self.worker.time(Instant::now());
+        if self
+            .target
+            .upgrade()
+            .is_none_or(|target| target.lacks_queue_protocol(now))
+        {
+            return false;
+        }
+        self.state.set(State::Running);
+        tokio::task::spawn_local(run(Rc::clone(self)));
+        true
+    }
+
+    fn closed(&self, how: Closed) {
+        self.output.borrow_mut().clear();
+        // Their receivers see that there will be no answer.
+        self.pending.borrow_mut().clear();
+        if let Some(target) = self.target.upgrade() {
+            if how == Closed::Refused {
+                target.set_lacks_queue_protocol(true, self.worker.time(Instant::now()));
+            }
+            if self.has_reported.take() {
+                // What it said will not be corrected any more.
+                target.stats.report(0);
+            }
+        }
+        if self.state.get() == State::Ended {
+            return;
+        }
+        self.state.set(match how {
+            Closed::Idle | Closed::Refused => State::Closed,
+            Closed::Failed => {
+                let failures = self.failures.get();
+                self.failures.set(failures.saturating_add(1));
+                let pause = (BACK_OFF * (1 << failures.min(8))).min(MAX_BACK_OFF);
+                State::Shunned(Instant::now() + pause)
+            }
+        });
+    }
+
+    fn take(&self, frame: &Frame) {
+        match *frame {
+            Frame::Load { number: 0, load } => self.take_load(&load),
+            Frame::Load { number, load } => self.answered(number, Answer::Load(load)),
+            Frame::Referral { number, referral } => {
+                self.answered(number, Answer::Referral(referral));
+            }
+            Frame::Audit { of } => {
+                if let Some(reporter) = &*self.reporter.borrow() {
+                    let report = Frame::Report {
+                        from: of,
+                        report: reporter.report(),
+                    };
+                    self.output.borrow_mut().extend_from_slice(&report.encode());
+                }
+            }
+            // What only a server's proxy is asked or told.
+            Frame::AskLoad { .. }
+            | Frame::AskReferral { .. }
+            | Frame::Subscribe { .. }
+            | Frame::Report { .. } => {}
+        }
+    }
+
+    fn take_load(&self, load: &Load) {
+        let (Some(cluster), Some(target)) = (self.cluster(), self.target.upgrade()) else {
+            return;
+        };
+        if let Some(metrics) = cluster.queue_protocol() {
+            metrics.loads.inc(self.worker.shard());
+        }
+        self.has_reported.set(true);
+        target.stats.report(load.in_flight);
+    }
+
+    fn answered(&self, number: u32, answer: Answer) {
+        // A late answer's question has been given up, or is not there any more.
+        if let Some((of, answers)) = self.pending.borrow_mut().remove(&number) {
+            let _ = answers.try_send((of, answer));
+        }
+    }
+}
+
+/// How a channel ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Closed {
+    Failed,
+    Idle,
+    /// The endpoint does not speak the protocol.
+    Refused,
+}
+
+async fn run(channel: Rc<Channel>) {
+    let how = match establish(&channel).await {
+        Ok(Some(wire)) => {
+            let begun = Instant::now();
+            let how = serve_channel(&channel, wire).await;
+            // One that agrees and leaves at once is no better than one that cannot be reached.
+            if begun.elapsed() >= MAX_BACK_OFF {
+                channel.failures.set(0);
+            }
+            how
+        }
+        Ok(None) => Closed::Refused,
+        Err(error) => {
+            tracing::debug!(%error, "no channel to an endpoint");
+            Closed::Failed
+        }
+    };
+    channel.closed(how);
+}
+
+/// Connects and leaves HTTP; `None` when the endpoint does not want to.
+async fn establish(channel: &Channel) -> io::Result<Option<Wire>> {
+    let (Some(cluster), Some(target)) = (channel.cluster(), channel.target.upgrade()) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let limit = cluster.config().connect_timeout;
+    let greeting = async {
+        let io = connect_channel(&cluster, &target).await?;
+        greet(io, target.address.to_string()).await
+    };
+    timeout(limit, greeting).await?
+}
+
+async fn greet(mut io: Io, host: String) -> io::Result<Option<Wire>> {
+    let mut request = BytesMut::new();
+    for part in [
+        &b"GET /.well-known/maglor/exchange HTTP/1.1\r\nhost: "[..],
+        host.as_bytes(),
+        b"\r\nconnection: upgrade\r\nupgrade: ",
+        PROTOCOL,
+        b"\r\n\r\n",
+    ] {
+        request.extend_from_slice(part);
+    }
+    io.write_all(&request).await?;
+    io.flush().await?;
+    let mut input = BytesMut::new();
+    loop {
+        if io.read_buf(&mut input).await? == 0 {
+            return Ok(None);
+        }
+        let parsed = http1::parse_response(&input, HEAD, &Method::GET);
+        let Ok(parsed) = parsed else { return Ok(None) };
+        if let Some((head, length)) = parsed {
+            let agreed = head.status == StatusCode::SWITCHING_PROTOCOLS
+                && head.fields.get(Known::Upgrade) == Some(PROTOCOL);
+            input.advance(length);
+            let prefix: Bytes = input.freeze();
+            let stream = Stream {
+                io,
+                prefix,
+                guard: None,
+            };
+            return Ok(agreed.then(|| Wire::new(stream)));
+        }
+    }
+}
+
+async fn serve_channel(channel: &Channel, mut wire: Wire) -> Closed {
+    if let Some(overhead) = channel.subscription.get() {
+        let subscribe = Frame::Subscribe { overhead };
+        channel
+            .output
+            .borrow_mut()
+            .extend_from_slice(&subscribe.encode());
+    }
+    loop {
+        while let Some(frame) = wire.next() {
+            channel.take(&frame);
+        }
+        let output = channel.output.borrow_mut().split();
+        if !output.is_empty() && wire.send(&output).await.is_err() {
+            return Closed::Failed;
+        }
+        if channel.state.get() == State::Ended {
+            return Closed::Idle;
+        }
+        let moved = async {
+            tokio::select! {
+                filled = wire.fill() => matches!(filled, Ok(true)),
+                () = channel.wake.notified() => true,
+            }
+        };
+        match timeout(IDLE, moved).await {
+            Ok(true) => {}
+            Ok(false) => return Closed::Failed,
+            Err(_) => return Closed::Idle,
+        }
+    }
+}

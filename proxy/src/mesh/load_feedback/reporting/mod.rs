@@ -1,0 +1,337 @@
+//! The server's end of load feedback: a server's own proxy counts what is in flight there and reports it.
+//!
+//! A load reporter belongs to a filter chain with `load_reports`. It counts what is in flight at the server
+//! behind the chain, whoever sent it, and answers balancers. Where it is told of the other servers of
+//! the service (`cluster`, `endpoint`) it also hosts the ledger of its group when that falls to it, and
+//! reports to the host of the ledger otherwise.
+//!
+//! It outlives a reload that keeps its chain's name, so that counts go on. All workers share it.
+
+mod in_flight;
+mod serve;
+mod subscribers;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use maglor_balance::exchange::{
+    Admission, Admitted, Among, Announce, Groups, Inbound, Ledger, Load, Member, Name, Referral,
+    Report,
+};
+use maglor_balance::{Index, Rng, Time};
+use tokio::sync::Notify;
+
+use self::subscribers::{Outbox, Subscribers};
+use crate::mesh::load_feedback::queue_protocol::{Frame, QueueRequest, Reporter};
+use crate::telemetry::metrics::LoadReporterMetrics;
+use crate::upstream::{Cluster, Endpoints, Target};
+
+pub(crate) use self::in_flight::{Ending, InFlightGuard};
+pub(crate) use self::serve::{Host, serve};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct LoadReporter {
+    inbound: Arc<Inbound>,
+    peers: ArcSwapOption<Peers>,
+    ledger_host: Mutex<LedgerHost>,
+    /// Whether a worker has a task for it.
+    supervised: AtomicBool,
+    /// Notified of load changes that no finished request reports.
+    changed: Arc<Notify>,
+    /// Balancers that have subscribed.
+    subscribers: Subscribers,
+    /// Whether responses have ORCA's field, too.
+    speaks_orca: bool,
+    pub(crate) metrics: LoadReporterMetrics,
+}
+
+/// The servers of the service.
+#[derive(Debug)]
+struct Peers {
+    cluster: Arc<Cluster>,
+    own: Name,
+}
+
+/// The ledger, on the proxy that hosts it.
+#[derive(Debug, Default)]
+struct LedgerHost {
+    /// Kept together with the membership that it was made for.
+    ledger: Option<(Arc<Endpoints>, Ledger)>,
+    /// Where to ask for a report.
+    reporters: Vec<(Name, Outbox)>,
+}
+
+/// Which server this is, and where the ledger is kept.
+struct Reported {
+    /// The server.
+    own: Name,
+    /// When it joined the others, as far as this proxy knows.
+    joined: Time,
+    ledger: LedgerLocation,
+}
+
+/// Where the ledger is kept.
+enum LedgerLocation {
+    /// The host of the ledger is this proxy.
+    Own,
+    /// It is the inbound proxy of another server.
+    Host(Arc<Cluster>, Arc<Target>),
+}
+
+impl LoadReporter {
+    pub(crate) fn new(speaks_orca: bool, metrics: LoadReporterMetrics) -> Self {
+        Self {
+            inbound: Arc::default(),
+            peers: ArcSwapOption::empty(),
+            ledger_host: Mutex::default(),
+            supervised: AtomicBool::new(false),
+            changed: Arc::default(),
+            subscribers: Subscribers::default(),
+            speaks_orca,
+            metrics,
+        }
+    }
+
+    /// Whether responses have ORCA's field, too.
+    pub(crate) fn speaks_orca(&self) -> bool {
+        self.speaks_orca
+    }
+
+    /// Sets which cluster has the servers of the service, and which of them this one is.
+    pub(crate) fn set_peers(&self, peers: Option<(Arc<Cluster>, String)>) {
+        let peers = peers.map(|(cluster, own)| {
+            Arc::new(Peers {
+                cluster,
+                own: Name::of(&own),
+            })
+        });
+        self.peers.store(peers);
+    }
+
+    /// Lets a request in, or says how many are in flight.
+    fn admit(&self, asked: Option<QueueRequest>, shard: usize, now: Time) -> Result<Admitted, u32> {
+        let (admission, ticket) = match asked {
+            Some(asked) => (asked.admission, asked.ticket),
+            None => (Admission::Always, None),
+        };
+        let admitted = self.inbound.admit(admission, ticket, now);
+        let metrics = &self.metrics;
+        match &admitted {
+            Ok(admitted) if admitted.ahead() == 0 => metrics.idle.inc(shard),
+            Ok(_) => metrics.busy.inc(shard),
+            Err(_) => metrics.refused.inc(shard),
+        }
+        admitted
+    }
+
+    /// Whether no worker looks after it yet; the caller does from now on.
+    fn claim_supervision(&self) -> bool {
+        !self.supervised.load(Ordering::Relaxed) && !self.supervised.swap(true, Ordering::Relaxed)
+    }
+
+    /// Requests in flight at the server.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.inbound.in_flight()
+    }
+
+    fn load(&self) -> Load {
+        self.inbound.load()
+    }
+
+    /// What the host of the ledger is told, and where it is; `None` where no ledger is kept.
+    fn reported_server(&self) -> Option<Reported> {
+        let peers = self.peers.load_full()?;
+        let endpoints = peers.cluster.endpoints();
+        let balancer = endpoints.balancer();
+        if balancer.spec().announce() != Announce::Ledger {
+            return None;
+        }
+        let groups = endpoints.groups()?;
+        let own = groups.named(peers.own)?;
+        let host = groups.host(groups.of(own)?)?;
+        let joined = balancer.view().endpoint(own)?.added_at;
+        let ledger = if host == own {
+            LedgerLocation::Own
+        } else {
+            let target = endpoints.targets().get(host.get())?;
+            LedgerLocation::Host(Arc::clone(&peers.cluster), Arc::clone(target))
+        };
+        Some(Reported {
+            own: peers.own,
+            joined,
+            ledger,
+        })
+    }
+
+    /// Somebody reports under this name; `outbox` leads back to it. Names come from the wire: those that
+    /// the ledger does not know take no place and no time.
+    fn reported(&self, from: Name, report: &Report, outbox: Option<&Outbox>, now: Time) {
+        let mut ledger_host = self.ledger_host();
+        let Some((_, ledger)) = &mut ledger_host.ledger else {
+            return;
+        };
+        if ledger.believed(from).is_none() {
+            return;
+        }
+        ledger.report(from, report, now);
+        if let Some(outbox) = outbox {
+            ledger_host.remember(from, outbox);
+        }
+    }
+
+    /// The server that a request should go to, according to the ledger; `None` where it is kept elsewhere.
+    fn refer(&self, among: Option<Among>, now: Time, rng: &mut Rng) -> Option<Referral> {
+        let peers = self.peers.load_full()?;
+        let endpoints = peers.cluster.endpoints();
+        let mut ledger_host = self.ledger_host();
+        let ledger = ledger_host.ledger(&endpoints, peers.own, rng)?;
+        let (referral, audit) = ledger.ask_among(among, now, rng);
+        match audit {
+            // Its own server's proxy is this one.
+            Some(audit) if audit.0 == peers.own => {
+                ledger.report(peers.own, &self.inbound.report(), now);
+            }
+            Some(audit) => ledger_host.audit(audit.0),
+            None => {}
+        }
+        drop(ledger_host);
+        self.metrics.referrals.add_shared(1);
+        referral
+    }
+
+    fn ledger_host(&self) -> std::sync::MutexGuard<'_, LedgerHost> {
+        // A panic under the lock leaves numbers that the next reports correct.
+        self.ledger_host
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reporter for LoadReporter {
+    fn report(&self) -> Report {
+        self.inbound.report()
+    }
+}
+
+impl LedgerHost {
+    /// The ledger of the group that `own` belongs to, for the servers that there are now. `None` where its host
+    /// is another server, as far as this proxy knows: no server would report here, and what was reported to
+    /// a former host is out of date when it is the host again.
+    fn ledger(
+        &mut self,
+        endpoints: &Arc<Endpoints>,
+        own: Name,
+        rng: &mut Rng,
+    ) -> Option<&mut Ledger> {
+        let current = self
+            .ledger
+            .as_ref()
+            .is_some_and(|(of, _)| Arc::ptr_eq(of, endpoints));
+        if !current {
+            let groups = endpoints.groups()?;
+            let own = groups.named(own)?;
+            let group = groups.of(own)?;
+            if groups.host(group) != Some(own) {
+                self.ledger = None;
+                return None;
+            }
+            let members = members(endpoints, groups, group);
+            let slow_start = endpoints.balancer().view().slow_start().cloned();
+            let ledger = match self.ledger.take() {
+                Some((_, mut ledger)) => {
+                    ledger.set_members(members, slow_start);
+                    ledger
+                }
+                None => Ledger::new(members, slow_start, rng.below(u32::MAX)),
+            };
+            self.ledger = Some((Arc::clone(endpoints), ledger));
+        }
+        self.ledger.as_mut().map(|(_, ledger)| ledger)
+    }
+
+    fn remember(&mut self, from: Name, outbox: &Outbox) {
+        match self.reporters.iter_mut().find(|(name, _)| *name == from) {
+            Some((_, known)) if known.is_same(outbox) => {}
+            Some((_, known)) => *known = outbox.clone(),
+            None => {
+                self.reporters.retain(|(_, outbox)| outbox.is_open());
+                self.reporters.push((from, outbox.clone()));
+            }
+        }
+    }
+
+    fn audit(&self, of: Name) {
+        let reporter = self.reporters.iter().find(|(name, _)| *name == of);
+        if let Some((_, outbox)) = reporter {
+            outbox.send(&Frame::Audit { of });
+        }
+    }
+}
+
+/// The servers of a group. Those that are not usable are there, too, for balancers mean servers by their
+/// positions, and may find usable what this proxy does not; they are not offered.
+fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<Member> {
+    let view = endpoints.balancer().view();
+    let describe = |at: &Index| {
+        let endpoint = view.endpoint(*at)?;
+        Some(Member {
+            name: Name::of(&endpoint.key),
+            weight: endpoint.weight.get(),
+            joined: endpoint.added_at,
+            offered: view.is_usable(*at),
+        })
+    };
+    let members = groups.members(group).iter();
+    members.filter_map(describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn names_that_the_ledger_does_not_know_are_not_remembered() {
+        let load_reporter = LoadReporter::new(false, Metrics::new(1).load_reporter("web"));
+        let (outbox, _end) = Outbox::new();
+        let report = Report {
+            in_flight: 1,
+            latest: None,
+            pace: Duration::ZERO,
+            age: None,
+        };
+        let known = Name::from_bits(1);
+        let notify = |from| load_reporter.reported(from, &report, Some(&outbox), Time::ZERO);
+        notify(known);
+        assert!(
+            load_reporter.ledger_host().reporters.is_empty(),
+            "there is no ledger"
+        );
+        let yaml = "listeners: [{name: l, address: '127.0.0.1:80', tcp: {cluster: a}}]
+clusters: [{name: a, endpoints: ['127.0.0.1:80']}]";
+        let config = maglor_config::parse(yaml, "test").unwrap().config;
+        let metrics = Metrics::new(1);
+        let cluster = Cluster::new(
+            Arc::clone(&config.clusters[0]),
+            None,
+            &metrics,
+            None,
+            Time::ZERO,
+        );
+        let endpoints = cluster.unwrap().endpoints();
+        load_reporter.ledger_host().ledger =
+            Some((endpoints, Ledger::new([Member::new(known, 1)], None, 1)));
+        (0..1000).map(Name::from_bits).for_each(notify);
+        let ledger_host = load_reporter.ledger_host();
+        let names: Vec<_> = ledger_host
+            .reporters
+            .iter()
+            .map(|(name, _)| *name)
+            .collect();
+        assert_eq!(names, [known]);
+    }
+}

@@ -1,0 +1,40 @@
+//! The address of a client.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// IP address and port of a client; a client of a Unix socket has none, and no rule, key or header invents one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ClientAddress(Option<SocketAddr>);
+
+impl ClientAddress {
+    /// `None`: a Unix socket.
+    pub(crate) fn new(address: Option<SocketAddr>) -> Self {
+        Self(address)
+    }
+
+    pub(crate) fn socket(self) -> Option<SocketAddr> {
+        self.0
+    }
+
+    /// The address without its port, an IPv4 address as such.
+    pub(crate) fn ip(self) -> Option<IpAddr> {
+        Some(self.0?.ip().to_canonical())
+    }
+}
+
+impl From<SocketAddr> for ClientAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self(Some(address))
+    }
+}
+
+/// `IP:PORT`; `unix:` of a Unix socket, as nginx writes it.
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("unix:"),
+        }
+    }
+}

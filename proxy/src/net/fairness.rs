@@ -1,0 +1,249 @@
+//! Whose turn it is among the connections of a worker that have more to do than others.
+//!
+//! A task that wakes itself runs again before the worker has looked at its sockets, and a dozen such tasks have a dozen
+//! turns before anyone else's first. So what has used up its turn waits here, and one goes on each time that the worker has
+//! run everything else that was ready and has looked at its sockets. A task with little to do waits for one turn of one
+//! other, however many there are.
+//!
+//! What takes turns: connections of many streams that read much, pipelines of HTTP/1.1, and TLS handshakes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+thread_local! {
+    static QUEUE: RefCell<TurnQueue> = RefCell::default();
+}
+
+/// Those of a thread that wait.
+#[derive(Debug, Default)]
+struct TurnQueue {
+    waiting: VecDeque<Rc<Place>>,
+    /// Of the task that gives the turns; `None` = there is none, and tasks do not wait.
+    giver: Option<Waker>,
+}
+
+/// The place of one connection in the queue, which it keeps for its next wait.
+#[derive(Debug, Default)]
+struct Place {
+    waker: RefCell<Option<Waker>>,
+    queued: Cell<bool>,
+}
+
+/// A connection that waits for its turns.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(Rc<Place>);
+
+impl Turn {
+    /// Enters the queue, unless that is done; the task of `cx` is woken when its turn has come.
+    pub(crate) fn queue(&self, cx: &Context<'_>) {
+        let place = &self.0;
+        let mut waker = place.waker.borrow_mut();
+        if !waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()))
+        {
+            *waker = Some(cx.waker().clone());
+        }
+        drop(waker);
+        if place.queued.replace(true) {
+            return;
+        }
+        QUEUE.with_borrow_mut(|queue| match &queue.giver {
+            Some(giver) => {
+                // Woken only where it sleeps.
+                if queue.waiting.is_empty() {
+                    giver.wake_by_ref();
+                }
+                queue.waiting.push_back(Rc::clone(place));
+            }
+            None => {
+                place.queued.set(false);
+                cx.waker().wake_by_ref();
+            }
+        });
+    }
+
+    /// Whether it has entered the queue and its turn has not come.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.0.queued.get()
+    }
+}
+
+impl Drop for Turn {
+    /// Its place uses up no turn.
+    fn drop(&mut self) {
+        *self.0.waker.borrow_mut() = None;
+    }
+}
+
+/// Waits until all others that are ready have run, and those that came before have had their turns.
+pub(crate) async fn next() {
+    let turn = Turn::default();
+    let mut queued = false;
+    poll_fn(|cx| {
+        if queued && !turn.is_queued() {
+            return Poll::Ready(());
+        }
+        queued = true;
+        turn.queue(cx);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Runs what costs much each time that it goes on, a turn for each time.
+pub(crate) async fn each<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let turn = Turn::default();
+    let mut entitled = false;
+    poll_fn(|cx| {
+        if turn.is_queued() {
+            // Woken by something else.
+            turn.queue(cx);
+            return Poll::Pending;
+        }
+        if !std::mem::replace(&mut entitled, true) {
+            turn.queue(cx);
+            return Poll::Pending;
+        }
+        let done = future.as_mut().poll(cx);
+        entitled = false;
+        done
+    })
+    .await
+}
+
+/// Gives the turns of the calling thread; never returns.
+pub(crate) async fn run() {
+    loop {
+        poll_fn(|cx| {
+            QUEUE.with_borrow_mut(|queue| {
+                queue.giver = Some(cx.waker().clone());
+                match queue.waiting.is_empty() {
+                    true => Poll::Pending,
+                    false => Poll::Ready(()),
+                }
+            })
+        })
+        .await;
+        // To the end of what is ready, and past the sockets.
+        tokio::task::yield_now().await;
+        QUEUE.with_borrow_mut(TurnQueue::run_one);
+    }
+}
+
+impl TurnQueue {
+    fn run_one(&mut self) {
+        while let Some(place) = self.waiting.pop_front() {
+            place.queued.set(false);
+            if let Some(waker) = &*place.waker.borrow() {
+                waker.wake_by_ref();
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::Future;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.build().unwrap();
+        runtime.block_on(LocalSet::new().run_until(test));
+    }
+
+    type Log = Rc<RefCell<Vec<&'static str>>>;
+
+    /// Works on as long as it is let.
+    async fn busy(log: Log) {
+        for _ in 0..4 {
+            next().await;
+            log.borrow_mut().push("busy");
+        }
+    }
+
+    #[test]
+    fn one_of_many_goes_on_before_what_is_ready() {
+        run(async {
+            let log = Log::default();
+            tokio::task::spawn_local(super::run());
+            let busy: Vec<_> = (0..10)
+                .map(|_| tokio::task::spawn_local(busy(Rc::clone(&log))))
+                .collect();
+            let light = Rc::clone(&log);
+            let light = tokio::task::spawn_local(async move {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                    light.borrow_mut().push("light");
+                }
+            });
+            light.await.unwrap();
+            let before = log.borrow().iter().filter(|one| **one == "busy").count();
+            assert!((5..=12).contains(&before), "{:?}", log.borrow());
+            for task in busy {
+                task.await.unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_task_that_gives_up_waiting_uses_no_turn() {
+        run(async {
+            let noop = Context::from_waker(Waker::noop());
+            tokio::task::spawn_local(super::run());
+            tokio::task::yield_now().await;
+            let gone: Vec<Turn> = (0..100).map(|_| Turn::default()).collect();
+            gone.iter().for_each(|turn| turn.queue(&noop));
+            let last = Turn::default();
+            last.queue(&noop);
+            drop(gone);
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!last.is_queued());
+        });
+    }
+
+    #[test]
+    fn each_step_of_what_is_dear_has_a_turn_of_its_own() {
+        run(async {
+            let log = Log::default();
+            tokio::task::spawn_local(super::run());
+            let steps = Rc::clone(&log);
+            let expensive = each(async move {
+                for _ in 0..3 {
+                    steps.borrow_mut().push("step");
+                    tokio::task::yield_now().await;
+                }
+            });
+            let others = Rc::clone(&log);
+            tokio::task::spawn_local(async move {
+                loop {
+                    others.borrow_mut().push("other");
+                    tokio::task::yield_now().await;
+                }
+            });
+            expensive.await;
+            assert!(!log.borrow().windows(2).any(|two| two == ["step", "step"]));
+        });
+    }
+
+    #[test]
+    fn without_a_giver_no_task_waits() {
+        run(async {
+            next().await;
+            each(tokio::task::yield_now()).await;
+        });
+    }
+}

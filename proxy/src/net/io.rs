@@ -1,0 +1,185 @@
+//! A connection's byte stream, plain or under TLS.
+//!
+//! One enum instead of a boxed trait: the plain case is a direct call, and the plain socket can be
+//! taken out again for `splice(2)`.
+
+use std::fmt::Debug;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A byte stream to a peer.
+#[derive(Debug)]
+pub(crate) enum Io {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// We are the TLS client.
+    TlsClient(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    /// We are the TLS server.
+    TlsServer(Box<tokio_rustls::server::TlsStream<Rewind>>),
+}
+
+/// A byte stream together with what was already read from it.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// Where further bytes come from and go to.
+    pub io: Io,
+    /// Bytes that were read too far; they come before those of `io`.
+    pub prefix: Bytes,
+    /// Dropped with the stream: whoever counts open connections.
+    pub guard: Option<Box<dyn Debug>>,
+}
+
+impl Io {
+    /// The socket below.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(tcp) => tcp,
+            Self::TlsClient(tls) => tls.get_ref().0,
+            Self::TlsServer(tls) => &tls.get_ref().0.inner,
+        }
+    }
+
+    /// Whether bytes are encrypted on the wire.
+    pub(crate) fn is_tls(&self) -> bool {
+        !matches!(self, Self::Tcp(_))
+    }
+
+    /// The TLS session, where there is one.
+    pub(crate) fn session(&self) -> Option<&rustls::CommonState> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::TlsClient(tls) => Some(tls.get_ref().1),
+            Self::TlsServer(tls) => Some(tls.get_ref().1),
+        }
+    }
+
+    /// The protocol that both sides agreed on by ALPN.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.session()?.alpn_protocol()
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Self::TlsClient(tls) => Pin::new(tls).poll_read(cx, buf),
+            Self::TlsServer(tls) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Self::TlsClient(tls) => Pin::new(tls).poll_write(cx, buf),
+            Self::TlsServer(tls) => Pin::new(tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Self::TlsClient(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            Self::TlsServer(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::TlsClient(tls) => Pin::new(tls).poll_flush(cx),
+            Self::TlsServer(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::TlsClient(tls) => Pin::new(tls).poll_shutdown(cx),
+            Self::TlsServer(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A stream whose first bytes were already read and are read again.
+#[derive(Debug)]
+pub(crate) struct Rewind<T = TcpStream> {
+    inner: T,
+    prefix: Bytes,
+}
+
+impl<T> Rewind<T> {
+    /// Reads `prefix` first, then `inner`.
+    pub(crate) fn new(inner: T, prefix: Bytes) -> Self {
+        Self { inner, prefix }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let n = self.prefix.len().min(buf.remaining());
+        buf.put_slice(&self.prefix[..n]);
+        self.prefix.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewind<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

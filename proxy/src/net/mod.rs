@@ -1,0 +1,10 @@
+//! Sockets and byte streams, and how a worker's connections share its time.
+
+pub(crate) mod client_address;
+pub(crate) mod fairness;
+pub(crate) mod io;
+pub(crate) mod original_destination;
+pub(crate) mod own_connections;
+pub(crate) mod send_queue;
+pub(crate) mod socket;
+pub(crate) mod tcp;

@@ -1,0 +1,208 @@
+//! A TCP tunnel: bytes from one stream to another, both ways at once.
+//!
+//! An idle tunnel holds no buffer and no pipe, only its two sockets. Little data is copied through
+//! one buffer that all tunnels of the thread share; only what the receiver does not take at once is
+//! kept. Much data between two plain sockets goes through a pipe by `splice(2)` and is never copied
+//! to user space (`splice.rs`).
+//!
+//! Each way is its own `Half`: it reads only when all that it had read before is written, which is
+//! the back-pressure, and passes the end of its source on as a shutdown of its target's write side,
+//! while the other way goes on. How a side fails decides what the other one sees:
+//!
+//! * Reading fails (RST): the other side is reset too, so that it cannot take what it got for all.
+//! * Writing fails: the peer may have answered before it closed, so the other way is finished first.
+//! * TLS ends without `close_notify`: taken as an end of the bytes, as most peers mean it.
+
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::mem::take;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep};
+
+use self::half::{Fault, Half};
+use crate::net::io::{Io, Stream};
+
+mod half;
+mod splice;
+#[cfg(test)]
+mod tests;
+
+/// Stands for "no idle timeout" where the sum of now and the timeout would overflow.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// One of the two peers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Side {
+    /// The client.
+    Downstream,
+    /// The endpoint.
+    Upstream,
+}
+
+/// Why a tunnel ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// Both peers said that they were finished.
+    Closed,
+    /// A connection failed.
+    Error {
+        /// Whose.
+        side: Side,
+        /// How.
+        kind: ErrorKind,
+    },
+    /// No byte moved for `idle_timeout`.
+    IdleTimeout,
+}
+
+/// What a tunnel did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Outcome {
+    /// Bytes written to the endpoint, TLS not counted.
+    pub bytes_to_upstream: u64,
+    /// Bytes written to the client, TLS not counted.
+    pub bytes_to_downstream: u64,
+    /// Why it ended.
+    pub end: End,
+}
+
+/// Carries bytes between `down` and `up` until both have ended, one has failed, or nothing has moved
+/// for `idle_timeout`.
+///
+/// Their prefixes are written to the other one first. `on_bytes` is told of the bytes to `up` and to
+/// `down` as they are written, so that metrics are live. Dropping the future closes both.
+pub(crate) async fn tunnel(
+    mut down: Stream,
+    mut up: Stream,
+    idle_timeout: Duration,
+    on_bytes: impl Fn(u64, u64),
+) -> Outcome {
+    let splice = matches!((&down.io, &up.io), (Io::Tcp(_), Io::Tcp(_)));
+    let mut ways = Ways {
+        to_up: Half::new(take(&mut down.prefix), splice),
+        to_down: Half::new(take(&mut up.prefix), splice),
+        failed: None,
+    };
+    let mut idle = pin!(Idle::new(idle_timeout.min(FAR)));
+    let end = poll_fn(|cx| {
+        if let Poll::Ready(end) = ways.poll(cx, &mut down.io, &mut up.io, &on_bytes) {
+            return Poll::Ready(end);
+        }
+        let active = ways.take_active();
+        idle.as_mut().poll(cx, active).map(|()| End::IdleTimeout)
+    });
+    let end = end.await;
+    Outcome {
+        bytes_to_upstream: ways.to_up.written,
+        bytes_to_downstream: ways.to_down.written,
+        end,
+    }
+}
+
+pin_project! {
+    /// Measures idleness without touching the timer when bytes move: it fires a timeout after the
+    /// start or the last look, and only then it is asked when the last byte moved.
+    struct Idle {
+        timeout: Duration,
+        last_active: Instant,
+        #[pin]
+        sleep: Sleep,
+    }
+}
+
+impl Idle {
+    fn new(timeout: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            timeout,
+            last_active: now,
+            sleep: tokio::time::sleep_until(now + timeout),
+        }
+    }
+
+    /// Ready when nothing was active for the timeout.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, active: bool) -> Poll<()> {
+        let mut this = self.project();
+        if active {
+            *this.last_active = Instant::now();
+        }
+        while this.sleep.as_mut().poll(cx).is_ready() {
+            let deadline = *this.last_active + *this.timeout;
+            if deadline <= Instant::now() {
+                return Poll::Ready(());
+            }
+            this.sleep.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+/// Both ways of a tunnel.
+struct Ways {
+    to_up: Half,
+    to_down: Half,
+    /// Whose writing failed first; the other way is then only finished.
+    failed: Option<(Side, ErrorKind)>,
+}
+
+impl Ways {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Io,
+        up: &mut Io,
+        on_bytes: &impl Fn(u64, u64),
+    ) -> Poll<End> {
+        let to_up = self.to_up.poll(cx, down, up, |n| on_bytes(n, 0));
+        if let Some(end) = self.judge(to_up, Side::Downstream, up) {
+            return Poll::Ready(end);
+        }
+        let to_down = self.to_down.poll(cx, up, down, |n| on_bytes(0, n));
+        if let Some(end) = self.judge(to_down, Side::Upstream, down) {
+            return Poll::Ready(end);
+        }
+        match self.failed {
+            _ if !(self.to_up.done && self.to_down.done) => Poll::Pending,
+            Some((side, kind)) => Poll::Ready(End::Error { side, kind }),
+            None => Poll::Ready(End::Closed),
+        }
+    }
+
+    /// Whether what happened on the way from `source` to `target` ends the tunnel.
+    fn judge(&mut self, way: Result<(), Fault>, source: Side, target: &Io) -> Option<End> {
+        match (way, self.failed) {
+            (Ok(()), _) => None,
+            (Err(Fault::Write(kind)), failed) => {
+                self.failed = failed.or(Some((source.other(), kind)));
+                None
+            }
+            // It was dead already, and what it had said before has been passed on.
+            (Err(Fault::Read(_)), Some((side, kind))) => Some(End::Error { side, kind }),
+            (Err(Fault::Read(kind)), None) => {
+                // Cannot fail on an open socket; if it did, the peer would see an orderly end.
+                let _ = target.tcp().set_zero_linger();
+                Some(End::Error { side: source, kind })
+            }
+        }
+    }
+
+    /// Whether bytes moved since the last call.
+    fn take_active(&mut self) -> bool {
+        let active = self.to_up.active || self.to_down.active;
+        (self.to_up.active, self.to_down.active) = (false, false);
+        active
+    }
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Downstream => Self::Upstream,
+            Self::Upstream => Self::Downstream,
+        }
+    }
+}

@@ -1,0 +1,630 @@
+//! Which tasks hold how much of a worker's memory, and the reset of those that hold the most.
+//!
+//! A [`Guarded`] future is charged with what the heap grows while it is polled. Streams of a shared connection have
+//! tasks of their own, so each is a holder of its own; what a stream leaves behind when it ends is its connection's.
+//! Bytes that one task allocates and another one frees are handed over explicitly ([`Stake::hand_over`], [`adopt`]).
+//!
+//! There are holders only while there is a budget: without one a task is polled as it is.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use pin_project_lite::pin_project;
+
+use super::budget::{Budget, Level};
+use super::heap;
+use crate::os::throttle::Throttle;
+
+/// A connection that holds no more than this is not refused anything before memory is used up, in bytes.
+const FAIR: i64 = 64 << 10;
+/// Streams and connections with less than this are reset only where larger ones do not suffice, in bytes.
+const LARGE: i64 = 16 << 10;
+/// What a stream may hold besides what waits to be sent: charges beyond are rounding that has added up, in bytes.
+const MOST_OF_STREAM: i64 = 96 << 10;
+/// The same of a connection with streams: its windows, and what waits to be sent.
+const MOST_OF_CONNECTION: i64 = 2 << 20;
+/// What the runtime needs for a task besides its future, in bytes: a connection allocates it and the runtime frees it.
+const TASK: i64 = 192;
+/// So much is read of a body at a time, in bytes, while memory is not short,
+const READ: u64 = 64 << 10;
+/// while it is,
+const READ_PRESSED: u64 = 8 << 10;
+/// and when it is nearly used up.
+const READ_SHORT: u64 = 4 << 10;
+
+thread_local! {
+    static HERE: RefCell<Option<Rc<Holders>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<Stake>>> = const { RefCell::new(None) };
+    /// How much may be read of a body at a time, whatever memory there is.
+    static READ_LIMIT: Cell<u64> = const { Cell::new(READ) };
+    /// A holder is being dropped because of the budget.
+    static RESETTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The holders of a worker.
+#[derive(Debug)]
+pub(crate) struct Holders {
+    budget: Arc<Budget>,
+    shard: usize,
+    stakes: RefCell<Vec<Option<Rc<Stake>>>>,
+    free: RefCell<Vec<usize>>,
+    /// Polls of holders so far: which of two has moved last.
+    turn: Cell<u64>,
+    /// What this thread had allocated when memory was last measured, in bytes.
+    trimmed: Cell<u64>,
+    /// Connections of many streams that read on when memory is less short.
+    readers: RefCell<Vec<Waker>>,
+    /// Bytes of holders that have been told to end and have not ended.
+    leaving: Cell<i64>,
+    log: Throttle,
+}
+
+/// What one task holds.
+#[derive(Debug)]
+pub(crate) struct Stake {
+    holders: Rc<Holders>,
+    slot: Cell<usize>,
+    /// The connection of a stream.
+    parent: Option<Rc<Stake>>,
+    bytes: Cell<i64>,
+    /// The same of its streams,
+    of_streams: Cell<i64>,
+    /// and how many there are.
+    streams: Cell<u32>,
+    /// Bytes that wait to be sent by its connection.
+    queued: Cell<i64>,
+    /// When it was last polled, by [`Holders::turn`].
+    turn: Cell<u64>,
+    /// What it held when it was told to end.
+    doomed: Cell<Option<i64>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Holders {
+    pub(crate) fn new(budget: Arc<Budget>, shard: usize) -> Rc<Self> {
+        Rc::new(Self {
+            budget,
+            shard,
+            stakes: RefCell::default(),
+            free: RefCell::default(),
+            turn: Cell::new(0),
+            trimmed: Cell::new(0),
+            readers: RefCell::default(),
+            leaving: Cell::new(0),
+            log: Throttle::new(),
+        })
+    }
+
+    /// Makes these the holders of the calling thread.
+    pub(crate) fn enter(self: &Rc<Self>) {
+        HERE.set(Some(Rc::clone(self)));
+    }
+
+    /// Makes known how large this thread's heap is, in bytes. To be called by it about once a second.
+    pub(crate) fn publish(&self) -> i64 {
+        let bytes = heap::balance();
+        self.budget.publish(self.shard, bytes);
+        bytes
+    }
+
+    fn level(&self) -> Level {
+        let memory = &self.budget;
+        if !memory.is_limited() {
+            return Level::Free;
+        }
+        memory.publish(self.shard, heap::balance());
+        memory.level()
+    }
+
+    /// Whether a request is to be refused, which is counted: memory is used up, or short while the request's
+    /// connection holds more than others.
+    pub(crate) fn refuses(&self) -> bool {
+        let memory = &self.budget;
+        let refuses = memory.is_limited()
+            && (memory.is_shedding()
+                || match self.level() {
+                    Level::Free | Level::Pressed => false,
+                    Level::Short | Level::Over => family_of_current() > FAIR,
+                    Level::Full => true,
+                });
+        if refuses {
+            memory.count_refused();
+        }
+        refuses
+    }
+
+    fn stake(self: &Rc<Self>, parent: Option<Rc<Stake>>) -> Rc<Stake> {
+        if let Some(parent) = &parent {
+            parent.streams.set(parent.streams.get() + 1);
+        }
+        let stake = Rc::new(Stake {
+            holders: Rc::clone(self),
+            slot: Cell::new(0),
+            parent,
+            bytes: Cell::new(0),
+            of_streams: Cell::new(0),
+            streams: Cell::new(0),
+            queued: Cell::new(0),
+            turn: Cell::new(self.turn.get()),
+            doomed: Cell::new(None),
+            waker: RefCell::new(None),
+        });
+        let mut stakes = self.stakes.borrow_mut();
+        let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            stakes.push(None);
+            stakes.len() - 1
+        });
+        stakes[slot] = Some(Rc::clone(&stake));
+        stake.slot.set(slot);
+        stake
+    }
+
+    /// To be called when a holder has been polled: measures memory now and then, ends the largest holders where
+    /// the heap has grown beyond what is allowed, and lets connections read again where it has not.
+    fn settle(&self) {
+        let turnover = heap::turnover();
+        if turnover - self.trimmed.get() >= self.budget.step() {
+            self.trimmed.set(turnover);
+            self.budget.trim();
+        }
+        if self.level() >= Level::Over {
+            self.relieve();
+        } else {
+            self.read_on();
+        }
+    }
+
+    /// Lets connections of many streams read again.
+    pub(crate) fn read_on(&self) {
+        if !self.readers.borrow().is_empty() {
+            let readers = self.readers.take();
+            readers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn relieve(&self) {
+        let mut excess = self.budget.excess() - self.leaving.get();
+        if excess <= 0 {
+            return;
+        }
+        let stakes = self.stakes.borrow();
+        let mut chosen: Vec<(bool, i64, &Rc<Stake>)> = stakes
+            .iter()
+            .flatten()
+            .filter(|stake| stake.doomed.get().is_none())
+            .map(|stake| (stake.ends_others(), stake.held(), stake))
+            .filter(|(_, held, _)| *held > 0)
+            .collect();
+        // Streams before connections that have others, then by size as a power of two; of equals those that have not
+        // moved for the longest time.
+        chosen.sort_by_key(|(shared, held, stake)| {
+            let small = *held < LARGE;
+            (small, *shared, Reverse(held.ilog2()), stake.turn.get())
+        });
+        let mut reset = 0;
+        for (_, held, stake) in chosen {
+            if excess <= 0 {
+                break;
+            }
+            excess -= held;
+            reset += 1;
+            stake.end(held);
+        }
+        if reset > 0 {
+            self.budget.count_reset(reset);
+            if let Some(unsaid) = self.log.allow() {
+                tracing::warn!(reset, unsaid, "memory budget: largest holders reset");
+            }
+        }
+    }
+}
+
+impl Stake {
+    /// What it is taken to hold: of a stream no more than it can.
+    fn held(&self) -> i64 {
+        self.bytes.get().max(0)
+    }
+
+    /// Whether streams end with it that hold memory of their own.
+    fn ends_others(&self) -> bool {
+        self.streams.get() > 0
+    }
+
+    fn family(&self) -> i64 {
+        self.bytes.get() + self.of_streams.get()
+    }
+
+    fn add(&self, bytes: i64) {
+        self.bytes.set(self.bytes.get() + bytes);
+        if let Some(parent) = &self.parent {
+            parent.of_streams.set(parent.of_streams.get() + bytes);
+        }
+    }
+
+    /// Runs a part of the holder.
+    fn charge<R>(self: &Rc<Self>, run: impl FnOnce() -> R) -> R {
+        let outer = CURRENT.replace(Some(Rc::clone(self)));
+        let before = heap::balance();
+        let result = run();
+        let grown = heap::balance() - before;
+        CURRENT.set(outer);
+        self.add(grown);
+        let turn = self.holders.turn.get() + 1;
+        self.holders.turn.set(turn);
+        self.turn.set(turn);
+        result
+    }
+
+    /// What a stream is charged with beyond what it can hold was freed by others: rounding, which must not add up
+    /// over a stream of days.
+    fn settle(&self) {
+        let most = MOST_OF_STREAM + self.queued.get();
+        if self.parent.is_some() && self.bytes.get() > most {
+            self.add(most - self.bytes.get());
+        }
+    }
+
+    fn remember(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    fn end(&self, held: i64) {
+        self.doomed.set(Some(held));
+        let leaving = self.holders.leaving.get();
+        self.holders.leaving.set(leaving + held);
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Bytes were made by this holder, or for it, and wait in its connection until that has sent them.
+    pub(crate) fn queue(self: &Rc<Self>, bytes: usize) {
+        let bytes = signed(bytes);
+        self.queued.set(self.queued.get() + bytes);
+        if !is_current(self) {
+            // Read by a task that is charged with nothing.
+            self.add(bytes);
+        }
+    }
+
+    /// They are about to be freed by the task that runs now.
+    pub(crate) fn hand_over(self: &Rc<Self>, bytes: usize) {
+        let bytes = signed(bytes);
+        self.queued.set(self.queued.get() - bytes);
+        self.add(-bytes);
+        adopt_signed(bytes);
+    }
+
+    /// It has ended; its connection is charged with what is left.
+    fn leave(&self) {
+        if let Some(held) = self.doomed.get() {
+            let leaving = self.holders.leaving.get();
+            self.holders.leaving.set(leaving - held);
+        }
+        if let Some(parent) = &self.parent {
+            let streams = parent.streams.get() - 1;
+            parent.streams.set(streams);
+            let left = self.bytes.replace(0);
+            parent.of_streams.set(parent.of_streams.get() - left);
+            let bytes = parent.bytes.get() + left - TASK;
+            // What an idle connection holds is small; the rest was freed by others.
+            let most = if streams == 0 {
+                MOST_OF_STREAM
+            } else {
+                MOST_OF_CONNECTION
+            };
+            parent.bytes.set(bytes.min(most));
+        }
+        let slot = self.slot.get();
+        let mut stakes = self.holders.stakes.borrow_mut();
+        stakes[slot] = None;
+        let mut free = self.holders.free.borrow_mut();
+        free.push(slot);
+        if free.len() == stakes.len() {
+            // The high-water mark of a burst is not kept.
+            *stakes = Vec::new();
+            *free = Vec::new();
+        }
+    }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn is_current(stake: &Rc<Stake>) -> bool {
+    CURRENT.with_borrow(|current| current.as_ref().is_some_and(|it| Rc::ptr_eq(it, stake)))
+}
+
+fn family_of_current() -> i64 {
+    CURRENT.with_borrow(|current| {
+        let current = current.as_ref();
+        current.map_or(0, |it| it.parent.as_ref().unwrap_or(it).family())
+    })
+}
+
+fn adopt_signed(bytes: i64) {
+    CURRENT.with_borrow(|current| {
+        if let Some(current) = current {
+            current.add(bytes);
+        }
+    });
+}
+
+/// The task that runs now takes bytes that another one has allocated.
+pub(crate) fn adopt(bytes: usize) {
+    adopt_signed(signed(bytes));
+}
+
+/// The task that runs now leaves bytes to another one, which will free them: its connection if it is a stream that
+/// sends `to_client`, else one that is charged with nothing.
+pub(crate) fn leave(bytes: usize, to_client: bool) {
+    CURRENT.with_borrow(|current| {
+        if let Some(current) = current {
+            current.add(-signed(bytes));
+            if let Some(parent) = current.parent.as_ref().filter(|_| to_client) {
+                parent.add(signed(bytes));
+            }
+        }
+    });
+}
+
+/// A connection begins anew, with so many bytes in its buffers: what else it was charged with others have freed.
+pub(crate) fn rebase(bytes: usize) {
+    CURRENT.with_borrow(|current| {
+        if let Some(current) = current {
+            current.bytes.set(current.bytes.get().min(signed(bytes)));
+        }
+    });
+}
+
+/// The holder that runs now.
+pub(crate) fn current() -> Option<Rc<Stake>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// How short memory is.
+pub(crate) fn level() -> Level {
+    HERE.with_borrow(|here| here.as_ref().map_or(Level::Free, |here| here.level()))
+}
+
+/// Ready when a connection of many streams may read, of which a few bytes may take much.
+pub(crate) fn poll_read(cx: &Context<'_>) -> Poll<()> {
+    HERE.with_borrow(|here| match here {
+        Some(here) if here.level() >= Level::Over => {
+            let mut readers = here.readers.borrow_mut();
+            if !readers.iter().any(|one| one.will_wake(cx.waker())) {
+                readers.push(cx.waker().clone());
+            }
+            Poll::Pending
+        }
+        _ => Poll::Ready(()),
+    })
+}
+
+/// How much of a body may be read at a time, in bytes.
+pub(crate) fn read_limit() -> u64 {
+    let most = READ_LIMIT.get();
+    match level() {
+        Level::Free => most,
+        Level::Pressed => most.min(READ_PRESSED),
+        Level::Short | Level::Over | Level::Full => most.min(READ_SHORT),
+    }
+}
+
+/// Runs something that reads at most so many bytes of a body at a time.
+pub(crate) fn reading<R>(most: u64, run: impl FnOnce() -> R) -> R {
+    let before = READ_LIMIT.replace(most);
+    let result = run();
+    READ_LIMIT.set(before);
+    result
+}
+
+/// Whether what is dropped now is reset because of the budget.
+pub(crate) fn is_resetting() -> bool {
+    RESETTING.get()
+}
+
+pin_project! {
+    /// A task that can be charged and reset; see the module's documentation.
+    pub(crate) struct Guarded<F> {
+        #[pin]
+        future: Option<F>,
+        stake: Option<Rc<Stake>>,
+    }
+
+    impl<F> PinnedDrop for Guarded<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(stake) = this.stake.take() {
+                stake.charge(|| this.future.set(None));
+                stake.leave();
+            }
+        }
+    }
+}
+
+/// A connection's task.
+pub(crate) fn guard<F>(holders: &Rc<Holders>, future: F) -> Guarded<F> {
+    let limited = holders.budget.is_limited();
+    Guarded {
+        future: Some(future),
+        stake: limited.then(|| holders.stake(None)),
+    }
+}
+
+/// The task of a stream of the connection that runs now, if that is charged. The future is boxed for this: what the
+/// connection has allocated is freed inside of what is charged.
+pub(crate) fn guard_stream<F>(future: Pin<Box<F>>) -> Guarded<Pin<Box<F>>> {
+    Guarded {
+        future: Some(future),
+        stake: current().map(|parent| parent.holders.stake(Some(Rc::clone(&parent)))),
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Guarded<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let Some(stake) = this.stake else {
+            let future = this.future.as_pin_mut();
+            return future.map_or(Poll::Ready(()), |future| future.poll(cx));
+        };
+        if stake.doomed.get().is_some() {
+            RESETTING.set(true);
+            stake.charge(|| this.future.set(None));
+            RESETTING.set(false);
+            return Poll::Ready(());
+        }
+        stake.remember(cx.waker());
+        let polled = stake.charge(|| {
+            let future = this.future.as_mut().as_pin_mut();
+            future.map_or(Poll::Ready(()), |future| future.poll(cx))
+        });
+        stake.settle();
+        stake.holders.settle();
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Pending, pending};
+
+    use super::*;
+
+    const MIB: i64 = 1 << 20;
+    const KIB: i64 = 1 << 10;
+
+    type Pinned = Pin<Box<Pending<()>>>;
+    type Task = Pin<Box<Guarded<Pending<()>>>>;
+
+    /// Holders of a worker with 100 MiB for the heaps, and the budget.
+    fn holders() -> (Rc<Holders>, Arc<Budget>) {
+        let metrics = crate::telemetry::metrics::Metrics::new(1).memory();
+        let budget = Arc::new(Budget::new(metrics, 1));
+        budget.set(Some(101 << 20));
+        (Holders::new(Arc::clone(&budget), 0), budget)
+    }
+
+    fn poll<F: Future<Output = ()>>(task: &mut Pin<Box<Guarded<F>>>) -> Poll<()> {
+        let cx = &mut Context::from_waker(Waker::noop());
+        task.as_mut().poll(cx)
+    }
+
+    fn connection(holders: &Rc<Holders>, bytes: i64) -> Task {
+        let mut task = Box::pin(guard(holders, pending()));
+        assert!(poll(&mut task).is_pending());
+        stake(&task).add(bytes);
+        task
+    }
+
+    fn stream(of: &Task, bytes: i64) -> Pin<Box<Guarded<Pinned>>> {
+        let mut task = stake(of).charge(|| Box::pin(guard_stream(Box::pin(pending()))));
+        assert!(poll(&mut task).is_pending());
+        stake(&task).add(bytes);
+        task
+    }
+
+    fn stake<F>(task: &Guarded<F>) -> &Rc<Stake> {
+        task.stake.as_ref().unwrap()
+    }
+
+    fn is_doomed<F>(task: &Guarded<F>) -> bool {
+        stake(task).doomed.get().is_some()
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_charged() {
+        let (holders, budget) = holders();
+        budget.set(None);
+        let task = Box::pin(guard(&holders, pending::<()>()));
+        assert!(task.stake.is_none());
+        assert!(guard_stream(Box::pin(pending::<()>())).stake.is_none());
+        assert!(!holders.refuses());
+    }
+
+    #[test]
+    fn the_largest_are_reset_and_of_equals_those_that_stand_still() {
+        let (holders, budget) = holders();
+        let mut small = connection(&holders, 15 * KIB);
+        let mut still = connection(&holders, 5 * MIB);
+        let mut moving = connection(&holders, 6 * MIB);
+        let mut largest = connection(&holders, 9 * MIB);
+        // Of 100 MiB, 62 may be used again.
+        budget.publish(1, 73 * MIB);
+        assert!(poll(&mut moving).is_pending());
+        assert!(!is_doomed(&largest), "it is short, not over");
+        budget.publish(1, 75 * MIB);
+        assert!(poll(&mut moving).is_pending());
+        let doomed = [&small, &still, &moving, &largest].map(|task| is_doomed(task));
+        assert_eq!(doomed, [false, true, false, true]);
+        assert!(poll(&mut largest).is_ready() && poll(&mut still).is_ready());
+        drop((largest, still));
+        // What they held is free.
+        budget.publish(1, 61 * MIB);
+        assert!(poll(&mut moving).is_pending() && poll(&mut small).is_pending());
+        assert!(!is_doomed(&moving) && !is_doomed(&small));
+        assert_eq!(holders.leaving.get(), 0);
+        drop((moving, small));
+        assert!(holders.stakes.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_stream_is_reset_before_the_connection_that_others_share() {
+        let (holders, budget) = holders();
+        let mut shared = connection(&holders, 20 * MIB);
+        let (large, small) = (stream(&shared, 90 * KIB), stream(&shared, KIB));
+        let other = connection(&holders, 13 * MIB - 50 * KIB);
+        budget.publish(1, 75 * MIB);
+        assert!(poll(&mut shared).is_pending());
+        assert!(is_doomed(&large) && is_doomed(&other));
+        assert!(!is_doomed(&shared) && !is_doomed(&small));
+    }
+
+    #[test]
+    fn what_a_stream_leaves_is_its_connections() {
+        let (holders, _) = holders();
+        let connection = connection(&holders, 3);
+        let one = stream(&connection, 5);
+        let two = stream(&connection, -2);
+        assert_eq!(stake(&connection).family(), 6);
+        drop((one, two));
+        let stake = stake(&connection);
+        assert_eq!(stake.bytes.get(), 6 - 2 * TASK);
+        assert_eq!((stake.of_streams.get(), stake.streams.get()), (0, 0));
+    }
+
+    #[test]
+    fn rounding_does_not_add_up_over_a_long_stream() {
+        let (holders, _) = holders();
+        let connection = connection(&holders, 0);
+        let mut long = stream(&connection, 50 * MIB);
+        stake(&long).queue(10);
+        assert!(poll(&mut long).is_pending());
+        assert_eq!(stake(&long).bytes.get(), MOST_OF_STREAM + 10);
+        stake(&long).hand_over(10);
+        assert_eq!(stake(&long).bytes.get(), MOST_OF_STREAM);
+        assert_eq!(stake(&connection).family(), MOST_OF_STREAM);
+    }
+
+    #[test]
+    fn who_holds_more_than_others_is_refused_first() {
+        let (holders, budget) = holders();
+        let (little, much) = (connection(&holders, 0), connection(&holders, MIB));
+        let refused = |task: &Task| stake(task).charge(|| holders.refuses());
+        for (mib, of_little, of_much) in [(55, false, false), (63, false, true), (91, true, true)] {
+            budget.publish(1, mib * MIB);
+            assert_eq!((refused(&little), refused(&much)), (of_little, of_much));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a connection speaks, told from its first bytes without losing them.
+//!
+//! Bytes are read into a buffer that the next layer begins with. The parsers do no I/O; deadlines
+//! are the caller's. The filter chain of a connection is chosen by [`ChainSelector`].
+
+use std::io;
+
+use bytes::BytesMut;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+pub use self::hello::ClientHelloParser;
+pub(crate) use self::protocol::detect;
+pub use self::protocol::{Protocol, protocol};
+pub(crate) use self::select::ChainSelector;
+pub(crate) use self::server_first::{First, ServerFirst, first_to_speak};
+
+mod hello;
+mod protocol;
+mod select;
+mod server_first;
+#[cfg(test)]
+mod tests;
+
+/// A ClientHello must end within so many bytes: one record of the largest size and its header, and
+/// some for being cut into several.
+const MAX_CLIENT_HELLO: usize = 18 * 1024;
+/// Room for one, in bytes, that is enough for most: clients' are of 0.2 to 1.8 KiB.
+const CLIENT_HELLO: usize = 2 * 1024;
+/// Record type of a handshake, and the major version of all of SSL 3 and TLS.
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
+/// What an HTTP/2 client sends first.
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Whether bytes are of a protocol.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Detected {
+    /// Too few bytes to tell.
+    More,
+    /// They are not.
+    No,
+    /// They are.
+    Yes,
+}
+
+/// What filter chains are chosen by, and clients are turned away for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ClientHello {
+    /// SNI, lower case.
+    pub server_name: Option<String>,
+    /// ALPN protocols that the client offers, the preferred one first.
+    pub alpn: Vec<Vec<u8>>,
+    /// The client says that it could do TLS 1.3 and offers less (RFC 7507): an attacker between may have made it do so.
+    pub is_fallback: bool,
+}
+
+/// Why a ClientHello was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The peer closed before its first message was complete.
+    #[error("connection closed before the end of the TLS ClientHello")]
+    Closed,
+    /// The socket failed.
+    #[error("reading the TLS ClientHello: {0}")]
+    Io(#[from] io::Error),
+    /// Begins as TLS but is not a ClientHello.
+    #[error("malformed TLS ClientHello: {0}")]
+    Malformed(&'static str),
+    /// Longer than any sensible ClientHello.
+    #[error("TLS ClientHello longer than {MAX_CLIENT_HELLO} bytes")]
+    TooLong,
+}
+
+/// Whether `bytes` begin with the preface of HTTP/2.
+pub fn http2_preface(bytes: &[u8]) -> Detected {
+    begins_with(bytes, HTTP2_PREFACE)
+}
+
+/// Whether `bytes` begin with a line that asks for a protocol other than HTTP, as in
+/// `HELO a SMTP`. False while the line is not whole, and for what may be HTTP/0.9.
+pub(crate) fn other_protocol(bytes: &[u8]) -> bool {
+    let Some(end) = memchr::memchr(b'\n', bytes) else {
+        return false;
+    };
+    let mut words = bytes[..end].trim_ascii_end().split(|&byte| byte == b' ');
+    let Some(version) = words.next_back() else {
+        return false;
+    };
+    let is_http = version.len() >= 5 && version[..5].eq_ignore_ascii_case(b"HTTP/");
+    words.count() >= 2 && !is_http
+}
+
+/// Whether `bytes` begin as a TLS handshake.
+pub fn tls(bytes: &[u8]) -> Detected {
+    begins_with(bytes, &TLS_HANDSHAKE)
+}
+
+fn begins_with(bytes: &[u8], prefix: &[u8]) -> Detected {
+    let n = bytes.len().min(prefix.len());
+    match bytes[..n] == prefix[..n] {
+        false => Detected::No,
+        true if n < prefix.len() => Detected::More,
+        true => Detected::Yes,
+    }
+}
+
+/// Reads the ClientHello at the beginning of a connection; `None` = not TLS.
+///
+/// `buf` may hold bytes already read. When this returns it holds all that was read, the ClientHello
+/// included; dropping the future keeps them too. A client that waits for the server to speak first
+/// keeps this waiting.
+///
+/// # Errors
+/// When the connection ends before its first message, or the message begins as TLS and is malformed.
+pub(crate) async fn client_hello(
+    tcp: &mut TcpStream,
+    buf: &mut BytesMut,
+) -> Result<Option<ClientHello>, Error> {
+    let mut parser = ClientHelloParser::default();
+    let mut parsed = 0;
+    if buf.is_empty() {
+        buf.reserve(CLIENT_HELLO);
+    }
+    loop {
+        match tls(buf) {
+            Detected::More => {}
+            Detected::No => return Ok(None),
+            Detected::Yes => {
+                if let Some(hello) = parser.push(&buf[parsed..])? {
+                    return Ok(Some(hello));
+                }
+                parsed = buf.len();
+            }
+        }
+        if tcp.read_buf(buf).await? == 0 {
+            return Err(Error::Closed);
+        }
+    }
+}

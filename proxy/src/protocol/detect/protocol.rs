@@ -1,0 +1,255 @@
+//! HTTP or not, from a connection's first bytes.
+//!
+//! What is taken for HTTP by mistake is answered with 400, what is not taken for HTTP only misses
+//! routes and metrics: so whatever is in doubt is bytes. A request line is believed when its version
+//! is there (RFC 9112, section 3), since Redis and others have commands that begin like methods.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncReadExt as _;
+
+use super::{Detected, http2_preface, tls};
+use crate::net::io::Stream;
+use crate::protocol::mesh_transport;
+
+/// A request line that is longer is believed before its version.
+const LONG_LINE: usize = 8 * 1024;
+/// The longest registered method has 17 letters.
+const MAX_METHOD: usize = 32;
+/// Room for the first read: most first requests fit.
+const FIRST_READ: usize = 2048;
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Protocol {
+    /// Anything that is none of the others.
+    Bytes,
+    /// HTTP/1.0 or HTTP/1.1.
+    Http1,
+    /// HTTP/2, by its preface.
+    Http2,
+    /// Requests of another member of the mesh, by ALPN (docs/transport.md).
+    MeshTransport,
+    /// Nothing was said in time: the server is expected to speak first.
+    Silent,
+    /// TLS.
+    Tls,
+}
+
+impl Protocol {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Bytes,
+        Self::Http1,
+        Self::Http2,
+        Self::MeshTransport,
+        Self::Silent,
+        Self::Tls,
+    ];
+
+    /// Name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Http1 => "http1",
+            Self::Http2 => "http2",
+            Self::MeshTransport => "mux",
+            Self::Silent => "silent",
+            Self::Tls => "tls",
+        }
+    }
+
+    /// Whether routes can be looked for.
+    #[must_use]
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Http1 | Self::Http2 | Self::MeshTransport)
+    }
+}
+
+/// What the bytes are the beginning of; `None` = too few to tell.
+pub fn protocol(bytes: &[u8]) -> Option<Protocol> {
+    let candidates = [
+        (http2_preface(bytes), Protocol::Http2),
+        (tls(bytes), Protocol::Tls),
+        (http1(bytes), Protocol::Http1),
+    ];
+    let found = candidates.iter().find(|(is, _)| *is == Detected::Yes);
+    match found {
+        Some((_, protocol)) => Some(*protocol),
+        None if candidates.iter().any(|(is, _)| *is == Detected::More) => None,
+        None => Some(Protocol::Bytes),
+    }
+}
+
+/// Whether bytes begin with a request line of HTTP/1. CONNECT is none: what follows it are bytes.
+fn http1(bytes: &[u8]) -> Detected {
+    // Empty lines before the first request are to be ignored (RFC 9112, section 2.2).
+    let line = match bytes {
+        [b'\r', b'\n', rest @ ..] => rest,
+        [b'\r'] | [] => return Detected::More,
+        _ => bytes,
+    };
+    let Some(space) = memchr::memchr(b' ', line) else {
+        let method = line.len() <= MAX_METHOD && line.iter().all(|&byte| is_method(byte));
+        return if method { Detected::More } else { Detected::No };
+    };
+    let (method, rest) = (&line[..space], &line[space + 1..]);
+    if !(1..=MAX_METHOD).contains(&method.len()) || !method.iter().all(|&byte| is_method(byte)) {
+        return Detected::No;
+    }
+    if method == b"CONNECT" {
+        return Detected::No;
+    }
+    let end = rest
+        .iter()
+        .position(|&byte| byte == b' ' || !is_target(byte));
+    match end {
+        None if line.len() > LONG_LINE => Detected::Yes,
+        None => Detected::More,
+        Some(end) if end > 0 && rest[end] == b' ' => version(&rest[end + 1..]),
+        Some(_) => Detected::No,
+    }
+}
+
+/// Whether bytes begin with a version of HTTP/1.
+fn version(bytes: &[u8]) -> Detected {
+    let expected = b"HTTP/1.";
+    let n = bytes.len().min(expected.len());
+    match bytes[..n] == expected[..n] {
+        false => Detected::No,
+        true if n < expected.len() => Detected::More,
+        true => Detected::Yes,
+    }
+}
+
+/// Registered methods are capital letters and hyphens; others are rare and taken for bytes.
+fn is_method(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte == b'-'
+}
+
+/// Visible characters, and those outside of ASCII that clients should have encoded.
+fn is_target(byte: u8) -> bool {
+    byte > b' ' && byte != 0x7f
+}
+
+/// Reads from a connection until it is clear what it speaks, but no longer than `limit`. All that was
+/// read is the stream's prefix afterwards.
+///
+/// # Errors
+/// When the socket fails. A client that has finished sending is none: its bytes may be all it has.
+pub(crate) async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<Protocol> {
+    if let Some(alpn) = stream.io.alpn() {
+        match alpn {
+            b"h2" => return Ok(Protocol::Http2),
+            mesh_transport::ALPN => return Ok(Protocol::MeshTransport),
+            b"http/1.1" | b"http/1.0" => return Ok(Protocol::Http1),
+            _ => {}
+        }
+    }
+    let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
+    let read = tokio::time::timeout(limit, read_until_clear(stream, &mut seen)).await;
+    let silent = seen.is_empty();
+    stream.prefix = seen.freeze();
+    match read {
+        Ok(protocol) => protocol,
+        Err(_) if silent => Ok(Protocol::Silent),
+        Err(_) => Ok(Protocol::Bytes),
+    }
+}
+
+async fn read_until_clear(stream: &mut Stream, seen: &mut BytesMut) -> io::Result<Protocol> {
+    loop {
+        if let Some(protocol) = protocol(seen) {
+            return Ok(protocol);
+        }
+        if !stream.io.is_tls() {
+            // No buffer for a client that says nothing.
+            stream.io.tcp().readable().await?;
+        }
+        seen.reserve(FIRST_READ);
+        if stream.io.read_buf(seen).await? == 0 {
+            return Ok(Protocol::Bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(bytes: &[u8], expected: Option<Protocol>) {
+        let text = String::from_utf8_lossy(bytes);
+        assert_eq!(protocol(bytes), expected, "{text:?}");
+    }
+
+    #[test]
+    fn requests_are_http() {
+        for line in [
+            "GET / HTTP/1.1\r\n",
+            "GET / HTTP/1.0\n",
+            "\r\nPOST /a?b HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "GET http://a/b HTTP/1.1",
+            "VERSION-CONTROL /x HTTP/1.",
+            "GET /\u{e9} HTTP/1.1",
+        ] {
+            check(line.as_bytes(), Some(Protocol::Http1));
+        }
+        check(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0",
+            Some(Protocol::Http2),
+        );
+        check(b"\x16\x03\x01\x02\0", Some(Protocol::Tls));
+        let mut long = b"GET /".to_vec();
+        long.resize(LONG_LINE + 1, b'a');
+        check(&long, Some(Protocol::Http1));
+    }
+
+    #[test]
+    fn everything_else_is_bytes() {
+        for bytes in [
+            "GET /\r\n",
+            "GET  / HTTP/1.1",
+            "GET key\r\n",
+            "get / HTTP/1.1",
+            "CONNECT a:443 HTTP/1.1\r\n",
+            "GET / HTTP/2.0\r\n",
+            "PRI * HTTP/2.0\r\n\r\nXX",
+            "HELO mail.example.com\r\n",
+            "EHLO a b HTTPX",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            "*1\r\n$4\r\nPING\r\n",
+            "\u{3}\0\0\u{13}",
+            "\0",
+            " GET / HTTP/1.1",
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG",
+            "\rGET / HTTP/1.1",
+        ] {
+            check(bytes.as_bytes(), Some(Protocol::Bytes));
+        }
+    }
+
+    /// The answer to a beginning is that to the whole, or none.
+    #[test]
+    fn a_beginning_never_misleads() {
+        for whole in [
+            &b"DELETE /index.html HTTP/1.1\r\nhost: a\r\n\r\n"[..],
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"PROPFIND /index.html HTTP/1.1\r\n",
+            b"\x16\x03\x01",
+            b"\r\nGET / HTTP/1.1\r\n",
+            b"PING\r\n",
+        ] {
+            let last = protocol(whole);
+            assert!(last.is_some());
+            for n in 0..whole.len() {
+                let early = protocol(&whole[..n]);
+                assert!(early.is_none() || early == last, "{n}: {early:?} {last:?}");
+            }
+        }
+    }
+}

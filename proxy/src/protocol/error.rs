@@ -1,0 +1,306 @@
+//! Everything that can keep a request from being answered by an endpoint, and the one table that
+//! says what the client gets for it.
+
+use std::io;
+use std::time::Duration;
+
+use http::StatusCode;
+use maglor_balance::guard::fault::AbortAnswer;
+use maglor_balance::guard::retry::Failure;
+
+use crate::protocol::http1::{FramingError, HeadError};
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// The cluster's circuit breaker is open, and will be for so long.
+    #[error("circuit breaker open")]
+    BreakerOpen(Duration),
+    /// More requests are in flight at the server than the balancer that sent this one wants to find
+    /// there; it tries another server (docs/exchange.md).
+    #[error("the server is busy: {0} requests in flight")]
+    Busy(u32),
+    /// The client closed its connection or reset its stream.
+    #[error("client went away")]
+    ClientGone,
+    /// Connecting to the endpoint took longer than `connect_timeout`.
+    #[error("connect timeout")]
+    ConnectTimeout,
+    /// No connection to the endpoint could be made.
+    #[error("connect failed: {0}")]
+    Connect(#[source] io::Error),
+    /// The endpoint left the cluster while a connection to it was being opened.
+    #[error("the endpoint left before it could be connected to")]
+    EndpointLeft,
+    /// CONNECT where `allow_connect` is off.
+    #[error("CONNECT is not allowed here")]
+    ConnectNotAllowed,
+    /// The listener's rules deny it.
+    #[error("access denied")]
+    Denied,
+    /// The request's body is malformed.
+    #[error("malformed request body: {0}")]
+    DownstreamBody(#[source] FramingError),
+    /// Every endpoint has as many requests as it may have.
+    #[error("overflow: all endpoints are full")]
+    EndpointsFull,
+    /// The control plane has not said in time where the host is.
+    #[error("the control plane has not answered in time")]
+    DiscoveryTimeout,
+    /// A fault that the route asks for.
+    #[error("fault injected")]
+    Fault(AbortAnswer),
+    /// The request's head is malformed.
+    #[error("malformed request: {0}")]
+    DownstreamHead(#[source] HeadError),
+    /// Reading from or writing to the client failed.
+    #[error("downstream i/o: {0}")]
+    DownstreamIo(#[source] io::Error),
+    /// The client took longer than `header_timeout` for a request's head.
+    #[error("timeout while reading the request head")]
+    HeaderTimeout,
+    /// The memory budget is used up for now.
+    #[error("out of memory budget")]
+    MemoryBudget,
+    /// The route says of this share of its requests that there is nobody to forward to.
+    #[error("no backend")]
+    NoBackend(StatusCode),
+    /// No endpoint can take the request.
+    #[error("no healthy upstream")]
+    NoHealthyUpstream,
+    /// The connection was made to the listener itself, and the cluster goes by where it was going.
+    #[error("no original destination: the connection was not redirected here")]
+    NoOriginalDestination,
+    /// The connection was going to a port where this proxy serves its own application, or its operator.
+    #[error("the port is the proxy's own: no application of this host is there")]
+    OwnPort,
+    /// No virtual host or no route matches.
+    #[error("no route matches")]
+    NoRoute,
+    /// A limit of the cluster is reached, and so is that of its queue.
+    #[error("overflow: too many requests are waiting")]
+    Overflow,
+    /// An attempt took longer than `per_try_timeout`.
+    #[error("per-try timeout")]
+    PerTryTimeout,
+    /// A limit of the cluster was reached for longer than `queue_timeout`.
+    #[error("queue timeout")]
+    QueueTimeout,
+    /// A rate limit; there is room again after so long.
+    #[error("rate limit")]
+    RateLimited(Duration),
+    /// A second attempt wanted the beginning of a body that is too large to be kept.
+    #[error("the request body is too large to be sent again")]
+    ReplayLost,
+    /// The route's `timeout` ran out.
+    #[error("request timeout")]
+    RequestTimeout,
+    /// No byte moved for `stream_idle_timeout`.
+    #[error("stream idle timeout")]
+    StreamIdleTimeout,
+    /// The endpoint's body is malformed or was cut off.
+    #[error("malformed response body: {0}")]
+    UpstreamBody(#[source] FramingError),
+    /// The endpoint closed the connection before an answer.
+    #[error("upstream closed the connection before the response")]
+    UpstreamClosed {
+        /// It was a kept-alive connection, not one byte had been answered: most likely the
+        /// endpoint's idle timeout met our request half-way.
+        reused: bool,
+    },
+    /// The endpoint's head is malformed.
+    #[error("malformed response: {0}")]
+    UpstreamHead(#[source] HeadError),
+    /// HTTP/2 to the endpoint failed.
+    #[error("upstream HTTP/2: {0}")]
+    UpstreamHttp2(#[source] h2::Error),
+    /// The endpoint turned the request away without having looked at it (HTTP/2: REFUSED_STREAM, or
+    /// GOAWAY).
+    #[error("upstream refused the request")]
+    UpstreamRefused,
+    /// The endpoint's proxy has given the request up.
+    #[error("given up by the endpoint's proxy: {0}")]
+    UpstreamReset(&'static str),
+    /// Reading from or writing to the endpoint failed.
+    #[error("upstream i/o: {0}")]
+    UpstreamIo(#[source] io::Error),
+    /// The endpoint switched protocols although nobody asked.
+    #[error("unexpected upgrade by the upstream")]
+    UnexpectedUpgrade,
+}
+
+/// What the client gets for an error, and how it is called in logs and metrics.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Verdict {
+    /// Status of the response.
+    pub status: StatusCode,
+    /// Status for gRPC clients.
+    pub grpc: u8,
+    /// Short flag, Envoy's where it has one.
+    pub flag: &'static str,
+}
+
+/// nginx's "client closed request"; never sent, only logged and counted.
+const CLIENT_CLOSED: u16 = 499;
+
+impl ProxyError {
+    /// The table: error → response.
+    pub fn verdict(&self) -> Verdict {
+        use StatusCode as S;
+        let (status, grpc, flag) = match self {
+            Self::ClientGone | Self::DownstreamIo(_) => (
+                S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST),
+                1,
+                "DC",
+            ),
+            Self::Busy(_) => (S::SERVICE_UNAVAILABLE, 14, "BN"),
+            Self::Denied => (S::FORBIDDEN, 7, "RBAC"),
+            Self::MemoryBudget => (S::SERVICE_UNAVAILABLE, 8, "OM"),
+            Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
+            Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => {
+                (S::SERVICE_UNAVAILABLE, 14, "UF")
+            }
+            Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
+            Self::DownstreamHead(error) => (head_status(*error), 13, "DPE"),
+            Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, "DT"),
+            Self::BreakerOpen(_) | Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
+                (S::SERVICE_UNAVAILABLE, 14, "UO")
+            }
+            Self::Fault(answer) => fault_status(*answer),
+            Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
+            Self::DiscoveryTimeout => (S::SERVICE_UNAVAILABLE, 14, "NC"),
+            Self::NoBackend(status) => (*status, 14, "NB"),
+            Self::NoHealthyUpstream | Self::NoOriginalDestination | Self::OwnPort => {
+                (S::SERVICE_UNAVAILABLE, 14, "UH")
+            }
+            Self::NoRoute => (S::NOT_FOUND, 12, "NR"),
+            Self::PerTryTimeout | Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
+            Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, "SI"),
+            Self::UpstreamBody(FramingError::UnexpectedEof)
+            | Self::UpstreamClosed { .. }
+            | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
+            Self::UpstreamBody(_) | Self::UpstreamHead(_) | Self::UnexpectedUpgrade => {
+                (S::BAD_GATEWAY, 14, "UPE")
+            }
+            Self::ReplayLost | Self::UpstreamHttp2(_) | Self::UpstreamReset(_) => {
+                (S::BAD_GATEWAY, 14, "UR")
+            }
+            Self::UpstreamRefused => (S::SERVICE_UNAVAILABLE, 14, "UR"),
+        };
+        Verdict { status, grpc, flag }
+    }
+
+    /// Which limit of the cluster turned the request away, if one did.
+    pub(crate) fn overflow_reason(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::BreakerOpen(_) => "breaker-open",
+            Self::EndpointsFull => "endpoints-full",
+            Self::Overflow => "queue-full",
+            Self::QueueTimeout => "queue-timeout",
+            _ => return None,
+        })
+    }
+
+    /// When the client may try again, where there is something to say.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::BreakerOpen(wait) | Self::RateLimited(wait) => Some(*wait),
+            Self::DiscoveryTimeout
+            | Self::EndpointsFull
+            | Self::MemoryBudget
+            | Self::Overflow
+            | Self::QueueTimeout => Some(Duration::from_secs(1)),
+            _ => None,
+        }
+    }
+
+    /// Whether it says something about the endpoint.
+    pub(crate) fn is_upstreams(&self) -> bool {
+        match self {
+            Self::Connect(error) => !is_own_want(error),
+            Self::RequestTimeout | Self::UpstreamBody(_) => true,
+            _ => self.as_failure().is_some(),
+        }
+    }
+
+    /// Whether a response that had begun ends by it before its last byte, by a fault of the endpoint or of its
+    /// connection.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.as_failure() == Some(Failure::Reset)
+    }
+
+    /// What retries go by; `None` where no endpoint has failed.
+    pub(crate) fn as_failure(&self) -> Option<Failure> {
+        Some(match self {
+            Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => Failure::Connect,
+            Self::EndpointsFull => Failure::Busy,
+            Self::PerTryTimeout => Failure::PerTryTimeout,
+            Self::UpstreamClosed { reused: true } => Failure::Stale,
+            Self::UpstreamRefused => Failure::Refused,
+            Self::UnexpectedUpgrade
+            | Self::UpstreamBody(_)
+            | Self::UpstreamClosed { reused: false }
+            | Self::UpstreamHead(_)
+            | Self::UpstreamHttp2(_)
+            | Self::UpstreamReset(_)
+            | Self::UpstreamIo(_) => Failure::Reset,
+            _ => return None,
+        })
+    }
+}
+
+/// Whether there was no connection because this process, or its host, has no descriptor or no memory left for one.
+fn is_own_want(error: &io::Error) -> bool {
+    let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| wants.contains(&code))
+}
+
+/// A fault of the one protocol as the other one has it (gRPC's own table of HTTP statuses).
+fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, &'static str) {
+    use StatusCode as S;
+    let (status, grpc) = match answer {
+        AbortAnswer::Http(status) => {
+            let grpc = match status {
+                400 => 13,
+                401 => 16,
+                403 => 7,
+                404 => 12,
+                429 | 502..=504 => 14,
+                _ => 2,
+            };
+            (
+                S::from_u16(status).unwrap_or(S::INTERNAL_SERVER_ERROR),
+                grpc,
+            )
+        }
+        AbortAnswer::Grpc(status) => {
+            let http = match status.code() {
+                0 => S::OK,
+                4 => S::GATEWAY_TIMEOUT,
+                5 => S::NOT_FOUND,
+                7 => S::FORBIDDEN,
+                8 => S::TOO_MANY_REQUESTS,
+                12 => S::NOT_IMPLEMENTED,
+                14 => S::SERVICE_UNAVAILABLE,
+                16 => S::UNAUTHORIZED,
+                _ => S::INTERNAL_SERVER_ERROR,
+            };
+            (http, status.code())
+        }
+    };
+    (status, grpc, "FI")
+}
+
+fn head_status(error: HeadError) -> StatusCode {
+    match error {
+        HeadError::TooLarge | HeadError::TooManyHeaders => {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        }
+        HeadError::TransferEncoding => StatusCode::NOT_IMPLEMENTED,
+        HeadError::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}

@@ -1,0 +1,505 @@
+//! Header fields of one message, made for passing them on.
+//!
+//! A proxy reads few fields, changes fewer and writes all of them out again. So the text of a head
+//! is copied once, fields are spans of it, new text is appended to it, and runs of untouched lines
+//! are written with one copy. Names that the proxy itself looks for are recognised while parsing,
+//! and a bit set says which of them are there: asking for an absent one costs a bit test.
+//!
+//! Order and spelling of names stay as they came. Buffers are recycled by thread.
+
+mod hop;
+mod known;
+
+use std::cell::RefCell;
+
+use bytes::BytesMut;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+pub(crate) use self::hop::CONNECTION_FIELDS;
+pub(crate) use self::known::Known;
+
+/// Buffers kept for the next messages of this thread.
+const RECYCLED: usize = 64;
+/// Larger ones are given back instead.
+const RECYCLED_TEXT: usize = 8 * 1024;
+const RECYCLED_FIELDS: usize = 128;
+
+/// A name to look for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    known: Known,
+    text: &'a [u8],
+}
+
+impl<'a> Key<'a> {
+    /// Any name.
+    pub(crate) fn new(name: &'a [u8]) -> Self {
+        Self {
+            known: Known::of(name),
+            text: name,
+        }
+    }
+}
+
+impl From<Known> for Key<'static> {
+    fn from(known: Known) -> Self {
+        Self {
+            known,
+            text: known.as_str().as_bytes(),
+        }
+    }
+}
+
+impl<'a> From<&'a HeaderName> for Key<'a> {
+    fn from(name: &'a HeaderName) -> Self {
+        Self::new(name.as_str().as_bytes())
+    }
+}
+
+/// A part of a message's text.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    pub(crate) fn new(start: usize, len: usize) -> Self {
+        // Heads are far smaller than 4 GiB; a span out of range would read as empty.
+        let to = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            start: to(start),
+            end: to(start + len),
+        }
+    }
+
+    /// Where `part`, a subslice of a head, stands in it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "heads are far smaller than 4 GiB; a check for each part of each field is 5 % of parsing"
+    )]
+    pub(crate) fn within(head: &[u8], part: &[u8]) -> Self {
+        let start = (part.as_ptr() as usize - head.as_ptr() as usize) as u32;
+        Self {
+            start,
+            end: start + part.len() as u32,
+        }
+    }
+
+    fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    known: Known,
+    name: Span,
+    value: Span,
+}
+
+impl Field {
+    /// The field as a line, where it stands in the text just as it would be written.
+    fn line(self, text: &[u8]) -> Option<Span> {
+        let between = text.get(self.name.end as usize..self.value.start as usize)?;
+        let after = text.get(self.value.end as usize..self.value.end as usize + 2)?;
+        (between == b": " && after == b"\r\n").then_some(Span {
+            start: self.name.start,
+            end: self.value.end + 2,
+        })
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    text: Vec<u8>,
+    list: Vec<Field>,
+    /// Which known names are there.
+    present: u64,
+}
+
+thread_local! {
+    static POOL: RefCell<Vec<(Vec<u8>, Vec<Field>)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self::with_text(&[])
+    }
+}
+
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        let mut copy = Self::with_text(&self.text);
+        copy.list.extend_from_slice(&self.list);
+        copy.present = self.present;
+        copy
+    }
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        let (mut text, mut list) = (
+            std::mem::take(&mut self.text),
+            std::mem::take(&mut self.list),
+        );
+        if text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
+            return;
+        }
+        text.clear();
+        list.clear();
+        // The thread may be ending; then the buffers are simply freed.
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < RECYCLED {
+                pool.push((text, list));
+            }
+        });
+    }
+}
+
+/// Frees the buffers that this thread keeps for the next messages.
+pub(crate) fn forget_buffers() {
+    POOL.take();
+}
+
+impl Fields {
+    /// Fields of a head whose text this is; spans given later refer to it.
+    pub(crate) fn with_text(head: &[u8]) -> Self {
+        let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
+        text.extend_from_slice(head);
+        Self {
+            text,
+            list,
+            present: 0,
+        }
+    }
+
+    /// A part of the text.
+    pub(crate) fn slice(&self, span: Span) -> &[u8] {
+        self.text
+            .get(span.start as usize..span.end as usize)
+            .unwrap_or_default()
+    }
+
+    /// Adds text that is no field, such as a new path.
+    pub(crate) fn add_text(&mut self, text: &[u8]) -> Span {
+        let span = Span::new(self.text.len(), text.len());
+        self.text.extend_from_slice(text);
+        span
+    }
+
+    /// The text, for what appends to it; spans given later refer to it.
+    pub(crate) fn text_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Adds a field whose text is there already, and whose name is known.
+    pub(crate) fn push_line(&mut self, known: Known, name: Span, value: Span) {
+        self.list.push(Field { known, name, value });
+        self.present |= known.bit();
+    }
+
+    /// Adds fields whose text is there already: what a name is, where it stands, where its value does.
+    pub(crate) fn extend(&mut self, fields: impl Iterator<Item = (Known, Span, Span)>) {
+        let mut present = self.present;
+        let fields = fields.map(|(known, name, value)| {
+            present |= known.bit();
+            Field { known, name, value }
+        });
+        self.list.extend(fields);
+        self.present = present;
+    }
+
+    /// Adds a field. Name and value are valid: they come from types that check, or from constants.
+    pub(crate) fn push<'a>(&mut self, key: impl Into<Key<'a>>, value: &[u8]) {
+        self.push_parts(key, &[value]);
+    }
+
+    /// Adds a field whose value is these parts in a row.
+    pub(crate) fn push_parts<'a>(&mut self, key: impl Into<Key<'a>>, parts: &[&[u8]]) {
+        let key = key.into();
+        let name = self.add_text(key.text);
+        self.text.extend_from_slice(b": ");
+        let start = self.text.len();
+        for part in parts {
+            self.text.extend_from_slice(part);
+        }
+        let value = Span::new(start, self.text.len() - start);
+        self.text.extend_from_slice(b"\r\n");
+        self.list.push(Field {
+            known: key.known,
+            name,
+            value,
+        });
+        self.present |= key.known.bit();
+    }
+
+    /// Adds a field whose value stands in the text already.
+    pub(crate) fn push_copy(&mut self, known: Known, from: Span) {
+        let name = self.add_text(known.as_str().as_bytes());
+        self.text.extend_from_slice(b": ");
+        let start = self.text.len();
+        let end = self.text.len().min(from.end as usize);
+        self.text
+            .extend_from_within((from.start as usize).min(end)..end);
+        let value = Span::new(start, self.text.len() - start);
+        self.text.extend_from_slice(b"\r\n");
+        self.list.push(Field { known, name, value });
+        self.present |= known.bit();
+    }
+
+    /// Where the first value of a known name stands.
+    pub(crate) fn find(&self, known: Known) -> Option<Span> {
+        if !self.contains(known) {
+            return None;
+        }
+        self.list
+            .iter()
+            .find(|field| field.known == known)
+            .map(|field| field.value)
+    }
+
+    /// Replaces all fields of a name by one.
+    pub(crate) fn set<'a>(&mut self, key: impl Into<Key<'a>>, value: &[u8]) {
+        let key = key.into();
+        self.remove(key);
+        self.push(key, value);
+    }
+
+    /// Removes all fields of a name.
+    pub(crate) fn remove<'a>(&mut self, key: impl Into<Key<'a>>) {
+        let key = key.into();
+        if self.present & key.known.bit() == 0 {
+            return;
+        }
+        let Self {
+            text,
+            list,
+            present,
+        } = self;
+        list.retain(|field| !is(field, key, text));
+        if key.known != Known::Other {
+            *present &= !key.known.bit();
+        }
+    }
+
+    /// Removes fields whose names differ from a known one by underscores only. Where names become
+    /// variables (CGI, WSGI, PHP), both are the same.
+    pub(crate) fn remove_lookalikes(&mut self, known: Known) {
+        let wanted = known.as_str().as_bytes();
+        let Self { text, list, .. } = self;
+        let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a, *b) == (b'_', b'-');
+        list.retain(|field| {
+            let Field { known, name, .. } = *field;
+            let other = known != Known::Other || name.len() != wanted.len();
+            let name = || text.get(name.start as usize..name.end as usize);
+            other || !name().is_some_and(|name| name.iter().zip(wanted).all(same))
+        });
+    }
+
+    /// Whether there is a field of a known name.
+    pub(crate) fn contains(&self, known: Known) -> bool {
+        self.present & known.bit() != 0
+    }
+
+    /// The first value of a name.
+    pub(crate) fn get<'a>(&self, key: impl Into<Key<'a>>) -> Option<&[u8]> {
+        let key = key.into();
+        if self.present & key.known.bit() == 0 {
+            return None;
+        }
+        let field = self.list.iter().find(|field| is(field, key, &self.text))?;
+        Some(self.slice(field.value))
+    }
+
+    /// All values of a name, in order.
+    pub(crate) fn all<'a, 'k: 'a>(
+        &'a self,
+        key: impl Into<Key<'k>>,
+    ) -> impl Iterator<Item = &'a [u8]> + 'a {
+        let key = key.into();
+        let list = if self.present & key.known.bit() == 0 {
+            &[][..]
+        } else {
+            &self.list
+        };
+        let of_name = list.iter().filter(move |field| is(field, key, &self.text));
+        of_name.map(|field| self.slice(field.value))
+    }
+
+    /// The tokens of a comma-separated field.
+    pub(crate) fn tokens(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+        self.all(known).flat_map(tokens)
+    }
+
+    /// Whether a comma-separated field holds a token, whatever its case.
+    pub(crate) fn has_token(&self, known: Known, wanted: &str) -> bool {
+        let wanted = wanted.as_bytes();
+        self.all(known).any(|value| {
+            // Most fields hold a single token.
+            value.len() == wanted.len() && value.eq_ignore_ascii_case(wanted)
+                || value.len() > wanted.len()
+                    && tokens(value).any(|t| t.eq_ignore_ascii_case(wanted))
+        })
+    }
+
+    /// Every field, in order: what its name is, the name and the value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+        self.list
+            .iter()
+            .map(|field| (field.known, self.slice(field.name), self.slice(field.value)))
+    }
+
+    /// Appends all fields as lines.
+    pub(crate) fn encode(&self, out: &mut BytesMut) {
+        let mut run = Span::default();
+        for field in &self.list {
+            match field.line(&self.text) {
+                Some(line) if line.start == run.end => run.end = line.end,
+                Some(line) => {
+                    out.extend_from_slice(self.slice(run));
+                    run = line;
+                }
+                None => {
+                    out.extend_from_slice(self.slice(run));
+                    run = Span::default();
+                    out.extend_from_slice(self.slice(field.name));
+                    out.extend_from_slice(b": ");
+                    out.extend_from_slice(self.slice(field.value));
+                    out.extend_from_slice(b"\r\n");
+                }
+            }
+        }
+        out.extend_from_slice(self.slice(run));
+    }
+
+    /// Fields of a message that did not come as text. White space around a value is not part of it, as
+    /// in HTTP/1.1: rules are to see the value that an endpoint will.
+    pub(crate) fn from_map(map: &HeaderMap) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in map {
+            fields.push(name, value.as_bytes().trim_ascii());
+        }
+        fields
+    }
+
+    /// Fields for a message that does not leave as text, without some.
+    pub(crate) fn to_map(&self, without: &[Known]) -> HeaderMap {
+        let mut map = HeaderMap::with_capacity(self.list.len());
+        for field in self
+            .list
+            .iter()
+            .filter(|field| !without.contains(&field.known))
+        {
+            let name = HeaderName::from_bytes(self.slice(field.name));
+            let value = HeaderValue::from_bytes(self.slice(field.value));
+            // Both were checked when they were parsed or configured.
+            if let (Ok(name), Ok(value)) = (name, value) {
+                map.append(name, value);
+            }
+        }
+        map
+    }
+
+    /// About how many bytes [`Fields::encode`] appends.
+    pub(crate) fn encoded_len(&self) -> usize {
+        self.text.len()
+    }
+}
+
+/// The tokens of a comma-separated value.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let parts = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+    parts.filter(|token| !token.is_empty())
+}
+
+fn is(field: &Field, key: Key<'_>, text: &[u8]) -> bool {
+    if key.known != Known::Other {
+        return field.known == key.known;
+    }
+    field.known == Known::Other
+        && field.name.len() == key.text.len()
+        && text
+            .get(field.name.start as usize..field.name.end as usize)
+            .is_some_and(|name| name.eq_ignore_ascii_case(key.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(lines: &str) -> Fields {
+        let mut fields = Fields::with_text(lines.as_bytes());
+        let mut at = 0;
+        for line in lines.split_inclusive('\n') {
+            let colon = line.find(':').unwrap();
+            let value = line[colon + 1..].trim();
+            let start = at + line[colon + 1..].find(value).unwrap() + colon + 1;
+            let known = Known::of(&line.as_bytes()[..colon]);
+            fields.push_line(known, Span::new(at, colon), Span::new(start, value.len()));
+            at += line.len();
+        }
+        fields
+    }
+
+    fn text(fields: &Fields) -> String {
+        let mut out = BytesMut::new();
+        fields.encode(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn untouched_lines_come_out_as_they_went_in() {
+        let lines = "Host: a\r\nX-Odd: B, c\r\naccept: */*\r\n";
+        assert_eq!(text(&parse(lines)), lines);
+    }
+
+    #[test]
+    fn odd_spacing_is_normalised() {
+        assert_eq!(
+            text(&parse("Host:a\r\nX:  b \r\nY: c\r\n")),
+            "Host: a\r\nX: b\r\nY: c\r\n"
+        );
+    }
+
+    #[test]
+    fn names_match_whatever_their_case_and_all_go() {
+        let mut fields = parse("X-A: 1\r\nKEEP-alive: 5\r\nx-a: 2\r\nB: 3\r\n");
+        assert!(fields.contains(Known::KeepAlive));
+        assert_eq!(fields.all(Key::new(b"x-A")).count(), 2);
+        fields.remove(Key::new(b"X-a"));
+        fields.remove(Known::KeepAlive);
+        assert!(!fields.contains(Known::KeepAlive));
+        assert_eq!(text(&fields), "B: 3\r\n");
+    }
+
+    #[test]
+    fn names_with_underscores_are_told_from_others_of_their_length() {
+        let others = "x-forwarded-client-cert: 1\r\nx-forwarded-client-carp: 2\r\nx_a: 3\r\n";
+        let alike = "x_forwarded_client_cert: 4\r\nX-Forwarded_Client-CERT: 5\r\n";
+        let mut fields = parse(&format!("{alike}{others}{alike}"));
+        fields.remove_lookalikes(Known::XForwardedClientCert);
+        assert_eq!(text(&fields), others);
+    }
+
+    #[test]
+    fn set_replaces_and_push_appends() {
+        let mut fields = parse("host: a\r\nx: 1\r\n");
+        fields.set(Known::Host, b"b");
+        fields.push_parts(Known::XForwardedFor, &[b"1.2.3.4", b", ", b"5.6.7.8"]);
+        assert_eq!(
+            text(&fields),
+            "x: 1\r\nhost: b\r\nx-forwarded-for: 1.2.3.4, 5.6.7.8\r\n"
+        );
+        assert_eq!(fields.get(Known::Host), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn tokens_are_split_and_trimmed_over_several_fields() {
+        let fields = parse("connection: close , X-a\r\nConnection: Upgrade,,\r\n");
+        assert!(fields.has_token(Known::Connection, "upgrade"));
+        assert_eq!(fields.tokens(Known::Connection).count(), 3);
+    }
+}

@@ -1,0 +1,72 @@
+//! One read buffer a thread.
+//!
+//! A socket is read only when it is readable, a head is parsed where it lies, and what must live
+//! longer is copied out at its exact size. So thousands of connections need one buffer, and it
+//! stays in the cache.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::net::io::Io;
+use crate::os::memory;
+
+const SIZE: usize = 64 * 1024;
+/// Body reads larger than this go to their own buffer instead of the thread's.
+const DIRECT_READ: u64 = 4 * 1024;
+const MAX_DIRECT_READ: u64 = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());
+}
+
+/// Reads once and hands the bytes (none at the end of the stream) to `f`.
+pub(crate) fn poll_read<R>(
+    io: &mut Io,
+    cx: &mut Context<'_>,
+    f: impl FnOnce(&[u8]) -> R,
+) -> Poll<io::Result<R>> {
+    poll_read_some(io, cx, SIZE, f)
+}
+
+/// The same of at most so many bytes.
+pub(crate) fn poll_read_some<R>(
+    io: &mut Io,
+    cx: &mut Context<'_>,
+    most: usize,
+    f: impl FnOnce(&[u8]) -> R,
+) -> Poll<io::Result<R>> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let mut buf = ReadBuf::new(&mut scratch[..most.min(SIZE)]);
+        ready!(Pin::new(io).poll_read(cx, &mut buf))?;
+        Poll::Ready(Ok(f(buf.filled())))
+    })
+}
+
+/// Reads body bytes into `input`: a lot goes there directly, a little through the thread's buffer.
+pub(crate) fn poll_read_body(
+    io: &mut Io,
+    input: &mut BytesMut,
+    expected: u64,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    if expected >= DIRECT_READ {
+        let most = MAX_DIRECT_READ.min(memory::read_limit());
+        let want = usize::try_from(expected.min(most)).unwrap_or(usize::MAX);
+        // Only reserve when there is something to read: a waiting connection holds no buffer.
+        // Under TLS plain bytes may wait although the socket is silent.
+        if let Io::Tcp(tcp) = io {
+            ready!(tcp.poll_read_ready(cx))?;
+        }
+        input.reserve(want);
+        return tokio_util::io::poll_read_buf(Pin::new(io), cx, input);
+    }
+    poll_read(io, cx, |bytes| {
+        input.extend_from_slice(bytes);
+        bytes.len()
+    })
+}

@@ -1,0 +1,133 @@
+//! What a request is for: the forms of a target (RFC 9112 §3.2).
+
+use http::Method;
+
+use super::error::HeadError;
+use crate::protocol::fields::Span;
+
+/// What a request is for, as spans of its fields' text.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Target {
+    /// Path and query, or `*`; what an origin server is asked for.
+    pub(crate) path_and_query: Span,
+    pub(crate) path: Span,
+    pub(crate) query: Option<Span>,
+    /// Host and port, where the target names them.
+    pub(crate) authority: Option<Span>,
+}
+
+impl Target {
+    /// Of a path with or without query that begins at `start` of a text.
+    pub(crate) fn origin(text: &[u8], start: usize) -> Self {
+        let len = memchr::memchr(b'?', text).unwrap_or(text.len());
+        let query = (len < text.len()).then(|| Span::new(start + len + 1, text.len() - len - 1));
+        Self {
+            path_and_query: Span::new(start, text.len()),
+            path: Span::new(start, len),
+            query,
+            authority: None,
+        }
+    }
+}
+
+/// The forms of RFC 9112 §3.2. `start` is where the target stands in the head.
+pub(super) fn parse_target(
+    method: &Method,
+    text: &[u8],
+    start: usize,
+) -> Result<Target, HeadError> {
+    if memchr::memchr(b'#', text).is_some() {
+        return Err(HeadError::Target);
+    }
+    if *method == Method::CONNECT {
+        let (_, port) = split_port(text).ok_or(HeadError::Target)?;
+        let valid = is_host(text) && !port.is_empty();
+        let authority = Some(Span::new(start, text.len()));
+        return if valid {
+            Ok(Target {
+                authority,
+                ..Target::default()
+            })
+        } else {
+            Err(HeadError::Target)
+        };
+    }
+    if text.starts_with(b"/") || (text == b"*" && *method == Method::OPTIONS) {
+        return Ok(Target::origin(text, start));
+    }
+    absolute_target(text, start)
+}
+
+/// `http://authority/path?query`; an empty path means `/`, which is not in the text.
+fn absolute_target(text: &[u8], start: usize) -> Result<Target, HeadError> {
+    let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| {
+        text.get(..scheme.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    });
+    let after = scheme.ok_or(HeadError::Target)?.len();
+    let rest = &text[after..];
+    let end = rest
+        .iter()
+        .position(|b| matches!(b, b'/' | b'?'))
+        .unwrap_or(rest.len());
+    if end == 0 || !is_host(&rest[..end]) {
+        return Err(HeadError::Target);
+    }
+    let target = Target::origin(&rest[end..], start + after + end);
+    Ok(Target {
+        authority: Some(Span::new(start + after, end)),
+        ..target
+    })
+}
+
+/// `host:port`, where a port is given.
+fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = memchr::memrchr(b':', authority)?;
+    let port = &authority[colon + 1..];
+    port.iter()
+        .all(u8::is_ascii_digit)
+        .then(|| (&authority[..colon], port))
+}
+
+/// Whether a text is a host, perhaps with a port (RFC 9110 §7.2). Credentials are refused, and so are two
+/// ports: one would look for the host before the first colon, another before the last.
+pub(super) fn is_host(text: &[u8]) -> bool {
+    let (host, after) = match text {
+        [b'[', address @ ..] => match memchr::memchr(b']', address) {
+            Some(end) => (&address[..end], &address[end + 1..]),
+            None => return false,
+        },
+        _ => text.split_at(memchr::memchr(b':', text).unwrap_or(text.len())),
+    };
+    let is_bracketed = text.starts_with(b"[");
+    let may_stand = |b: &u8| is_name(*b) || (is_bracketed && *b == b':');
+    let port = match after {
+        [] => true,
+        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    port && !host.is_empty() && host.iter().all(may_stand)
+}
+
+/// Characters of a host's name (RFC 3986 §3.2.2), but for `%`: encoded bytes would let routes and rules see another host than a
+/// server that decodes them.
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.'
+                | b'_'
+                | b'~'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+        )
+}

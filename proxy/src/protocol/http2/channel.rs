@@ -1,0 +1,224 @@
+//! What the streams of one connection share: what waits to be sent, windows, and who waits for either.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use hashbrown::HashMap;
+
+use super::closed::Closed;
+use super::frame::{self, kind};
+use super::past::{End, Past};
+use super::reason::{Malformed, Reason};
+use super::server::Accepting;
+use super::stream::Stream;
+use super::{CONNECTION_WINDOW, FIRST_WINDOW, settings};
+use crate::protocol::flood_limits::Flood;
+use crate::protocol::outbox::Outbox;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Channel {
+    driver: RefCell<Option<Waker>>,
+    /// The driver has been woken and has not run since.
+    woken: Cell<bool>,
+    pub(super) core: RefCell<Core>,
+}
+
+/// What the driver and the streams share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) output: Outbox,
+    pub(super) streams: HashMap<u32, Rc<Stream>>,
+    pub(super) past: Past,
+    pub(super) accepting: Accepting,
+    /// Bytes of bodies that the peer takes at present.
+    pub(super) send_window: u32,
+    /// The same of a stream that begins.
+    pub(super) stream_window: u32,
+    /// Bytes of bodies that the peer may send at present.
+    receive_window: u32,
+    /// Bytes that have arrived since the peer last got credit.
+    arrived: u32,
+    /// Bytes of the table that the peer decodes with.
+    pub(super) table: u32,
+    /// That has become smaller, which the next field block has to say (RFC 9113, section 4.3.1).
+    pub(super) table_reduced: bool,
+    /// Who waits for room in the outbox.
+    waiting: VecDeque<Waker>,
+    /// Who waits for the peer to take more of all bodies together.
+    starved: Vec<Waker>,
+    /// To be closed when no stream is left.
+    pub(super) leaving: bool,
+    pub(super) closed: Option<Closed>,
+    /// What the peer may still send of what costs it nothing.
+    pub(super) flood: Flood,
+}
+
+impl Channel {
+    pub(super) fn new(accepting: Accepting) -> Rc<Self> {
+        let mut output = Outbox::default();
+        let (max_streams, header_list) = accepting.announced();
+        settings::encode(max_streams, header_list, output.tail());
+        let more = CONNECTION_WINDOW - FIRST_WINDOW;
+        frame::encode_words(kind::WINDOW_UPDATE, 0, &[more], output.tail());
+        Rc::new(Self {
+            driver: RefCell::default(),
+            woken: Cell::new(false),
+            core: RefCell::new(Core {
+                output,
+                streams: HashMap::new(),
+                past: Past::default(),
+                accepting,
+                send_window: FIRST_WINDOW,
+                stream_window: FIRST_WINDOW,
+                receive_window: CONNECTION_WINDOW,
+                arrived: 0,
+                table: 4096,
+                table_reduced: false,
+                waiting: VecDeque::new(),
+                starved: Vec::new(),
+                leaving: false,
+                closed: None,
+                flood: Flood::default(),
+            }),
+        })
+    }
+
+    /// The driver runs: later changes have to wake it again.
+    pub(super) fn begin_turn(&self, waker: &Waker) {
+        self.woken.set(false);
+        let mut driver = self.driver.borrow_mut();
+        if !driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *driver = Some(waker.clone());
+        }
+    }
+
+    /// Has the driver look again, after what others do in this turn.
+    pub(super) fn wake(&self) {
+        if !self.woken.replace(true)
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Ends every stream; what they have received can still be read.
+    pub(super) fn close(&self, closed: Closed) {
+        let (streams, waiting, starved) = {
+            let core = &mut *self.core.borrow_mut();
+            core.closed.get_or_insert(closed);
+            (
+                std::mem::take(&mut core.streams),
+                std::mem::take(&mut core.waiting),
+                std::mem::take(&mut core.starved),
+            )
+        };
+        for stream in streams.values() {
+            stream.lose();
+        }
+        for waker in waiting.into_iter().chain(starved) {
+            waker.wake();
+        }
+    }
+
+    /// Ready when there is room for a head, or when nothing can be sent any more.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let core = &mut *self.core.borrow_mut();
+        if core.output.has_room() || core.closed.is_some() {
+            return Poll::Ready(());
+        }
+        core.wait(cx);
+        Poll::Pending
+    }
+
+    /// Lets the peer send so many more bytes of a stream's body.
+    pub(super) fn give_credit(&self, stream: u32, bytes: u32) {
+        let core = &mut *self.core.borrow_mut();
+        if core.closed.is_none() {
+            frame::encode_words(kind::WINDOW_UPDATE, stream, &[bytes], core.output.tail());
+            self.wake();
+        }
+    }
+}
+
+impl Core {
+    /// Waits for room in the outbox.
+    pub(super) fn wait(&mut self, cx: &Context<'_>) {
+        if !self.waiting.iter().any(|one| one.will_wake(cx.waker())) {
+            self.waiting.push_back(cx.waker().clone());
+        }
+    }
+
+    /// Waits for the peer to take more.
+    pub(super) fn starve(&mut self, cx: &Context<'_>) {
+        if !self.starved.iter().any(|one| one.will_wake(cx.waker())) {
+            self.starved.push(cx.waker().clone());
+        }
+    }
+
+    /// The peer takes more bytes of all bodies together.
+    pub(super) fn grow(&mut self, increment: u32) -> Result<(), Malformed> {
+        let grown = self.send_window.checked_add(increment);
+        self.send_window = grown
+            .filter(|grown| *grown <= frame::LAST_STREAM)
+            .ok_or(Malformed::flow("a window beyond the maximum"))?;
+        for waker in self.starved.drain(..) {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Wakes as many as there is room for; whether others still wait although there is room.
+    pub(super) fn wake_waiting(&mut self) -> bool {
+        let room = self.output.room().min(self.waiting.len());
+        for waker in self.waiting.drain(..room) {
+            waker.wake();
+        }
+        room > 0 && !self.waiting.is_empty()
+    }
+
+    /// Bytes of bodies have arrived. The connection gets its credit back at once, whatever becomes of them: what is
+    /// buffered is bounded by the windows of streams, and credit that depended on readers would be
+    /// held by slow ones, or lost with a stream that fails.
+    ///
+    /// # Errors
+    /// When the peer had no credit for them.
+    pub(super) fn arrived(&mut self, bytes: u32) -> Result<(), Malformed> {
+        let left = self.receive_window.checked_sub(bytes);
+        self.receive_window = left.ok_or(Malformed::flow("more bytes than the window allows"))?;
+        self.arrived += bytes;
+        if self.arrived >= CONNECTION_WINDOW / 2 {
+            let credit = std::mem::take(&mut self.arrived);
+            frame::encode_words(kind::WINDOW_UPDATE, 0, &[credit], self.output.tail());
+            self.receive_window += credit;
+        }
+        Ok(())
+    }
+
+    /// Says which streams were the last ones.
+    pub(super) fn goaway(&mut self, last: u32, reason: Reason) {
+        let words = [last, reason as u32];
+        frame::encode_words(kind::GOAWAY, 0, &words, self.output.tail());
+    }
+
+    /// Gives a stream up and forgets it.
+    pub(super) fn reset(&mut self, stream: u32, reason: Reason) {
+        self.streams.remove(&stream);
+        self.past.add(stream, End::ResetHere);
+        let words = [reason as u32];
+        frame::encode_words(kind::RST_STREAM, stream, &words, self.output.tail());
+    }
+
+    /// Both sides of a stream have ended.
+    pub(super) fn over(&mut self, stream: u32) {
+        self.streams.remove(&stream);
+        self.past.add(stream, End::Over);
+    }
+
+    #[cfg(test)]
+    pub(super) fn receive_windows(&self) -> (u32, u32) {
+        (self.receive_window, self.arrived)
+    }
+}

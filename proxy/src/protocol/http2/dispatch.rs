@@ -1,0 +1,262 @@
+//! What each frame does to its stream and to the connection (RFC 9113, sections 5.1 and 6).
+
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use super::channel::{Channel, Core};
+use super::closed::Closed;
+use super::frame::{self, Frame, kind};
+use super::head;
+use super::hpack::Decoder;
+use super::past::End;
+use super::reason::{Malformed, Reason};
+use super::settings;
+use super::stream::Fate;
+use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
+
+/// What all frames that were read together have.
+pub(super) struct Batch<'a> {
+    pub(super) channel: &'a Rc<Channel>,
+    pub(super) hpack: &'a mut Decoder,
+    /// When they were read, once that has been asked.
+    now: Option<Instant>,
+    /// What they have cost besides their bytes.
+    pub(super) cost: usize,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(channel: &'a Rc<Channel>, hpack: &'a mut Decoder) -> Self {
+        Self {
+            channel,
+            hpack,
+            now: None,
+            cost: 0,
+        }
+    }
+
+    fn now(&mut self) -> Instant {
+        *self.now.get_or_insert_with(Instant::now)
+    }
+}
+
+impl Core {
+    /// # Errors
+    /// When the peer may not send such a frame now; the connection cannot go on.
+    pub(super) fn take(&mut self, batch: &mut Batch<'_>, frame: Frame<'_>) -> Result<(), Closed> {
+        batch.cost += BY_FRAME;
+        match frame {
+            Frame::Data {
+                stream,
+                bytes,
+                padding,
+                end,
+            } => {
+                match (bytes, end) {
+                    ([_, ..], _) => self.flood.data_received(),
+                    (_, true) => {}
+                    (_, false) => calm(self.flood.empty())?,
+                }
+                self.data(batch, stream, bytes, (padding, end))
+            }
+            Frame::Headers {
+                stream,
+                block,
+                end,
+                circular,
+            } => {
+                batch.cost += BY_REQUEST;
+                self.headers(batch, stream, block, (end, circular))
+            }
+            Frame::Reset { stream, .. } => {
+                let now = batch.now();
+                calm(self.flood.reset(stream, now))?;
+                self.check_begun(stream)?;
+                if let Some(found) = self.streams.remove(&stream) {
+                    self.past.add(stream, End::ResetByPeer);
+                    found.given_up();
+                }
+                Ok(())
+            }
+            Frame::Part { empty: true } => calm(self.flood.empty()),
+            frame => {
+                calm(self.flood.control())?;
+                self.control(batch, frame)
+            }
+        }
+    }
+
+    fn control(&mut self, batch: &mut Batch<'_>, frame: Frame<'_>) -> Result<(), Closed> {
+        match frame {
+            Frame::Window { stream, increment } => return self.credit(batch, stream, increment),
+            Frame::Priority { stream, wrong } => {
+                if let Some(reason) = wrong {
+                    // Of a stream that was not begun there is nothing to reset.
+                    match self.streams.contains_key(&stream) {
+                        true => return self.blame(batch, stream, reason),
+                        false => return Err(Malformed::new(reason, "a malformed PRIORITY").into()),
+                    }
+                }
+            }
+            Frame::Ping(bytes) => {
+                let header = frame::header(bytes.len(), kind::PING, frame::flag::ACK, 0);
+                self.output.tail().extend_from_slice(&header);
+                self.output.tail().extend_from_slice(&bytes);
+            }
+            Frame::Settings(payload) => self.settings(payload)?,
+            Frame::Goaway => self.leaving = true,
+            // The last three do not concern the connection.
+            Frame::Part { .. }
+            | Frame::Pong
+            | Frame::SettingsTaken
+            | Frame::Unknown
+            | Frame::Data { .. }
+            | Frame::Headers { .. }
+            | Frame::Reset { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, payload: &[u8]) -> Result<(), Malformed> {
+        let settings = settings::parse(payload)?;
+        if let Some(table) = settings.table {
+            self.table_reduced |= table < self.table;
+            self.table = table;
+        }
+        if let Some(window) = settings.window {
+            let change = i64::from(window) - i64::from(self.stream_window);
+            self.stream_window = window;
+            for stream in self.streams.values() {
+                if !stream.resize(change) {
+                    return Err(Malformed::flow("a window beyond the maximum"));
+                }
+            }
+        }
+        settings::acknowledge(self.output.tail());
+        Ok(())
+    }
+
+    fn credit(&mut self, batch: &mut Batch<'_>, stream: u32, increment: u32) -> Result<(), Closed> {
+        if stream == 0 {
+            if increment == 0 {
+                return Err(Malformed::protocol("a WINDOW_UPDATE of nothing").into());
+            }
+            return Ok(self.grow(increment)?);
+        }
+        self.check_begun(stream)?;
+        let Some(found) = self.streams.get(&stream) else {
+            return Ok(());
+        };
+        if increment == 0 {
+            return self.blame(batch, stream, Reason::Protocol);
+        }
+        match found.resize(increment.into()) {
+            true => Ok(()),
+            false => self.blame(batch, stream, Reason::FlowControl),
+        }
+    }
+
+    fn data(
+        &mut self,
+        batch: &mut Batch<'_>,
+        stream: u32,
+        bytes: &[u8],
+        (padding, end): (u32, bool),
+    ) -> Result<(), Closed> {
+        self.check_begun(stream)?;
+        // A frame is at most 16 kB long.
+        self.arrived(bytes.len() as u32 + padding)?;
+        let Some(found) = self.streams.get(&stream) else {
+            return match self.past.end(stream) {
+                End::ResetHere => Ok(()),
+                End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
+                End::Over | End::Unknown => Err(ENDED.into()),
+            };
+        };
+        match found.data(bytes, padding, end, self.output.tail()) {
+            Fate::GoesOn => Ok(()),
+            Fate::Over => {
+                self.over(stream);
+                Ok(())
+            }
+            Fate::Wrong(reason) => self.blame(batch, stream, reason),
+        }
+    }
+
+    fn headers(
+        &mut self,
+        batch: &mut Batch<'_>,
+        stream: u32,
+        block: &[u8],
+        (end, circular): (bool, bool),
+    ) -> Result<(), Closed> {
+        if stream.is_multiple_of(2) {
+            return Err(Malformed::protocol("a request on a stream with an even number").into());
+        }
+        let now = batch.now();
+        if stream > self.accepting.last() {
+            self.flood.opened(stream, now);
+            return self.accept(batch, stream, block, (end, circular));
+        }
+        let Some(found) = self.streams.get(&stream).map(Rc::clone) else {
+            batch.hpack.skip(block)?;
+            return match self.past.end(stream) {
+                End::ResetHere => Ok(()),
+                End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
+                End::Over => Err(ENDED.into()),
+                End::Unknown => {
+                    Err(Malformed::protocol("a number of a stream that is not higher").into())
+                }
+            };
+        };
+        let trailers = head::trailers(batch.hpack, block, self.accepting.limits())?;
+        let fate = match circular {
+            true => Fate::Wrong(Reason::Protocol),
+            false => found.trailers(trailers, end),
+        };
+        match fate {
+            Fate::GoesOn => Ok(()),
+            Fate::Over => {
+                self.over(stream);
+                Ok(())
+            }
+            Fate::Wrong(reason) => self.blame(batch, stream, reason),
+        }
+    }
+
+    /// Resets a stream by the fault of its peer. That costs it as much as if it had reset the stream itself: otherwise it
+    /// could begin any number and have them reset.
+    pub(super) fn blame(
+        &mut self,
+        batch: &mut Batch<'_>,
+        stream: u32,
+        reason: Reason,
+    ) -> Result<(), Closed> {
+        let now = batch.now();
+        calm(self.flood.reset(stream, now))?;
+        if let Some(found) = self.streams.get(&stream) {
+            found.break_off();
+        }
+        self.reset(stream, reason);
+        Ok(())
+    }
+
+    /// Only a request begins a stream (section 5.1, idle).
+    fn check_begun(&self, stream: u32) -> Result<(), Malformed> {
+        let begun = !stream.is_multiple_of(2) && stream <= self.accepting.last();
+        begun.then_some(()).ok_or(Malformed::protocol(
+            "a frame on a stream that was not begun",
+        ))
+    }
+}
+
+const ENDED: Malformed =
+    Malformed::new(Reason::StreamClosed, "a frame behind the end of its stream");
+
+fn calm(allowed: bool) -> Result<(), Closed> {
+    allowed.then_some(()).ok_or(Closed::Flood)
+}
+
+#[cfg(test)]
+#[path = "dispatch_tests.rs"]
+mod tests;

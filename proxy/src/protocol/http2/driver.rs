@@ -1,0 +1,221 @@
+//! The socket of a connection: reads, writes, and closes it so that nothing is lost.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::AsyncWrite as _;
+use tokio::time::Sleep;
+
+use super::KEEPALIVE;
+use super::channel::Channel;
+use super::closed::Closed;
+use super::dispatch::Batch;
+use super::frame::{self, kind};
+use super::hpack;
+use crate::net::io::{Io, Stream};
+use crate::protocol::http1;
+use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
+use crate::protocol::read_budget::Intake;
+
+/// The peer may take so long, and send so much, to close a connection that has been shut down.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// See the module's documentation.
+pub(super) struct Driver {
+    io: Io,
+    intake: Intake,
+    channel: Rc<Channel>,
+    inbox: Inbox,
+    keepalive: Keepalive,
+    ended: Option<Closed>,
+    linger: Option<Linger>,
+    _guard: Option<Box<dyn Debug>>,
+}
+
+/// A connection that has been shut down waits for the peer to close its side. Closed before, the socket would answer
+/// what the peer still sends with a reset, and the peer would lose what it has not yet read.
+struct Linger {
+    limit: Pin<Box<Sleep>>,
+    /// Bytes that are still read and dropped.
+    left: usize,
+    shut: bool,
+}
+
+/// From bytes to what they do.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    frames: frame::Decoder,
+    hpack: hpack::Decoder,
+}
+
+impl Inbox {
+    pub(super) fn new(block_limit: usize) -> Self {
+        Self {
+            frames: frame::Decoder::new(block_limit),
+            hpack: hpack::Decoder::default(),
+        }
+    }
+
+    /// Takes of what was read as much as may be had at this cost; what it has cost besides its bytes.
+    pub(super) fn take(
+        &mut self,
+        channel: &Rc<Channel>,
+        bytes: &mut &[u8],
+        most: usize,
+    ) -> Result<usize, Closed> {
+        let core = &mut *channel.core.borrow_mut();
+        let mut batch = Batch::new(channel, &mut self.hpack);
+        while batch.cost < most
+            && let Some(frame) = self.frames.next(bytes)?
+        {
+            core.take(&mut batch, frame)?;
+        }
+        Ok(batch.cost)
+    }
+}
+
+impl Driver {
+    pub(super) fn new(stream: Stream, block_limit: usize, channel: Rc<Channel>) -> Self {
+        Self {
+            io: stream.io,
+            // What was read before it was known what it is.
+            intake: Intake::after(stream.prefix),
+            channel,
+            inbox: Inbox::new(block_limit),
+            keepalive: Keepalive::every(KEEPALIVE),
+            ended: None,
+            linger: None,
+            _guard: stream.guard,
+        }
+    }
+
+    pub(super) fn is_in_head(&self) -> bool {
+        self.ended.is_none() && self.inbox.frames.is_in_head()
+    }
+
+    /// Reads, tells streams what has come, and writes what waits. Ready when the connection has ended.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        self.channel.begin_turn(cx.waker());
+        let closed = match self.ended {
+            Some(closed) => closed,
+            None => {
+                let closed = ready!(self.poll_open(cx));
+                self.end(closed);
+                closed
+            }
+        };
+        self.poll_linger(cx).map(|()| closed)
+    }
+
+    /// The connection ends, and the peer is told why, where it can be.
+    pub(super) fn end(&mut self, closed: Closed) {
+        if self.ended.replace(closed).is_some() {
+            return;
+        }
+        if let Some(reason) = closed.reason() {
+            // The details are in the log of this side.
+            let core = &mut *self.channel.core.borrow_mut();
+            let last = core.accepting.last();
+            core.goaway(last, reason);
+        }
+        if closed == Closed::Quiet || closed.reason().is_some() {
+            self.linger = Some(Linger {
+                limit: Box::pin(tokio::time::sleep(LINGER)),
+                left: LINGER_BYTES,
+                shut: false,
+            });
+        }
+        self.channel.close(closed);
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        if let Poll::Ready(closed) = self.poll_read(cx) {
+            return Poll::Ready(closed);
+        }
+        if let Poll::Ready(closed) = self.poll_keepalive(cx) {
+            return Poll::Ready(closed);
+        }
+        self.poll_write(cx)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        let Self {
+            io,
+            intake,
+            channel,
+            inbox,
+            keepalive,
+            ..
+        } = self;
+        intake.poll(io, cx, Closed::Io, |bytes, most| {
+            if bytes.is_empty() {
+                return Err(Closed::ByPeer);
+            }
+            keepalive.received();
+            inbox.take(channel, bytes, most)
+        })
+    }
+
+    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        loop {
+            match ready!(self.keepalive.poll(true, cx)) {
+                KeepaliveStep::SendPing => {
+                    let core = &mut *self.channel.core.borrow_mut();
+                    frame::encode_words(kind::PING, 0, &[0, 0], core.output.tail());
+                }
+                KeepaliveStep::Dead => return Poll::Ready(Closed::Unresponsive),
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        let core = &mut *self.channel.core.borrow_mut();
+        if core.output.is_backlog() {
+            return Poll::Ready(Closed::Backlog);
+        }
+        let flushed = core.output.poll_flush(&mut self.io, cx);
+        if core.wake_waiting() {
+            // There may be room still when they have had their turn.
+            cx.waker().wake_by_ref();
+        }
+        if let Err(error) = ready!(flushed) {
+            return Poll::Ready(Closed::Io(error.kind()));
+        }
+        if !core.streams.is_empty() {
+            return Poll::Pending;
+        }
+        core.output.shrink();
+        match core.leaving {
+            true => Poll::Ready(Closed::Quiet),
+            false => Poll::Pending,
+        }
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(Linger { limit, left, shut }) = &mut self.linger else {
+            return Poll::Ready(());
+        };
+        if limit.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !*shut {
+            let core = &mut *self.channel.core.borrow_mut();
+            let flushed = ready!(core.output.poll_flush(&mut self.io, cx));
+            if flushed.is_err() || ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err() {
+                return Poll::Ready(());
+            }
+            *shut = true;
+        }
+        while *left > 0 {
+            match ready!(http1::poll_read(&mut self.io, cx, <[u8]>::len)) {
+                Ok(n) if n > 0 => *left = left.saturating_sub(n),
+                _ => break,
+            }
+        }
+        Poll::Ready(())
+    }
+}

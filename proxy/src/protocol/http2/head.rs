@@ -1,0 +1,304 @@
+//! From a field block to a request or to trailers (RFC 9113, sections 8.1 to 8.3 and 8.5).
+//!
+//! A block is always read to its end, because later ones refer to it; what is wrong with its fields is wrong with its
+//! message alone.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+
+use super::hpack::{Decoder, Line, Name, Space};
+use super::reason::Malformed;
+use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known, Span};
+use crate::protocol::http1::{self, HeadError, Limits, Target};
+use crate::protocol::message::Request;
+
+/// Why a message is not taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Unfit {
+    /// Malformed by the rules of HTTP/2: its stream is reset.
+    Malformed,
+    /// Not what HTTP lets it be: it is answered with an error.
+    Refused(HeadError),
+}
+
+impl From<HeadError> for Unfit {
+    fn from(error: HeadError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+type Fit<T> = Result<T, Unfit>;
+
+/// A request and the length of its body, where that is known.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) request: Request,
+    pub(super) length: Option<u64>,
+}
+
+/// Reads the head of a request; `end` = there is no body.
+///
+/// # Errors
+/// Where the block cannot be decoded; the connection cannot go on.
+pub(super) fn request(
+    hpack: &mut Decoder,
+    mut block: &[u8],
+    limits: Limits,
+    end: bool,
+) -> Result<Fit<Head>, Malformed> {
+    hpack.begin(&mut block)?;
+    let mut reading = Reading::new(limits);
+    let mut unfit = None;
+    loop {
+        let space = match unfit {
+            None => Space::Left(reading.left),
+            Some(_) => Space::None,
+        };
+        let Some(line) = hpack.next(&mut block, reading.fields.text_mut(), space)? else {
+            break;
+        };
+        if unfit.is_none() {
+            unfit = reading.take(&line).err();
+        }
+    }
+    Ok(match unfit {
+        Some(unfit) => Err(unfit),
+        None => reading.finish(end),
+    })
+}
+
+/// A head of which some has been read.
+struct Reading {
+    fields: Fields,
+    method: Option<Method>,
+    path: Option<Span>,
+    authority: Option<Span>,
+    scheme: bool,
+    /// A field that is no pseudo-header field has come.
+    regular: bool,
+    /// Bytes of fields that there may still be.
+    left: usize,
+    /// How many fields there may still be.
+    places: usize,
+}
+
+impl Reading {
+    fn new(limits: Limits) -> Self {
+        Self {
+            fields: Fields::default(),
+            method: None,
+            path: None,
+            authority: None,
+            scheme: false,
+            regular: false,
+            left: limits.bytes,
+            places: limits.headers,
+        }
+    }
+
+    fn take(&mut self, line: &Line) -> Fit<()> {
+        let left = self.left.checked_sub(line.size);
+        self.left = left.ok_or(HeadError::TooLarge)?;
+        if !line.valid {
+            return Err(Unfit::Malformed);
+        }
+        if let Name::Field(known) = line.name {
+            return self.field(known, line);
+        }
+        if self.regular {
+            return Err(Unfit::Malformed);
+        }
+        match line.name {
+            Name::Method => {
+                let method = match (line.number, line.spans) {
+                    (2, _) => Method::GET,
+                    (3, _) => Method::POST,
+                    (_, Some((_, value))) => Method::from_bytes(self.fields.slice(value))
+                        .map_err(|_| Unfit::Malformed)?,
+                    (_, None) => return Err(Unfit::Malformed),
+                };
+                once(self.method.replace(method).is_none())
+            }
+            Name::Scheme => {
+                let named = matches!(line.number, 6 | 7);
+                let is_scheme = |(_, value)| is_scheme(self.fields.slice(value));
+                let first = !std::mem::replace(&mut self.scheme, true);
+                once(first && (named || line.spans.is_some_and(is_scheme)))
+            }
+            Name::Path => once(set(&mut self.path, line)),
+            Name::Authority => once(set(&mut self.authority, line)),
+            // A response's, or nobody's.
+            Name::Field(_) | Name::Malformed | Name::Status => Err(Unfit::Malformed),
+        }
+    }
+
+    fn field(&mut self, known: Known, line: &Line) -> Fit<()> {
+        self.regular = true;
+        let places = self.places.checked_sub(1);
+        self.places = places.ok_or(HeadError::TooManyHeaders)?;
+        let (name, value) = line.spans.ok_or(Unfit::Malformed)?;
+        check_field(known, self.fields.slice(value))?;
+        self.fields.push_line(known, name, value);
+        Ok(())
+    }
+
+    fn finish(self, end: bool) -> Fit<Head> {
+        let Self {
+            mut fields,
+            method,
+            path,
+            authority,
+            scheme,
+            ..
+        } = self;
+        let method = method.ok_or(Unfit::Malformed)?;
+        let authority_text = authority.map(|authority| fields.slice(authority));
+        if authority_text.is_some_and(|authority| !is_authority(authority)) {
+            return Err(Unfit::Malformed);
+        }
+        let target = if method == Method::CONNECT {
+            if scheme || path.is_some() || authority.is_none() {
+                return Err(Unfit::Malformed);
+            }
+            Target::default()
+        } else {
+            let path = path.filter(|_| scheme).ok_or(Unfit::Malformed)?;
+            let text = fields.slice(path);
+            let asterisk = text == b"*";
+            if !asterisk && !is_path(text) {
+                return Err(Unfit::Malformed);
+            }
+            http1::check_authority(authority_text, &fields)?;
+            // Section 8.3.1: of OPTIONS only.
+            if asterisk && method != Method::OPTIONS {
+                return Err(HeadError::Target.into());
+            }
+            Target::origin(text, path.start as usize)
+        };
+        let length = http1::settle_length(&mut fields).map_err(|_| Unfit::Malformed)?;
+        if end && !matches!(length, None | Some(0)) {
+            return Err(Unfit::Malformed);
+        }
+        let request = Request {
+            method,
+            target: Target {
+                authority,
+                ..target
+            },
+            version: Version::HTTP_2,
+            fields,
+        };
+        Ok(Head { request, length })
+    }
+}
+
+/// Reads trailers.
+///
+/// # Errors
+/// Where the block cannot be decoded; the connection cannot go on.
+pub(super) fn trailers(
+    hpack: &mut Decoder,
+    mut block: &[u8],
+    limits: Limits,
+) -> Result<Fit<HeaderMap>, Malformed> {
+    hpack.begin(&mut block)?;
+    let mut text = Vec::new();
+    let mut left = limits.bytes;
+    let mut trailers = Ok(HeaderMap::new());
+    loop {
+        let space = match trailers {
+            Ok(_) => Space::Left(left),
+            Err(_) => Space::None,
+        };
+        let Some(line) = hpack.next(&mut block, &mut text, space)? else {
+            break;
+        };
+        if let Ok(map) = &mut trailers {
+            left = left.saturating_sub(line.size);
+            if let Err(unfit) = trailer(&line, &text, limits, map) {
+                trailers = Err(unfit);
+            }
+        }
+        text.clear();
+    }
+    Ok(trailers.map(|mut trailers| {
+        http1::filter_trailers(&mut trailers);
+        trailers
+    }))
+}
+
+fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -> Fit<()> {
+    let Name::Field(known) = line.name else {
+        return Err(Unfit::Malformed);
+    };
+    if !line.valid {
+        return Err(Unfit::Malformed);
+    }
+    let (name, value) = line.spans.ok_or(HeadError::TooLarge)?;
+    if trailers.len() >= limits.headers {
+        return Err(HeadError::TooManyHeaders.into());
+    }
+    let part = |span: Span| text.get(span.start as usize..span.end as usize);
+    let (name, value) = part(name).zip(part(value)).ok_or(Unfit::Malformed)?;
+    check_field(known, value)?;
+    // The length was said before the content; one that comes after it could only differ (RFC 9110 §6.5.1). Peers
+    // refuse it, too.
+    once(known != Known::ContentLength)?;
+    let name = HeaderName::from_bytes(name).map_err(|_| Unfit::Malformed)?;
+    let value = HeaderValue::from_bytes(value).map_err(|_| Unfit::Malformed)?;
+    trailers.append(name, value);
+    Ok(())
+}
+
+/// Fields of one connection have no meaning here, and whatever believed them would read another message (section 8.2.2).
+fn check_field(known: Known, value: &[u8]) -> Fit<()> {
+    let may_stand = match known {
+        Known::Te => value == b"trailers",
+        known => !CONNECTION_FIELDS.contains(&known),
+    };
+    once(may_stand)
+}
+
+fn once(fits: bool) -> Fit<()> {
+    fits.then_some(()).ok_or(Unfit::Malformed)
+}
+
+/// Whether a value has come for the first time.
+fn set(place: &mut Option<Span>, line: &Line) -> bool {
+    let value = line.spans.map(|(_, value)| value);
+    value.is_some_and(|value| place.replace(value).is_none())
+}
+
+/// RFC 3986, section 3.1.
+fn is_scheme(text: &[u8]) -> bool {
+    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(inside)
+}
+
+/// Whether a text can be a host and a port at all (RFC 3986, section 3.2); what they may be here is told by an error.
+fn is_authority(text: &[u8]) -> bool {
+    let allowed = |byte: &u8| {
+        byte.is_ascii_alphanumeric() || memchr::memchr(*byte, b"-._~!$&'()*+,;=:@[]%").is_some()
+    };
+    !text.is_empty() && text.iter().all(allowed)
+}
+
+/// A path with or without query, and no fragment (section 8.3.1). As in a request line of HTTP/1.1 some characters pass
+/// that should be encoded.
+fn is_path(text: &[u8]) -> bool {
+    text.first() == Some(&b'/') && text.iter().all(|byte| PATH[usize::from(*byte)])
+}
+
+static PATH: [bool; 256] = {
+    let mut allowed = [false; 256];
+    let mut byte = 0;
+    while byte < allowed.len() {
+        let delimiter = matches!(byte as u8, b'#' | b'<' | b'>' | b'`');
+        allowed[byte] = byte > 0x20 && byte != 0x7f && !delimiter;
+        byte += 1;
+    }
+    allowed
+};
+
+#[cfg(test)]
+#[path = "head_tests.rs"]
+mod tests;

@@ -1,0 +1,267 @@
+//! From the bytes of a field block to lines of text (RFC 7541, section 6).
+
+use super::huffman;
+use super::name::{self, Name};
+use super::table::{self, FIELDS, OVERHEAD, STATIC, Table};
+use crate::protocol::fields::Span;
+use crate::protocol::http2::reason::{Malformed, Reason};
+
+/// Bytes of the dynamic table: what a peer may use before it is told otherwise (RFC 9113, section 6.5.2), which it is not.
+const TABLE: usize = 4096;
+
+/// What is known of the fields that one peer has sent.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    table: Table,
+}
+
+/// A field of a block.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::protocol::http2) struct Line {
+    pub(in crate::protocol::http2) name: Name,
+    /// The value has only bytes that it may have.
+    pub(in crate::protocol::http2) valid: bool,
+    /// Where both are in the text, if they are.
+    pub(in crate::protocol::http2) spans: Option<(Span, Span)>,
+    /// The number of the field, where all of it is in the static table.
+    pub(in crate::protocol::http2) number: usize,
+    /// Bytes that count for a limit (RFC 9113, section 6.5.2).
+    pub(in crate::protocol::http2) size: usize,
+}
+
+/// A field of either table.
+struct Found<'a> {
+    kind: Name,
+    valid: bool,
+    name: &'a [u8],
+    value: &'a [u8],
+}
+
+/// How much of what comes next is written out.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::protocol::http2) enum Space {
+    /// Fields of at most so many bytes.
+    Left(usize),
+    /// None: the block is only read for the table's sake.
+    None,
+}
+
+impl Space {
+    fn holds(self, size: usize) -> bool {
+        matches!(self, Self::Left(left) if size <= left)
+    }
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self {
+            table: Table::new(TABLE),
+        }
+    }
+}
+
+impl Decoder {
+    /// Reads a whole block for the table's sake alone.
+    ///
+    /// # Errors
+    /// Where the block cannot be decoded; the connection cannot go on.
+    pub(crate) fn skip(&mut self, mut block: &[u8]) -> Result<(), Malformed> {
+        let mut text = Vec::new();
+        self.begin(&mut block)?;
+        while self.next(&mut block, &mut text, Space::None)?.is_some() {}
+        Ok(())
+    }
+
+    /// Reads what may stand before the first field: sizes that the peer wants the table to have (section 6.3).
+    pub(in crate::protocol::http2) fn begin(&mut self, block: &mut &[u8]) -> Result<(), Malformed> {
+        while let Some(0x20..=0x3f) = block.first() {
+            let size = integer(block, 5)?;
+            if size > TABLE {
+                return Err(bad("a dynamic table larger than the setting"));
+            }
+            self.table.resize(size);
+        }
+        Ok(())
+    }
+
+    /// The next field of a block; `None` at its end. Appends the field to `text` as a line, if there is space for it; what
+    /// stands in the static table as a whole and is no field of HTTP is not appended.
+    pub(in crate::protocol::http2) fn next(
+        &mut self,
+        block: &mut &[u8],
+        text: &mut Vec<u8>,
+        space: Space,
+    ) -> Result<Option<Line>, Malformed> {
+        let Some(first) = block.first() else {
+            return Ok(None);
+        };
+        match first {
+            0x80.. => self.indexed(block, text, space),
+            0x40.. => self.literal(block, text, space, 6),
+            0x20.. => return Err(bad("a size of the dynamic table behind a field")),
+            _ => self.literal(block, text, space, 4),
+        }
+        .map(Some)
+    }
+
+    /// Section 6.1.
+    fn indexed(
+        &self,
+        block: &mut &[u8],
+        text: &mut Vec<u8>,
+        space: Space,
+    ) -> Result<Line, Malformed> {
+        let number = integer(block, 7)?;
+        let Found {
+            kind,
+            valid,
+            name,
+            value,
+        } = self.field(number)?;
+        let size = name.len() + value.len() + OVERHEAD;
+        // These need no text: their number says all.
+        let named = (2..=3).contains(&number) || (6..=14).contains(&number);
+        let spans = (!named && space.holds(size)).then(|| append(text, name, value));
+        Ok(Line {
+            name: kind,
+            valid,
+            spans,
+            number: if number <= STATIC { number } else { 0 },
+            size,
+        })
+    }
+
+    /// Section 6.2; a prefix of six bits has the field added to the table.
+    fn literal(
+        &mut self,
+        block: &mut &[u8],
+        text: &mut Vec<u8>,
+        space: Space,
+        prefix: u32,
+    ) -> Result<Line, Malformed> {
+        let start = text.len();
+        let number = integer(block, prefix)?;
+        let kind = if number == 0 {
+            string(block, text)?;
+            Name::of(&text[start..])
+        } else {
+            let Found { kind, name, .. } = self.field(number)?;
+            text.extend_from_slice(name);
+            kind
+        };
+        let name_end = text.len();
+        text.extend_from_slice(b": ");
+        let value_start = text.len();
+        string(block, text)?;
+        let value = &text[value_start..];
+        let valid = name::is_value(value);
+        let size = name_end - start + value.len() + OVERHEAD;
+        let spans = (
+            Span::new(start, name_end - start),
+            Span::new(value_start, value.len()),
+        );
+        if prefix == 6 {
+            let name = &text[start..name_end];
+            self.table.insert((kind, valid), name, value);
+        }
+        let holds = space.holds(size);
+        match holds {
+            true => text.extend_from_slice(b"\r\n"),
+            false => text.truncate(start),
+        }
+        Ok(Line {
+            name: kind,
+            valid,
+            spans: holds.then_some(spans),
+            number: 0,
+            size,
+        })
+    }
+
+    /// A field of either table, by its number.
+    fn field(&self, number: usize) -> Result<Found<'_>, Malformed> {
+        if let Some((name, value)) = number.checked_sub(1).and_then(|at| FIELDS.get(at)) {
+            let kind = table::static_name(number);
+            return Ok(Found {
+                kind,
+                valid: true,
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+            });
+        }
+        let found = number
+            .checked_sub(STATIC + 1)
+            .and_then(|number| self.table.get(number));
+        let (entry, name, value) = found.ok_or(bad("the number of no field"))?;
+        Ok(Found {
+            kind: entry.name,
+            valid: entry.valid,
+            name,
+            value,
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+fn bad(what: &'static str) -> Malformed {
+    Malformed::new(Reason::Compression, what)
+}
+
+/// Appends a field as a line.
+fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) -> (Span, Span) {
+    let start = text.len();
+    text.reserve(name.len() + value.len() + 4);
+    text.extend_from_slice(name);
+    text.extend_from_slice(b": ");
+    text.extend_from_slice(value);
+    text.extend_from_slice(b"\r\n");
+    (
+        Span::new(start, name.len()),
+        Span::new(start + name.len() + 2, value.len()),
+    )
+}
+
+/// A number whose first bits are in the lower ones of a byte (section 5.1). None that has a meaning needs more than 28 bits
+/// besides.
+fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
+    const CUT: Malformed = Malformed::new(Reason::Compression, "a field block that is cut off");
+    let (first, mut rest) = block.split_first().ok_or(CUT)?;
+    let most = (1_usize << prefix) - 1;
+    let mut number = usize::from(*first) & most;
+    if number == most {
+        let mut shift = 0;
+        loop {
+            let (byte, after) = rest.split_first().ok_or(CUT)?;
+            rest = after;
+            number += usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
+            if shift > 21 {
+                return Err(bad("a number that is too large"));
+            }
+        }
+    }
+    *block = rest;
+    Ok(number)
+}
+
+/// Appends a string (section 5.2).
+fn string(block: &mut &[u8], text: &mut Vec<u8>) -> Result<(), Malformed> {
+    let coded = block.first().is_some_and(|first| first & 0x80 != 0);
+    let length = integer(block, 7)?;
+    let (bytes, rest) = block
+        .split_at_checked(length)
+        .ok_or(bad("a string longer than its block"))?;
+    *block = rest;
+    if !coded {
+        text.extend_from_slice(bytes);
+        return Ok(());
+    }
+    huffman::decode(bytes, text).map_err(|_| bad("a string that is no Huffman code"))
+}

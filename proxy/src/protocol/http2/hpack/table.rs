@@ -1,0 +1,255 @@
+//! The tables of HPACK (RFC 7541, section 2.3): the static one, and the fields that the peer has sent before.
+
+use std::collections::VecDeque;
+
+use super::name::Name;
+use crate::protocol::fields::Known;
+
+/// What each field takes of the dynamic table besides its text, in bytes (section 4.1).
+pub(super) const OVERHEAD: usize = 32;
+/// Number of fields in the static table.
+pub(super) const STATIC: usize = FIELDS.len();
+
+/// Fields that have a number from the beginning (appendix A); the first one has the number 1.
+pub(super) static FIELDS: [(&str, &str); 61] = [
+    (":authority", ""),
+    (":method", "GET"),
+    (":method", "POST"),
+    (":path", "/"),
+    (":path", "/index.html"),
+    (":scheme", "http"),
+    (":scheme", "https"),
+    (":status", "200"),
+    (":status", "204"),
+    (":status", "206"),
+    (":status", "304"),
+    (":status", "400"),
+    (":status", "404"),
+    (":status", "500"),
+    ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"),
+    ("accept-language", ""),
+    ("accept-ranges", ""),
+    ("accept", ""),
+    ("access-control-allow-origin", ""),
+    ("age", ""),
+    ("allow", ""),
+    ("authorization", ""),
+    ("cache-control", ""),
+    ("content-disposition", ""),
+    ("content-encoding", ""),
+    ("content-language", ""),
+    ("content-length", ""),
+    ("content-location", ""),
+    ("content-range", ""),
+    ("content-type", ""),
+    ("cookie", ""),
+    ("date", ""),
+    ("etag", ""),
+    ("expect", ""),
+    ("expires", ""),
+    ("from", ""),
+    ("host", ""),
+    ("if-match", ""),
+    ("if-modified-since", ""),
+    ("if-none-match", ""),
+    ("if-range", ""),
+    ("if-unmodified-since", ""),
+    ("last-modified", ""),
+    ("link", ""),
+    ("location", ""),
+    ("max-forwards", ""),
+    ("proxy-authenticate", ""),
+    ("proxy-authorization", ""),
+    ("range", ""),
+    ("referer", ""),
+    ("refresh", ""),
+    ("retry-after", ""),
+    ("server", ""),
+    ("set-cookie", ""),
+    ("strict-transport-security", ""),
+    ("transfer-encoding", ""),
+    ("user-agent", ""),
+    ("vary", ""),
+    ("via", ""),
+    ("www-authenticate", ""),
+];
+
+/// What the name of a static field means.
+pub(super) fn static_name(number: usize) -> Name {
+    match number {
+        1 => Name::Authority,
+        2 | 3 => Name::Method,
+        4 | 5 => Name::Path,
+        6 | 7 => Name::Scheme,
+        8..=14 => Name::Status,
+        28 => Name::Field(Known::ContentLength),
+        31 => Name::Field(Known::ContentType),
+        32 => Name::Field(Known::Cookie),
+        33 => Name::Field(Known::Date),
+        35 => Name::Field(Known::Expect),
+        38 => Name::Field(Known::Host),
+        46 => Name::Field(Known::Location),
+        53 => Name::Field(Known::RetryAfter),
+        54 => Name::Field(Known::Server),
+        55 => Name::Field(Known::SetCookie),
+        57 => Name::Field(Known::TransferEncoding),
+        58 => Name::Field(Known::UserAgent),
+        _ => Name::Field(Known::Other),
+    }
+}
+
+/// A field of the dynamic table, or one that is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) name: Name,
+    /// The value has only bytes that it may have.
+    pub(super) valid: bool,
+    start: usize,
+    name_length: usize,
+    value_length: usize,
+}
+
+/// Fields that the peer has sent, the last one first.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Names and values of `entries` in a row, the oldest first, behind what has been evicted.
+    text: Vec<u8>,
+    entries: VecDeque<Entry>,
+    /// Bytes of all entries, with their overhead.
+    size: usize,
+    /// What `size` may be.
+    limit: usize,
+}
+
+impl Table {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            text: Vec::new(),
+            entries: VecDeque::new(),
+            size: 0,
+            limit,
+        }
+    }
+
+    /// The peer uses so many bytes from now on.
+    pub(super) fn resize(&mut self, limit: usize) {
+        self.limit = limit;
+        self.evict(0);
+    }
+
+    /// An entry, by its number among those of this table from 0 on.
+    pub(super) fn get(&self, number: usize) -> Option<(Entry, &[u8], &[u8])> {
+        let entry = *self.entries.get(number)?;
+        let text = self.text.get(entry.start..)?;
+        let (name, rest) = text.split_at_checked(entry.name_length)?;
+        Some((entry, name, rest.get(..entry.value_length)?))
+    }
+
+    /// Adds an entry, and makes room for it. One that is larger than the table empties it.
+    pub(super) fn insert(&mut self, kind: (Name, bool), name: &[u8], value: &[u8]) {
+        let length = name.len() + value.len();
+        self.evict(length + OVERHEAD);
+        if length + OVERHEAD > self.limit {
+            return;
+        }
+        // At least so much goes at a time, so that moving the rest costs little for each entry.
+        let live = self
+            .entries
+            .back()
+            .map_or(self.text.len(), |entry| entry.start);
+        if live >= self.limit {
+            self.text.drain(..live);
+            for entry in &mut self.entries {
+                entry.start -= live;
+            }
+        }
+        let start = self.text.len();
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
+        self.entries.push_front(Entry {
+            name: kind.0,
+            valid: kind.1,
+            start,
+            name_length: name.len(),
+            value_length: value.len(),
+        });
+        self.size += length + OVERHEAD;
+    }
+
+    /// Drops the oldest entries until there is room for so many bytes.
+    fn evict(&mut self, room: usize) {
+        while self.size + room > self.limit
+            && let Some(entry) = self.entries.pop_back()
+        {
+            self.size -= entry.name_length + entry.value_length + OVERHEAD;
+        }
+        if self.entries.is_empty() {
+            self.text.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    #[cfg(test)]
+    pub(super) fn fields(&self) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (0..self.entries.len())
+            .filter_map(|number| self.get(number))
+            .map(|(_, name, value)| (text(name), text(value)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(table: &mut Table, name: &str, value: &str) {
+        let kind = (Name::of(name.as_bytes()), true);
+        table.insert(kind, name.as_bytes(), value.as_bytes());
+    }
+
+    #[test]
+    fn names_of_the_static_table_are_what_their_text_says() {
+        for (number, (name, _)) in (1..).zip(FIELDS) {
+            assert_eq!(static_name(number), Name::of(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_one_too_large_empties_it() {
+        let mut table = Table::new(100);
+        insert(&mut table, "a", "1");
+        insert(&mut table, "b", "2");
+        assert_eq!(table.size(), 68);
+        insert(&mut table, "c", "3");
+        assert_eq!(table.get(0).map(|(_, name, _)| name), Some(&b"c"[..]));
+        assert_eq!(table.fields().len(), 2);
+        table.resize(40);
+        assert_eq!(table.fields(), [("c".into(), "3".into())]);
+        insert(&mut table, "d", "123456789");
+        assert!(table.fields().is_empty());
+        table.resize(0);
+        insert(&mut table, "e", "");
+        assert_eq!((table.fields().len(), table.size()), (0, 0));
+    }
+
+    #[test]
+    fn many_insertions_take_no_more_memory_than_some() {
+        let mut table = Table::new(4096);
+        for number in 0..100_000 {
+            insert(&mut table, "x-number", &number.to_string());
+            let last = table.get(0).map(|(_, _, value)| value.to_vec());
+            assert_eq!(last, Some(number.to_string().into_bytes()));
+            assert!(table.size() <= 4096);
+        }
+        let fields = table.fields();
+        let oldest = 100_000 - fields.len();
+        assert_eq!(fields.last().unwrap().1, oldest.to_string());
+        assert!(table.text.capacity() <= 16 * 1024);
+    }
+}

@@ -1,0 +1,95 @@
+//! The body that comes on a stream, and whose the stream is.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use super::reason::Reason;
+use super::stream::{Stream, remember};
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::Source;
+use crate::protocol::receive_buffer::Received;
+
+/// So much is handed on at a time, in bytes: streams that wait for credit together get it in turn, by pieces.
+const PIECE: usize = 16 * 1024;
+
+/// The side of a stream that decides what becomes of it: gives it up on drop, unless it is over.
+#[derive(Debug)]
+pub(crate) struct Owner(pub(super) Rc<Stream>);
+
+impl Owner {
+    /// The stream.
+    pub(crate) fn stream(&self) -> &Rc<Stream> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let answered = self.0.state.borrow().local_ended;
+        self.0.give_up(match answered {
+            // RFC 9113 §8.1: the rest of the request is not needed.
+            true => Reason::NoError,
+            false if memory::is_resetting() => Reason::EnhanceYourCalm,
+            false => Reason::Internal,
+        });
+    }
+}
+
+/// The body that comes on a stream.
+#[derive(Debug)]
+pub(super) struct Incoming(pub(super) Rc<Stream>);
+
+impl Source for Incoming {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let stream = &*self.0;
+        let state = &mut *stream.state.borrow_mut();
+        if let Some(failed) = state.failed {
+            return Poll::Ready(Some(Err(failed.of_downstream())));
+        }
+        if !state.received.is_empty() {
+            let bytes = state.received.take_some(PIECE);
+            // At most a window's.
+            state.taken += bytes.len() as u32;
+            if let Some(credit) = state.credit() {
+                stream.channel.give_credit(stream.id, credit);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if let Some(trailers) = state.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        if state.remote_ended {
+            return Poll::Ready(None);
+        }
+        remember(&mut state.reader, cx);
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_read()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let state = self.0.state.borrow();
+        let length = |expected| expected + state.received.len() as u64;
+        match state.expected {
+            Some(expected) => SizeHint::with_exact(length(expected)),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let state = &mut *self.0.state.borrow_mut();
+        state.unwanted = true;
+        state.received = Received::default();
+    }
+}

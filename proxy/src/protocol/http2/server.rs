@@ -1,0 +1,233 @@
+//! A connection from a client, all of it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use super::channel::{Channel, Core};
+use super::closed::Closed;
+use super::dispatch::Batch;
+use super::driver::Driver;
+use super::frame::{LAST_STREAM, MAX_PAYLOAD};
+use super::head::{self, Unfit};
+use super::incoming::{Incoming, Owner};
+use super::reason::Reason;
+use super::stream::Stream;
+use crate::net::io;
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::http1;
+use crate::protocol::message::{Body, Request};
+
+/// Bounds of what one client may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Of the head of a request.
+    pub(crate) head: http1::Limits,
+    /// Streams at the same time.
+    pub(crate) streams: u32,
+}
+
+impl Limits {
+    /// Bytes of a field block: a head beyond its limit can still be answered, unless it is far beyond.
+    pub(super) fn block(self) -> usize {
+        self.head.bytes + MAX_PAYLOAD
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Server {
+    channel: Rc<Channel>,
+    driver: RefCell<Driver>,
+}
+
+/// A request, or what is wrong with it.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) owner: Owner,
+    pub(crate) request: Result<(Request, Body), ProxyError>,
+    /// Bytes of the head, which the connection has allocated.
+    pub(crate) head: usize,
+}
+
+/// Which streams are taken, and those that have been.
+pub(super) struct Accepting {
+    limits: Limits,
+    /// Whether a request is to be refused for want of memory.
+    refuses: Box<dyn Fn() -> bool>,
+    /// The number of the last stream that was begun.
+    last: u32,
+    /// Streams after this one are not taken.
+    until: u32,
+    accepted: Vec<Accepted>,
+}
+
+impl fmt::Debug for Accepting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepting")
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Accepting {
+    pub(super) fn new(limits: Limits, refuses: impl Fn() -> bool + 'static) -> Self {
+        Self {
+            limits,
+            refuses: Box::new(refuses),
+            last: 0,
+            until: LAST_STREAM,
+            accepted: Vec::new(),
+        }
+    }
+
+    pub(super) fn last(&self) -> u32 {
+        self.last
+    }
+
+    pub(super) fn limits(&self) -> http1::Limits {
+        self.limits.head
+    }
+
+    /// What the client is told: streams at the same time, and bytes of a head.
+    pub(super) fn announced(&self) -> (u32, u32) {
+        let bytes = u32::try_from(self.limits.head.bytes);
+        (self.limits.streams, bytes.unwrap_or(u32::MAX))
+    }
+
+    /// The requests that have come since the last call.
+    pub(super) fn take_all(&mut self) -> Vec<Accepted> {
+        std::mem::take(&mut self.accepted)
+    }
+
+    /// Those of them that were not reset meanwhile.
+    fn take(&mut self) -> impl Iterator<Item = Accepted> + use<> {
+        let live = |accepted: &Accepted| {
+            let live = !accepted.owner.stream().is_closed();
+            if !live {
+                memory::adopt(accepted.head);
+            }
+            live
+        };
+        self.take_all().into_iter().filter(live)
+    }
+}
+
+impl Server {
+    /// Takes requests; `refuses` is asked before a head is read whether there is memory for it.
+    pub(crate) fn new(
+        stream: io::Stream,
+        limits: Limits,
+        refuses: impl Fn() -> bool + 'static,
+    ) -> Self {
+        let accepting = Accepting::new(limits, refuses);
+        let channel = Channel::new(accepting);
+        Self {
+            driver: RefCell::new(Driver::new(stream, limits.block(), Rc::clone(&channel))),
+            channel,
+        }
+    }
+
+    /// Drives the connection; ready when it has ended.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Closed> {
+        self.driver.borrow_mut().poll(cx)
+    }
+
+    /// Whether the client's preface, or a head that has begun, is still to come.
+    pub(crate) fn is_in_head(&self) -> bool {
+        self.driver.borrow().is_in_head()
+    }
+
+    /// The client has had time enough for it.
+    pub(crate) fn time_out(&self) {
+        self.driver.borrow_mut().end(Closed::HeadTimeout);
+        self.channel.wake();
+    }
+
+    /// The requests that have come since the last call, and were not reset meanwhile.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted> + use<> {
+        self.channel.core.borrow_mut().accepting.take()
+    }
+
+    /// Asks the client to begin no further streams; those that it begins all the same are taken (RFC 9113, section 6.8).
+    pub(crate) fn say_farewell(&self) {
+        let core = &mut *self.channel.core.borrow_mut();
+        core.goaway(LAST_STREAM, Reason::NoError);
+        self.channel.wake();
+    }
+
+    /// Takes no further streams, and ends when those that were taken have.
+    pub(crate) fn leave(&self) {
+        let core = &mut *self.channel.core.borrow_mut();
+        let last = core.accepting.last;
+        core.accepting.until = last;
+        core.leaving = true;
+        core.goaway(last, Reason::NoError);
+        self.channel.wake();
+    }
+}
+
+impl Drop for Server {
+    /// Streams know their connection, which would outlive this otherwise.
+    fn drop(&mut self) {
+        drop(self.accepted());
+        self.channel.close(Closed::Quiet);
+    }
+}
+
+impl Core {
+    /// The head of a request has come; `flags` are whether it has no body, and whether it depends on itself.
+    pub(super) fn accept(
+        &mut self,
+        batch: &mut Batch<'_>,
+        id: u32,
+        block: &[u8],
+        (end, circular): (bool, bool),
+    ) -> Result<(), Closed> {
+        self.accepting.last = id;
+        let limits = self.accepting.limits;
+        if id > self.accepting.until || self.streams.len() >= limits.streams as usize {
+            batch.hpack.skip(block)?;
+            return self.blame(batch, id, Reason::RefusedStream);
+        }
+        if circular {
+            batch.hpack.skip(block)?;
+            return self.blame(batch, id, Reason::Protocol);
+        }
+        // Before the head is read: in the form of HPACK it may be a hundredth of its size.
+        let parsed = if (self.accepting.refuses)() {
+            batch.hpack.skip(block)?;
+            Err(ProxyError::MemoryBudget)
+        } else {
+            match head::request(batch.hpack, block, limits.head, end)? {
+                Ok(head) => Ok(head),
+                Err(Unfit::Refused(error)) => Err(ProxyError::DownstreamHead(error)),
+                Err(Unfit::Malformed) => {
+                    tracing::debug!(stream = id, "malformed HTTP/2 request");
+                    return self.blame(batch, id, Reason::Protocol);
+                }
+            }
+        };
+        let length = parsed.as_ref().map_or(None, |head| head.length);
+        let stream = Stream::accepted(batch.channel, id, self.stream_window, (length, end));
+        self.streams.insert(id, Rc::clone(&stream));
+        let head = parsed
+            .as_ref()
+            .map_or(0, |head| head.request.fields.encoded_len());
+        memory::leave(head, false);
+        let request = parsed.map(|head| {
+            let body = match end {
+                true => Body::empty(),
+                false => Body::source(Box::new(Incoming(Rc::clone(&stream)))),
+            };
+            (head.request, body)
+        });
+        self.accepting.accepted.push(Accepted {
+            owner: Owner(stream),
+            request,
+            head,
+        });
+        Ok(())
+    }
+}

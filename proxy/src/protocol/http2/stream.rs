@@ -1,0 +1,438 @@
+//! One request and its response on a connection (RFC 9113, section 5).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+
+use super::STREAM_WINDOW;
+use super::channel::{Channel, Core};
+use super::closed::Failed;
+use super::frame::{self, HEADER, LAST_STREAM, MAX_PAYLOAD, flag, kind};
+use super::head::Unfit;
+use super::hpack;
+use super::reason::Reason;
+use crate::os::memory;
+use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known};
+use crate::protocol::http1::{FramingError, HeadError};
+use crate::protocol::message::Interim;
+use crate::protocol::receive_buffer::Received;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(super) channel: Rc<Channel>,
+    pub(super) id: u32,
+    pub(super) state: RefCell<State>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) received: Received,
+    pub(super) trailers: Option<HeaderMap>,
+    /// Bytes of the body that are still to come, where the head says how many.
+    pub(super) expected: Option<u64>,
+    /// Bytes that the peer may send.
+    pub(super) window: u32,
+    /// Bytes that were handed on since the peer was last given credit.
+    pub(super) taken: u32,
+    /// Nobody reads the body.
+    pub(super) unwanted: bool,
+    pub(super) remote_ended: bool,
+    pub(super) local_ended: bool,
+    /// Given up by either side, or lost with the connection.
+    pub(super) closed: bool,
+    pub(super) failed: Option<Failed>,
+    /// Bytes that the peer takes; below zero when it has taken back what it had allowed (section 6.9.2).
+    send_window: i64,
+    pub(super) reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+/// What becomes of a stream by what it was told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fate {
+    GoesOn,
+    /// Both sides have ended.
+    Over,
+    /// The peer has said what cannot be: the stream is to be reset.
+    Wrong(Reason),
+}
+
+impl State {
+    fn wake(&mut self) {
+        self.wake_reader();
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    fn fail(&mut self, failed: Failed) {
+        self.closed = true;
+        self.failed.get_or_insert(failed);
+        self.wake();
+    }
+
+    fn wrong(&mut self, failed: Failed) -> Fate {
+        self.fail(failed);
+        Fate::Wrong(Reason::Protocol)
+    }
+
+    fn fate(&self) -> Fate {
+        match self.remote_ended && self.local_ended {
+            true => Fate::Over,
+            false => Fate::GoesOn,
+        }
+    }
+
+    /// Whether nothing more will be read.
+    fn is_read(&self) -> bool {
+        self.remote_ended && self.received.is_empty() && self.trailers.is_none()
+    }
+}
+
+/// What the peer says; the connection's core is borrowed.
+impl Stream {
+    /// Of a request whose head has come; `expected` is the length of its body, where it is known.
+    pub(super) fn accepted(
+        channel: &Rc<Channel>,
+        id: u32,
+        send_window: u32,
+        (expected, end): (Option<u64>, bool),
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            channel: Rc::clone(channel),
+            id,
+            state: RefCell::new(State {
+                received: Received::default(),
+                trailers: None,
+                expected,
+                window: STREAM_WINDOW,
+                taken: 0,
+                unwanted: false,
+                remote_ended: end,
+                local_ended: false,
+                closed: false,
+                failed: None,
+                send_window: send_window.into(),
+                reader: None,
+                writer: None,
+            }),
+        })
+    }
+
+    pub(super) fn data(
+        &self,
+        bytes: &[u8],
+        padding: u32,
+        end: bool,
+        output: &mut BytesMut,
+    ) -> Fate {
+        let state = &mut *self.state.borrow_mut();
+        if state.remote_ended {
+            return Fate::Wrong(Reason::StreamClosed);
+        }
+        // A frame is at most 16 kB long.
+        let length = bytes.len() as u32;
+        let Some(left) = state.window.checked_sub(length + padding) else {
+            return Fate::Wrong(Reason::FlowControl);
+        };
+        state.window = left;
+        if let Some(expected) = &mut state.expected {
+            let Some(left) = expected.checked_sub(length.into()) else {
+                return state.wrong(Failed::Body(FramingError::Longer));
+            };
+            *expected = left;
+        }
+        if end && let Some(1..) = state.expected {
+            return state.wrong(Failed::Body(FramingError::UnexpectedEof));
+        }
+        state.taken += padding;
+        if state.unwanted {
+            state.window += length;
+        } else if !bytes.is_empty() {
+            state.received.push(bytes);
+        }
+        if padding > 0
+            && let Some(credit) = state.credit()
+        {
+            frame::encode_words(kind::WINDOW_UPDATE, self.id, &[credit], output);
+        }
+        state.remote_ended = end;
+        state.wake_reader();
+        state.fate()
+    }
+
+    pub(super) fn trailers(&self, trailers: Result<HeaderMap, Unfit>, end: bool) -> Fate {
+        let state = &mut *self.state.borrow_mut();
+        if state.remote_ended {
+            return Fate::Wrong(Reason::StreamClosed);
+        }
+        if let Some(1..) = state.expected {
+            return state.wrong(Failed::Body(FramingError::UnexpectedEof));
+        }
+        let trailers = match trailers {
+            Ok(trailers) if end => trailers,
+            Err(Unfit::Refused(error)) => return state.wrong(Failed::Body(error.into())),
+            Ok(_) | Err(Unfit::Malformed) => {
+                return state.wrong(Failed::Body(HeadError::Malformed.into()));
+            }
+        };
+        state.trailers = (!trailers.is_empty() && !state.unwanted).then_some(trailers);
+        state.remote_ended = true;
+        state.wake_reader();
+        state.fate()
+    }
+
+    /// The peer takes more bytes, or fewer; whether that can be.
+    pub(super) fn resize(&self, change: i64) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        state.send_window += change;
+        if let Some(writer) = state.writer.take() {
+            writer.wake();
+        }
+        state.send_window <= LAST_STREAM.into()
+    }
+
+    /// The peer gives it up. Of a request that was whole that is all that it says.
+    pub(super) fn given_up(&self) {
+        self.state.borrow_mut().fail(Failed::Gone);
+    }
+
+    /// The peer has broken a rule with it.
+    pub(super) fn break_off(&self) {
+        self.state.borrow_mut().fail(Failed::Malformed);
+    }
+
+    /// The connection has ended.
+    pub(super) fn lose(&self) {
+        self.given_up();
+    }
+}
+
+impl State {
+    /// What the peer may be allowed to send again, once it is worth a frame.
+    pub(super) fn credit(&mut self) -> Option<u32> {
+        if self.taken < STREAM_WINDOW / 2 || self.remote_ended || self.closed {
+            return None;
+        }
+        let credit = std::mem::take(&mut self.taken);
+        self.window += credit;
+        Some(credit)
+    }
+}
+
+/// What is done on this side.
+impl Stream {
+    /// Ready when it has been given up; to be polled by who answers it.
+    pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(());
+        }
+        remember(&mut state.writer, cx);
+        Poll::Pending
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.borrow().closed
+    }
+
+    /// Ready when there is room for a head.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.channel.poll_room(cx)
+    }
+
+    /// Sends the head of a response, without fields that have no meaning here.
+    pub(crate) fn send_head(&self, status: StatusCode, fields: &Fields, end: bool) {
+        self.send_block(end, |out| {
+            hpack::status(status, out);
+            for (known, name, value) in fields.iter() {
+                if known == Known::Other || !CONNECTION_FIELDS.contains(&known) {
+                    hpack::field(known, name, value.trim_ascii(), out);
+                }
+            }
+        });
+    }
+
+    /// Sends trailers, which end the message.
+    pub(super) fn send_trailers(&self, trailers: &HeaderMap) {
+        self.send_block(true, |out| {
+            for (name, value) in trailers {
+                let name = name.as_str().as_bytes();
+                hpack::field(Known::of(name), name, value.as_bytes().trim_ascii(), out);
+            }
+        });
+    }
+
+    fn send_block(&self, end: bool, write: impl FnOnce(&mut BytesMut)) {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed {
+            return;
+        }
+        let core = &mut *self.channel.core.borrow_mut();
+        let flags = if end { flag::END_STREAM } else { 0 };
+        let reduced = std::mem::take(&mut core.table_reduced);
+        encode_block(self.id, flags, core.output.tail(), |out| {
+            if reduced {
+                // A table of no bytes, which is what the encoder uses (RFC 7541, section 6.3).
+                out.extend_from_slice(&[0x20]);
+            }
+            write(out);
+        });
+        self.end(state, core, end);
+    }
+
+    /// Sends some of `data`; ready when any of it has been taken, or is not wanted any more.
+    pub(super) fn poll_send(&self, data: &mut Bytes, last: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed {
+            data.clear();
+            return Poll::Ready(());
+        }
+        let core = &mut *self.channel.core.borrow_mut();
+        let mut window = MAX_PAYLOAD;
+        if !data.is_empty() {
+            match self.poll_window(state, core, cx) {
+                Poll::Ready(most) => window = window.min(most as usize),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if !core.output.has_room() {
+            core.wait(cx);
+            return Poll::Pending;
+        }
+        let piece = data.split_to(data.len().min(window));
+        // Less than either window.
+        let length = piece.len() as u32;
+        state.send_window -= i64::from(length);
+        core.send_window -= length;
+        let end = last && data.is_empty();
+        memory::leave(piece.len(), true);
+        let flags = if end { flag::END_STREAM } else { 0 };
+        let header = frame::header(piece.len(), kind::DATA, flags, self.id);
+        core.output.data(&header, piece);
+        core.flood.data_sent();
+        self.end(state, core, end);
+        Poll::Ready(())
+    }
+
+    /// Bytes that the peer takes of this stream, once it takes any.
+    fn poll_window(&self, state: &mut State, core: &mut Core, cx: &Context<'_>) -> Poll<u32> {
+        let window = u32::try_from(state.send_window).unwrap_or(0);
+        if window == 0 {
+            remember(&mut state.writer, cx);
+            return Poll::Pending;
+        }
+        if core.send_window == 0 {
+            core.starve(cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(window.min(core.send_window))
+    }
+
+    /// After something was left in the outbox.
+    fn end(&self, state: &mut State, core: &mut Core, end: bool) {
+        if end {
+            state.local_ended = true;
+            core.flood.answered();
+            if state.fate() == Fate::Over {
+                core.over(self.id);
+            }
+        }
+        self.channel.wake();
+    }
+
+    /// Bytes that can be sent of this stream, once there is any use in more; also ready when it is over.
+    pub(super) fn poll_credit(&self, cx: &Context<'_>) -> Poll<u32> {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(0);
+        }
+        let core = &mut *self.channel.core.borrow_mut();
+        let window = match self.poll_window(state, core, cx) {
+            Poll::Ready(window) => window,
+            Poll::Pending => return Poll::Pending,
+        };
+        if !core.output.has_room() {
+            core.wait(cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(window)
+    }
+
+    /// Gives it up on this side, unless it is over.
+    pub(crate) fn give_up(&self, reason: Reason) {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed || state.fate() == Fate::Over {
+            return;
+        }
+        state.fail(Failed::Gone);
+        self.channel.core.borrow_mut().reset(self.id, reason);
+        self.channel.wake();
+    }
+
+    /// Whether the whole message has been read.
+    pub(super) fn is_read(&self) -> bool {
+        let state = self.state.borrow();
+        state.failed.is_none() && state.is_read()
+    }
+
+    #[cfg(test)]
+    pub(super) fn windows(&self) -> (i64, u32, u32) {
+        let state = self.state.borrow();
+        (state.send_window, state.window, state.taken)
+    }
+}
+
+/// Appends a field block, which `write` appends to what it is given, in as many frames as it takes.
+fn encode_block(stream: u32, flags: u8, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    write(out);
+    let length = out.len() - start - HEADER;
+    if length <= MAX_PAYLOAD {
+        let flags = flags | flag::END_HEADERS;
+        let header = frame::header(length, kind::HEADERS, flags, stream);
+        out[start..start + HEADER].copy_from_slice(&header);
+        return;
+    }
+    let block = out.split_off(start + HEADER);
+    out.truncate(start);
+    let mut parts = block.chunks(MAX_PAYLOAD).peekable();
+    let mut next = (kind::HEADERS, flags);
+    while let Some(part) = parts.next() {
+        let (kind, flags) = next;
+        let last = if parts.peek().is_none() {
+            flag::END_HEADERS
+        } else {
+            0
+        };
+        out.extend_from_slice(&frame::header(part.len(), kind, flags | last, stream));
+        out.extend_from_slice(part);
+        next = (kind::CONTINUATION, 0);
+    }
+}
+
+pub(super) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
+    if !place
+        .as_ref()
+        .is_some_and(|known| known.will_wake(cx.waker()))
+    {
+        *place = Some(cx.waker().clone());
+    }
+}
+
+impl Interim for Stream {
+    fn send(&self, status: StatusCode, fields: &Fields) {
+        self.send_head(status, fields, false);
+    }
+}

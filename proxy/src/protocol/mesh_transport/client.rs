@@ -1,0 +1,170 @@
+//! The end that asks.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use http::Version;
+use http_body::Body as _;
+
+use super::channel::{Channel, Role};
+use super::closed::Failed;
+use super::frame::{Reason, flag, kind};
+use super::incoming::{Incoming, Owner};
+use super::stream::{RESPONSE, Stream};
+use super::{Closed, INITIAL_STREAMS, Sending};
+use crate::net::io::Io;
+use crate::protocol::error::ProxyError;
+use crate::protocol::http1::{self, ResponseHead};
+use crate::protocol::message::{Body, Interim, Request};
+
+/// A connection to a server, which is closed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Client(Rc<Channel>);
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Failed(ProxyError),
+    /// The server has not looked at it; its body is whole.
+    NotSeen(Body),
+}
+
+/// A response whose body is still to come.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) head: ResponseHead,
+    /// `None` = there is none.
+    pub(crate) body: Option<(Incoming, Owner)>,
+}
+
+impl Client {
+    /// Speaks over a connection; its end is told to `ended`.
+    pub(crate) fn start(io: Io, ended: impl FnOnce(Closed) + 'static) -> Self {
+        let role = Role::Client {
+            next: 1,
+            max_streams: INITIAL_STREAMS,
+            gone: false,
+        };
+        let channel = Channel::new(io, RESPONSE.bytes, role);
+        let driven = Rc::clone(&channel);
+        tokio::task::spawn_local(async move {
+            ended(poll_fn(|cx| driven.poll(cx)).await);
+        });
+        Self(channel)
+    }
+
+    /// Whether no further request can be sent.
+    pub(crate) fn is_gone(&self) -> bool {
+        let core = self.0.core.borrow();
+        let usable = matches!(core.role, Role::Client { gone: false, next, .. } if next < u32::MAX);
+        !usable || !core.is_open()
+    }
+
+    /// Requests that the server takes at the same time.
+    pub(crate) fn max_streams(&self) -> u32 {
+        match self.0.core.borrow().role {
+            Role::Client { max_streams, .. } => max_streams,
+            Role::Server(_) => 0,
+        }
+    }
+
+    /// Sends a request; the response's head is there when this is ready.
+    pub(crate) async fn round_trip(
+        &self,
+        request: &Request,
+        body: Body,
+        interim: Option<&dyn Interim>,
+    ) -> Result<Answered, Unanswered> {
+        poll_fn(|cx| self.0.poll_room(cx)).await;
+        let end = body.is_end_stream();
+        let Some(owner) = self.open(request, end) else {
+            return Err(Unanswered::NotSeen(body));
+        };
+        let stream = owner.stream();
+        let mut sending = Sending::new(body);
+        let mut sent = end;
+        let head = poll_fn(|cx| {
+            if !sent && let Poll::Ready(result) = sending.poll(stream, cx) {
+                if let Err(error) = result {
+                    return Poll::Ready(Err(Err(error)));
+                }
+                sent = true;
+            }
+            stream.poll_answer(interim, cx).map_err(Ok)
+        });
+        let head = match head.await {
+            Ok(head) => head,
+            Err(Err(error)) => return Err(Unanswered::Failed(error)),
+            Err(Ok(failed)) => return Err(unanswered(failed, sending)),
+        };
+        if stream.is_read() {
+            return Ok(Answered { head, body: None });
+        }
+        if !sent {
+            // The two directions do not wait for each other.
+            tokio::task::spawn_local(send_rest(Rc::clone(stream), sending));
+        }
+        let incoming = Incoming(Rc::clone(stream));
+        Ok(Answered {
+            head,
+            body: Some((incoming, owner)),
+        })
+    }
+
+    fn open(&self, request: &Request, end: bool) -> Option<Owner> {
+        if self.is_gone() {
+            return None;
+        }
+        let core = &mut *self.0.core.borrow_mut();
+        let Role::Client { next, .. } = &mut core.role else {
+            return None;
+        };
+        let id = *next;
+        *next += 1;
+        let mut flags = if end { flag::END } else { 0 };
+        if request.version == Version::HTTP_2 {
+            flags |= flag::HTTP2;
+        }
+        core.output.text(kind::HEAD, flags, id, |out| {
+            let target = request.path_and_query();
+            http1::encode_request(&request.method, target, &request.fields, out);
+            out.extend_from_slice(b"\r\n");
+        });
+        let stream = Stream::opened(&self.0, id, &request.method, end);
+        core.streams.insert(id, Rc::clone(&stream));
+        self.0.wake();
+        Some(Owner(stream))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+fn unanswered(failed: Failed, sending: Sending) -> Unanswered {
+    let whole = match failed {
+        Failed::Unseen => sending.untouched(),
+        _ => None,
+    };
+    match whole {
+        Some(body) => Unanswered::NotSeen(body),
+        None => Unanswered::Failed(failed.of_upstream(false)),
+    }
+}
+
+/// Sends what is left of a request whose response has begun.
+async fn send_rest(stream: Rc<Stream>, mut sending: Sending) {
+    let sent = poll_fn(|cx| {
+        let sent = sending.poll(&stream, cx);
+        match stream.poll_closed(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => sent,
+        }
+    });
+    if sent.await.is_err() {
+        stream.give_up(Reason::Cancelled);
+    }
+}

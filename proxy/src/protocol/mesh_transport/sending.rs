@@ -1,0 +1,98 @@
+//! A body on its way out.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Body as _;
+
+use super::stream::Stream;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::Body;
+
+/// Moves a body to a stream as the peer takes it.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    body: Body,
+    /// What was read of the body and not yet sent.
+    data: Bytes,
+    /// Nothing comes after `data`.
+    last: bool,
+    /// Something of the body has been asked for.
+    touched: bool,
+}
+
+impl Sending {
+    pub(crate) fn new(body: Body) -> Self {
+        Self {
+            body,
+            data: Bytes::new(),
+            last: false,
+            touched: false,
+        }
+    }
+
+    /// The body, if nobody has asked it for anything.
+    pub(super) fn untouched(self) -> Option<Body> {
+        (!self.touched).then_some(self.body)
+    }
+
+    /// The peer has had credit for all of it, unless the stream was given up.
+    fn delivered(&mut self, stream: &Stream) {
+        if !stream.is_closed() {
+            self.body.delivered();
+        }
+    }
+
+    /// Ready when all is sent, or nothing more is wanted.
+    ///
+    /// # Errors
+    /// When the body fails, or takes too long.
+    pub(crate) fn poll(
+        &mut self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ProxyError>> {
+        loop {
+            if stream.is_closed() {
+                self.body.lost(&ProxyError::ClientGone);
+                return Poll::Ready(Ok(()));
+            }
+            if self.last || !self.data.is_empty() {
+                if stream.poll_send(&mut self.data, self.last, cx).is_pending() {
+                    return self.body.poll_timeout(cx).map(Err);
+                }
+                self.body.moved();
+                if self.last && self.data.is_empty() {
+                    self.delivered(stream);
+                    return Poll::Ready(Ok(()));
+                }
+                continue;
+            }
+            // A stream that is not read reads no further ahead of its peer.
+            if self.touched && stream.poll_credit(cx).is_pending() {
+                return self.body.poll_timeout(cx).map(Err);
+            }
+            self.touched = true;
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? {
+                None => self.last = true,
+                Some(frame) => match frame.into_data() {
+                    Ok(data) => {
+                        self.data = data;
+                        self.last = self.body.is_end_stream();
+                    }
+                    Err(frame) => {
+                        match frame.trailers_ref() {
+                            Some(trailers) => stream.send_trailers(trailers),
+                            None => self.last = true,
+                        }
+                        if !self.last {
+                            self.delivered(stream);
+                            return Poll::Ready(Ok(()));
+                        }
+                    }
+                },
+            }
+        }
+    }
+}

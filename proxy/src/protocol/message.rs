@@ -1,0 +1,349 @@
+//! Messages on their way through the proxy: bodies, and who watches them.
+//!
+//! One [`Body`] for both directions and all origins, so that the pipeline has no type parameters.
+//! Nothing is buffered here: a frame is pulled from one side when the other side can take it, which
+//! is the back-pressure.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::net::io::Stream;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::http1::Target;
+
+/// What `x-maglor-http-version` says of a request that its sender made by HTTP/1.1.
+pub(crate) const ORIGINAL_HTTP1: &str = "1.1";
+
+/// A request, all but its body.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) target: Target,
+    /// The version it came by; on its way to the endpoint, the one that its sender speaks.
+    pub(crate) version: Version,
+    pub(crate) fields: Fields,
+}
+
+impl Request {
+    /// The path, never empty.
+    pub(crate) fn path(&self) -> &[u8] {
+        match self.fields.slice(self.target.path) {
+            b"" => b"/",
+            path => path,
+        }
+    }
+
+    /// The query without its question mark.
+    pub(crate) fn query(&self) -> Option<&[u8]> {
+        self.target.query.map(|query| self.fields.slice(query))
+    }
+
+    /// Path and query as an origin server is asked for them.
+    pub(crate) fn path_and_query(&self) -> &[u8] {
+        self.fields.slice(self.target.path_and_query)
+    }
+
+    /// Asks for another path and query.
+    pub(crate) fn set_path_and_query(&mut self, text: &[u8]) {
+        let span = self.fields.add_text(text);
+        let target = Target::origin(text, span.start as usize);
+        self.target = Target {
+            authority: self.target.authority,
+            ..target
+        };
+    }
+
+    /// Whom the request is for: the target's authority, or the `host` field.
+    pub(crate) fn host(&self) -> Option<&[u8]> {
+        match self.target.authority {
+            Some(authority) => Some(self.fields.slice(authority)),
+            None => self.fields.get(Known::Host),
+        }
+    }
+
+    /// Whether this is a gRPC call, which expects errors in its own form.
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.method == Method::POST
+            && self.fields.get(Known::ContentType).is_some_and(|value| {
+                value.starts_with(b"application/grpc")
+                    && matches!(value.get(16), None | Some(b'+' | b';' | b' '))
+            })
+    }
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    pub(crate) body: Body,
+}
+
+/// Where the frames of a body come from.
+pub(crate) trait Source: Debug {
+    /// The next frame; `None` when the body has ended.
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>>;
+
+    /// Whether nothing more will come.
+    fn is_end_stream(&self) -> bool;
+
+    /// How much will come, where that is known.
+    fn size_hint(&self) -> SizeHint;
+
+    /// Called once when the body has ended as it should, for connections to be used again.
+    fn release(self: Box<Self>) {}
+}
+
+/// Who is told what becomes of a response.
+pub(crate) trait Account: Debug {
+    /// So many bytes of it have passed.
+    fn count(&mut self, bytes: u64);
+
+    /// So many bytes have gone the other way, outside of any body.
+    fn sent(&mut self, bytes: u64);
+
+    /// Some of it has left for its reader since it was counted.
+    fn moved(&mut self) {}
+
+    /// It has these trailers.
+    fn trailers(&mut self, trailers: &HeaderMap);
+
+    /// All of it has come from its origin. Dropped after this without an error, it has ended as it should.
+    fn received(&mut self);
+
+    /// It ended as it should.
+    fn complete(&mut self);
+
+    /// It failed.
+    fn fail(&mut self, error: &ProxyError);
+
+    /// Ready when it has taken too long.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError>;
+}
+
+/// Takes informational responses on behalf of a client.
+pub(crate) trait Interim: Debug {
+    /// Sends a 1xx response, before anything else that is sent later.
+    fn send(&self, status: StatusCode, fields: &Fields);
+}
+
+/// See [`Body::take_over`].
+pub(crate) struct TakenOver {
+    pub(crate) takeover: Box<Takeover>,
+    pub(crate) account: Option<Box<dyn Account>>,
+}
+
+/// A request's or response's body.
+#[derive(Debug)]
+pub(crate) struct Body {
+    kind: Kind,
+    /// Lives until the response has ended, however it ends.
+    account: Option<Box<dyn Account>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Empty,
+    Full(Bytes),
+    Source(Box<dyn Source>),
+    /// The connection is taken over: bytes flow without HTTP.
+    TakenOver(Box<Takeover>),
+}
+
+/// What becomes of a client's connection that has left HTTP.
+#[derive(Debug)]
+pub(crate) enum Takeover {
+    /// Messages about the queue of the server behind this listener.
+    Channel,
+    /// Bytes to and from an endpoint.
+    Tunnel(Stream),
+}
+
+impl Body {
+    /// No body.
+    pub(crate) fn empty() -> Self {
+        Self::of(Kind::Empty)
+    }
+
+    /// A body in memory.
+    pub(crate) fn full(data: impl Into<Bytes>) -> Self {
+        let data = data.into();
+        Self::of(if data.is_empty() {
+            Kind::Empty
+        } else {
+            Kind::Full(data)
+        })
+    }
+
+    pub(crate) fn source(source: Box<dyn Source>) -> Self {
+        Self::of(Kind::Source(source))
+    }
+
+    pub(crate) fn tunnel(stream: Stream) -> Self {
+        Self::of(Kind::TakenOver(Box::new(Takeover::Tunnel(stream))))
+    }
+
+    pub(crate) fn channel_upgrade() -> Self {
+        Self::of(Kind::TakenOver(Box::new(Takeover::Channel)))
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            account: None,
+        }
+    }
+
+    /// Accounts the rest of the exchange to `account`.
+    pub(crate) fn with_account(mut self, account: Box<dyn Account>) -> Self {
+        self.account = Some(account);
+        self
+    }
+
+    /// Whether there is no body at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.kind, Kind::Empty)
+    }
+
+    /// Sends the head without it, in answer to HEAD.
+    pub(crate) fn leave_out(&mut self) {
+        self.kind = Kind::Empty;
+    }
+
+    /// Some of what was taken of it has been written to the client.
+    pub(crate) fn moved(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.moved();
+        }
+    }
+
+    /// All of it has been written to the client.
+    pub(crate) fn delivered(&mut self) {
+        if let Some(mut account) = self.account.take() {
+            account.complete();
+        }
+    }
+
+    /// What was taken of it cannot be written to the client.
+    pub(crate) fn lost(&mut self, error: &ProxyError) {
+        if let Some(account) = &mut self.account {
+            account.fail(error);
+        }
+    }
+
+    /// Closes the account of a body that nobody will ask for a frame because it has none.
+    pub(crate) fn settle_if_ended(&mut self) {
+        if self.is_end_stream()
+            && let Some(mut account) = self.account.take()
+        {
+            account.complete();
+        }
+    }
+
+    /// What the connection becomes, where the response ends HTTP on it, with the account that ends
+    /// with that.
+    pub(crate) fn take_over(&mut self) -> Option<TakenOver> {
+        if !matches!(self.kind, Kind::TakenOver(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.kind, Kind::Empty) {
+            Kind::TakenOver(takeover) => Some(TakenOver {
+                takeover,
+                account: self.account.take(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Ready when the exchange has taken too long; for those who wait for something else than the
+    /// next frame.
+    pub(crate) fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        let Some(account) = &mut self.account else {
+            return Poll::Pending;
+        };
+        account.poll_timeout(cx).map(|error| {
+            account.fail(&error);
+            error
+        })
+    }
+
+    fn poll_kind(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        match &mut self.kind {
+            Kind::Empty | Kind::TakenOver(_) => Poll::Ready(None),
+            Kind::Full(data) => {
+                let data = std::mem::take(data);
+                self.kind = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Kind::Source(source) => {
+                let frame = source.poll_frame(cx);
+                if source.is_end_stream() && !matches!(frame, Poll::Ready(Some(Err(_)))) {
+                    // Now rather than when the client has taken the last byte.
+                    if let Kind::Source(source) = std::mem::replace(&mut self.kind, Kind::Empty) {
+                        source.release();
+                    }
+                }
+                frame
+            }
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = ProxyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let frame = self.poll_kind(cx);
+        let ended = self.is_end_stream();
+        let Some(account) = &mut self.account else {
+            return frame;
+        };
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                account.count(frame.data_ref().map_or(0, |data| data.len() as u64));
+                if let Some(trailers) = frame.trailers_ref() {
+                    account.trailers(trailers);
+                }
+                if ended {
+                    account.received();
+                }
+            }
+            Poll::Ready(None) => account.received(),
+            Poll::Ready(Some(Err(error))) => account.fail(error),
+            Poll::Pending => return self.poll_timeout(cx).map(|error| Some(Err(error))),
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Empty | Kind::TakenOver(_) => true,
+            Kind::Full(_) => false,
+            Kind::Source(source) => source.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Empty | Kind::TakenOver(_) => SizeHint::with_exact(0),
+            Kind::Full(data) => SizeHint::with_exact(data.len() as u64),
+            Kind::Source(source) => source.size_hint(),
+        }
+    }
+}

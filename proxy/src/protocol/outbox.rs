@@ -1,0 +1,145 @@
+//! Frames on their way out of a connection that many streams share: small ones are gathered, large pieces of bodies
+//! are written from where they are. What a frame looks like is for the protocols to know.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::AsyncWrite;
+
+use crate::net::io::Io;
+
+/// Bytes of the longest piece of a body in one frame.
+const PIECE: usize = 16 * 1024;
+/// Data up to this size is copied behind its header.
+const COPY_LIMIT: usize = 8 * 1024;
+/// With so much waiting, streams wait, too.
+const HIGH_WATER: usize = 32 * 1024;
+/// More than this waits only where a peer makes us answer and does not read.
+const BACKLOG: usize = 1024 * 1024;
+/// Pieces in one write.
+const PIECES: usize = 16;
+/// A buffer of this size is kept while nothing waits.
+const KEPT: usize = 4 * 1024;
+
+/// In order: `pieces`, `tail`.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pieces: VecDeque<Bytes>,
+    /// Bytes of `pieces`.
+    queued: usize,
+    tail: BytesMut,
+}
+
+impl Outbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.tail.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.queued + self.tail.len()
+    }
+
+    /// Whether streams may add to it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len() < HIGH_WATER
+    }
+
+    /// How many streams could add a frame.
+    pub(crate) fn room(&self) -> usize {
+        HIGH_WATER.saturating_sub(self.len()).div_ceil(PIECE)
+    }
+
+    pub(crate) fn is_backlog(&self) -> bool {
+        self.len() > BACKLOG
+    }
+
+    /// Where small frames are added.
+    pub(crate) fn tail(&mut self) -> &mut BytesMut {
+        &mut self.tail
+    }
+
+    /// Adds a piece of a body behind the header of its frame.
+    pub(crate) fn data(&mut self, header: &[u8], piece: Bytes) {
+        self.tail
+            .reserve(header.len() + piece.len().min(COPY_LIMIT));
+        self.tail.extend_from_slice(header);
+        if piece.len() <= COPY_LIMIT {
+            self.tail.extend_from_slice(&piece);
+            return;
+        }
+        let gathered = self.tail.split().freeze();
+        self.push(gathered);
+        self.push(piece);
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        self.queued += piece.len();
+        self.pieces.push_back(piece);
+    }
+
+    /// Writes until nothing is left.
+    pub(crate) fn poll_flush(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_empty() {
+            // TLS may have kept what the socket did not take.
+            return Pin::new(io).poll_flush(cx);
+        }
+        while !self.is_empty() {
+            let n = if self.pieces.is_empty() {
+                ready!(Pin::new(&mut *io).poll_write(cx, &self.tail))?
+            } else {
+                let mut slices = [IoSlice::new(&[]); PIECES];
+                let tail = (self.pieces.len() < PIECES).then_some(&self.tail[..]);
+                let parts = self.pieces.iter().map(|piece| &piece[..]).chain(tail);
+                let mut count = 0;
+                for (slice, part) in slices.iter_mut().zip(parts) {
+                    *slice = IoSlice::new(part);
+                    count += 1;
+                }
+                ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices[..count]))?
+            };
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(n);
+        }
+        Pin::new(io).poll_flush(cx)
+    }
+
+    fn advance(&mut self, mut n: usize) {
+        while let Some(piece) = self.pieces.front_mut() {
+            let step = n.min(piece.len());
+            piece.advance(step);
+            self.queued -= step;
+            n -= step;
+            if !piece.is_empty() {
+                return;
+            }
+            self.pieces.pop_front();
+        }
+        self.tail.advance(n);
+        if self.tail.is_empty() {
+            // Keeps the allocation, forgets the consumed front.
+            self.tail.clear();
+        }
+    }
+
+    /// All that waits, for tests without a socket.
+    #[cfg(test)]
+    pub(crate) fn drain(&mut self) -> Vec<u8> {
+        let pieces = std::mem::take(&mut self.pieces);
+        self.queued = 0;
+        let mut all: Vec<u8> = pieces.into_iter().flatten().collect();
+        all.extend_from_slice(&self.tail.split());
+        all
+    }
+
+    /// Gives back what a burst has left; to be called while nothing waits.
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() && self.tail.capacity() > KEPT {
+            *self = Self::default();
+        }
+    }
+}

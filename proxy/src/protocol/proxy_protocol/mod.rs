@@ -1,0 +1,148 @@
+//! PROXY protocol, versions 1 (text) and 2 (binary), read and written.
+//!
+//! The header that a load balancer puts in front of a connection's bytes to say who the client is:
+//! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>. [`parse`] and the encoders do no
+//! I/O; [`read_header`] feeds the parser from a socket. Deadlines are the caller's.
+//!
+//! Invariant: what follows the header is never consumed, and what is not a header is never
+//! interpreted: a connection is either refused or its bytes are passed on unchanged.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::{Buf, BytesMut};
+use maglor_config::cluster::ProxyProtocolOut;
+use maglor_config::listener::ProxyProtocolIn;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+pub use self::v1::encode as encode_v1;
+pub use self::v2::encode as encode_v2;
+
+#[cfg(test)]
+mod tests;
+mod v1;
+mod v2;
+
+/// Both ends of the connection as the sender of the header saw it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Addresses {
+    /// The client.
+    pub source: SocketAddr,
+    /// Where the client connected to.
+    pub destination: SocketAddr,
+}
+
+/// What the first bytes of a connection are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Parsed {
+    /// No PROXY header.
+    Absent,
+    /// A whole header.
+    Header {
+        /// Bytes that it takes.
+        len: usize,
+        /// `None` for LOCAL and UNKNOWN: the socket's own addresses hold.
+        addresses: Option<Addresses>,
+    },
+    /// The beginning of a header, or nothing yet.
+    Incomplete,
+}
+
+/// Why a connection's PROXY header was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The peer closed before the header was complete.
+    #[error("connection closed before the end of the header")]
+    Closed,
+    /// The socket failed.
+    #[error("reading the header: {0}")]
+    Io(#[from] io::Error),
+    /// Begins as a header but is none.
+    #[error("malformed header: {0}")]
+    Malformed(&'static str),
+    /// A header is required and there is none.
+    #[error("no header, but the listener requires one")]
+    Missing,
+}
+
+/// Reads a header from the beginning of `bytes`.
+///
+/// # Errors
+/// `Error::Malformed` when the bytes begin as a header and break its rules.
+pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
+    if begins_with(bytes, v2::SIGNATURE) {
+        v2::parse(bytes)
+    } else if begins_with(bytes, v1::PREFIX) {
+        v1::parse(bytes)
+    } else {
+        Ok(Parsed::Absent)
+    }
+}
+
+/// Reads the header from the socket as `mode` asks.
+///
+/// `buf` may hold bytes already read, and holds the bytes after the header when this returns. With
+/// [`ProxyProtocolIn::Accept`] the client must speak first: until its first bytes have come nobody
+/// knows whether they are a header. Dropping the future keeps what was read in `buf`.
+///
+/// # Errors
+/// When the header is malformed, missing though required, or the connection ends too early.
+pub(crate) async fn read_header(
+    tcp: &mut TcpStream,
+    buf: &mut BytesMut,
+    mode: ProxyProtocolIn,
+) -> Result<Option<Addresses>, Error> {
+    if mode == ProxyProtocolIn::Off {
+        return Ok(None);
+    }
+    loop {
+        match parse(buf)? {
+            Parsed::Header { len, addresses } => {
+                buf.advance(len);
+                return Ok(addresses);
+            }
+            Parsed::Absent if mode == ProxyProtocolIn::Require => return Err(Error::Missing),
+            Parsed::Absent => return Ok(None),
+            Parsed::Incomplete => {}
+        }
+        if tcp.read_buf(buf).await? == 0 {
+            return Err(Error::Closed);
+        }
+    }
+}
+
+/// Writes a header of the version that a cluster asks for. Without addresses it says LOCAL or
+/// UNKNOWN: the connection is the proxy's own.
+pub(crate) fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, out: &mut BytesMut) {
+    match version {
+        ProxyProtocolOut::V1 => encode_v1(addresses, out),
+        ProxyProtocolOut::V2 => encode_v2(addresses, out),
+    }
+}
+
+/// Whether one of the two is the beginning of the other.
+fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
+    let n = bytes.len().min(prefix.len());
+    bytes[..n] == prefix[..n]
+}
+
+/// Two addresses of one family.
+enum Pair {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+/// Makes the two of one family.
+fn pair(source: IpAddr, destination: IpAddr) -> Pair {
+    fn v6(ip: IpAddr) -> Ipv6Addr {
+        match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        }
+    }
+    match (source.to_canonical(), destination.to_canonical()) {
+        (IpAddr::V4(s), IpAddr::V4(d)) => Pair::V4(s, d),
+        (s, d) => Pair::V6(v6(s), v6(d)),
+    }
+}

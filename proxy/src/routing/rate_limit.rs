@@ -1,0 +1,123 @@
+//! Limits on the rate of requests: what passes, and what clients are told about it.
+//!
+//! The header fields are those of draft-ietf-httpapi-ratelimit-headers-10.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::guard::rate::{KeyedBuckets, RateParams, TokenBucket, Verdict};
+use maglor_balance::{Rng, Time, hash_bytes};
+use maglor_config::traffic::{RateKey, RateLimit};
+
+use crate::protocol::fields::{Fields, Key, Known};
+use crate::protocol::message::Request;
+
+/// A rate limit at run time, shared by all workers.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    config: RateLimit,
+    buckets: Buckets,
+}
+
+#[derive(Debug)]
+enum Buckets {
+    One(TokenBucket),
+    Keyed(RateKey, KeyedBuckets),
+}
+
+impl Limiter {
+    /// A full one; that of `before` goes on if it is of the same limit.
+    pub(crate) fn build(config: &RateLimit, before: Option<&Arc<Self>>) -> Arc<Self> {
+        if let Some(before) = before.filter(|before| before.config == *config) {
+            return Arc::clone(before);
+        }
+        let buckets = match &config.key {
+            None => Buckets::One(TokenBucket::new(config.params)),
+            Some(key) => {
+                // Who knows the seed could make the keys of others collide.
+                let mut rng = Rng::seed(rand_seed());
+                let buckets = KeyedBuckets::new(config.params, config.max_keys, &mut rng);
+                Buckets::Keyed(key.clone(), buckets)
+            }
+        };
+        Arc::new(Self {
+            config: config.clone(),
+            buckets,
+        })
+    }
+
+    /// Asks for a request of this client.
+    pub(crate) fn take(
+        &self,
+        request: &Request,
+        client: Option<IpAddr>,
+        now: Time,
+    ) -> RateLimitState<'_> {
+        let verdict = match &self.buckets {
+            Buckets::One(bucket) => bucket.take(now),
+            Buckets::Keyed(key, buckets) => buckets.take(hash_of(key, request, client), now),
+        };
+        RateLimitState {
+            params: &self.config.params,
+            verdict,
+        }
+    }
+}
+
+/// Where a request stands with a limit.
+#[derive(Debug)]
+pub(crate) struct RateLimitState<'a> {
+    params: &'a RateParams,
+    verdict: Verdict,
+}
+
+impl RateLimitState<'_> {
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.verdict.allowed
+    }
+
+    /// When there will be room for a request that was not allowed.
+    pub(crate) fn retry_after(&self) -> Duration {
+        self.verdict.retry_after
+    }
+
+    /// Tells the client.
+    pub(crate) fn describe(&self, fields: &mut Fields) {
+        let RateParams {
+            burst,
+            per,
+            requests,
+        } = self.params;
+        // The draft knows a quota and a window: the time in which the whole bucket fills.
+        let window = whole_seconds(per.mul_f64(f64::from(*burst) / f64::from((*requests).max(1))));
+        let policy = format!("\"default\";q={burst};w={window}");
+        fields.set(Known::RateLimitPolicy, policy.as_bytes());
+        let reset = whole_seconds(self.verdict.reset);
+        let state = format!("\"default\";r={};t={reset}", self.verdict.remaining);
+        fields.set(Known::RateLimit, state.as_bytes());
+    }
+}
+
+fn hash_of(key: &RateKey, request: &Request, client: Option<IpAddr>) -> u64 {
+    match (key, client) {
+        (RateKey::Header(name), _) => {
+            let value = request.fields.get(Key::from(name));
+            hash_bytes(value.unwrap_or_default())
+        }
+        (RateKey::SourceAddress, Some(IpAddr::V4(address))) => hash_bytes(&address.octets()),
+        (RateKey::SourceAddress, Some(IpAddr::V6(address))) => hash_bytes(&address.octets()),
+        // Clients of a Unix socket cannot be told apart: they share a bucket.
+        (RateKey::SourceAddress, None) => hash_bytes(&[]),
+    }
+}
+
+fn rand_seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// Rounded up: whoever waits so long is not early.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}

@@ -1,0 +1,364 @@
+//! From a request to its route.
+//!
+//! The table is compiled when the configuration is applied: hosts into hash maps, clusters into
+//! handles, metrics into handles. A request costs one host look-up and a walk over the host's routes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use maglor_balance::guard::{Percent, split};
+use maglor_balance::{Rng, hash_bytes};
+use maglor_config::Mirror;
+use maglor_config::route::{
+    self as config, Destination, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch,
+    RouteAction, StringMatch, WeightedCluster,
+};
+use maglor_identity::SpiffeId;
+use percent_encoding::percent_decode_str;
+
+use crate::mesh::authorization::Authorization;
+use crate::protocol::fields::Fields;
+use crate::protocol::message::Request;
+use crate::routing::rate_limit::Limiter;
+use crate::telemetry::metrics::{FaultMetrics, Metrics, RouteMetrics};
+use crate::upstream::{Cluster, Clusters};
+
+/// A compiled route table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    exact: HashMap<String, usize>,
+    /// `.example.com` → host.
+    suffix: HashMap<String, usize>,
+    /// `example.` → host.
+    prefix: HashMap<String, usize>,
+    any: Option<usize>,
+    hosts: Vec<Host>,
+    /// Who may do what on the listener.
+    pub(crate) authorization: Option<Arc<Authorization>>,
+    /// Proxies that are believed who the client of a request is.
+    pub(crate) delegates: Vec<SpiffeId>,
+    /// Of the listener.
+    pub(crate) rate_limit: Option<Arc<Limiter>>,
+}
+
+/// A compiled virtual host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) request_headers: HeaderRules,
+    pub(crate) response_headers: HeaderRules,
+    pub(crate) routes: Vec<Route>,
+}
+
+/// A compiled route.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) config: config::Route,
+    pub(crate) metrics: Arc<RouteMetrics>,
+    /// Where it injects faults.
+    pub(crate) faults: Option<FaultMetrics>,
+    pub(crate) rate_limit: Option<Arc<Limiter>>,
+    /// Who gets copies of the requests, and of which share.
+    pub(crate) mirrors: Vec<(Arc<Cluster>, Percent)>,
+    /// Aligned with the action's clusters, `None` where a share is answered; empty unless it forwards.
+    clusters: Vec<Option<Arc<Cluster>>>,
+}
+
+impl Route {
+    /// The share that a request belongs to, by the weights of the route, and its cluster; `key` keeps a
+    /// client at one.
+    pub(crate) fn share<'a>(
+        &'a self,
+        forward: &'a Forward,
+        key: Option<u64>,
+        rng: &mut Rng,
+    ) -> Option<(&'a WeightedCluster, Option<&'a Arc<Cluster>>)> {
+        let shares = &forward.clusters;
+        let at = match key {
+            _ if shares.len() == 1 => 0,
+            Some(key) => split::sticky(
+                shares.iter().map(|share| (identity(share), share.weight)),
+                key,
+            )?,
+            None => split::random(shares.iter().map(|share| share.weight), rng)?,
+        };
+        Some((shares.get(at)?, self.clusters.get(at)?.as_ref()))
+    }
+
+    /// What the path's matched part is, for rewrites of a prefix.
+    pub(crate) fn matched_prefix(&self) -> &str {
+        match &self.config.matches.path {
+            PathMatch::Prefix(prefix) => prefix,
+            PathMatch::Exact(_) | PathMatch::Regex(_) => "",
+        }
+    }
+}
+
+/// What tells the shares of a route apart, whatever their order.
+fn identity(share: &WeightedCluster) -> u64 {
+    match &share.destination {
+        Destination::Answer(status) => status.as_u16().into(),
+        Destination::Cluster(name) => hash_bytes(name.as_bytes()),
+    }
+}
+
+impl Table {
+    /// Compiles a validated table; clusters that it names exist.
+    pub(crate) fn compile(
+        table: &config::RouteTable,
+        listener: &str,
+        clusters: &Clusters,
+        metrics: &Metrics,
+        rate_limit: Option<&Arc<Limiter>>,
+        before: Option<&Self>,
+    ) -> Self {
+        let mut compiled = Self {
+            exact: HashMap::new(),
+            suffix: HashMap::new(),
+            prefix: HashMap::new(),
+            any: None,
+            hosts: Vec::with_capacity(table.virtual_hosts.len()),
+            authorization: None,
+            delegates: Vec::new(),
+            rate_limit: rate_limit.cloned(),
+        };
+        for host in &table.virtual_hosts {
+            let index = compiled.hosts.len();
+            for domain in &host.domains {
+                match domain {
+                    Domain::Exact(name) => drop(compiled.exact.insert(name.clone(), index)),
+                    Domain::Suffix(name) => drop(compiled.suffix.insert(name.clone(), index)),
+                    Domain::Prefix(name) => drop(compiled.prefix.insert(name.clone(), index)),
+                    Domain::Any => compiled.any = Some(index),
+                }
+            }
+            let route = |route: &config::Route| {
+                let before = before.and_then(|before| before.by_name(&route.name));
+                compile_route(route, listener, clusters, metrics, before)
+            };
+            compiled.hosts.push(Host {
+                request_headers: host.request_headers.clone(),
+                response_headers: host.response_headers.clone(),
+                routes: host.routes.iter().map(route).collect(),
+            });
+        }
+        compiled
+    }
+
+    /// The virtual hosts in order, with the domains that lead to them.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (Vec<String>, &Host)> {
+        self.hosts.iter().enumerate().map(|(at, host)| {
+            let of = |map: &HashMap<String, usize>, text: fn(&str) -> String| {
+                let here = map.iter().filter(|(_, index)| **index == at);
+                here.map(|(name, _)| text(name)).collect::<Vec<_>>()
+            };
+            let mut domains = of(&self.exact, str::to_owned);
+            domains.extend(of(&self.suffix, |name| format!("*{name}")));
+            domains.extend(of(&self.prefix, |name| format!("{name}*")));
+            domains.sort_unstable();
+            domains.extend((self.any == Some(at)).then(|| "*".to_owned()));
+            (domains, host)
+        })
+    }
+
+    fn by_name(&self, name: &str) -> Option<&Route> {
+        let mut routes = self.hosts.iter().flat_map(|host| &host.routes);
+        routes.find(|route| &*route.config.name == name)
+    }
+
+    /// The route of a request.
+    pub(crate) fn find(&self, request: &Request) -> Option<(&Host, &Route)> {
+        let host = self.host(request.host().unwrap_or_default())?;
+        let route = host
+            .routes
+            .iter()
+            .find(|route| matches(&route.config.matches, request))?;
+        Some((host, route))
+    }
+
+    /// Whether a virtual host has just this name, and not any.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        let found = self.host(name).map(std::ptr::from_ref);
+        let any = self.any.and_then(|any| self.hosts.get(any));
+        found.is_some() && found != any.map(std::ptr::from_ref)
+    }
+
+    /// The virtual host of a name: exact, longest suffix, longest prefix, any.
+    pub(crate) fn host(&self, name: &[u8]) -> Option<&Host> {
+        if self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() {
+            return self.hosts.get(self.any?);
+        }
+        let name = text(name);
+        let name = lower_case(&name);
+        let bare = without_port(&name);
+        let index = self
+            .exact
+            .get(&*name)
+            .or_else(|| self.exact.get(bare))
+            .or_else(|| longest_suffix(&self.suffix, bare))
+            .or_else(|| longest_prefix(&self.prefix, bare))
+            .copied()
+            .or(self.any)?;
+        self.hosts.get(index)
+    }
+}
+
+fn compile_route(
+    route: &config::Route,
+    listener: &str,
+    clusters: &Clusters,
+    metrics: &Metrics,
+    before: Option<&Route>,
+) -> Route {
+    let (shares, mirrors) = match &route.action {
+        RouteAction::Forward(forward) => (forward.clusters.as_slice(), &*forward.mirrors),
+        RouteAction::Direct(_) | RouteAction::Redirect(_) => (&[][..], &[][..]),
+    };
+    let mirror = |mirror: &Mirror| Some((clusters.get(&mirror.cluster)?, mirror.percent));
+    let limited = before.and_then(|before| before.rate_limit.as_ref());
+    Route {
+        config: route.clone(),
+        metrics: metrics.route(listener, &route.name),
+        faults: route
+            .fault
+            .as_ref()
+            .map(|_| metrics.faults(listener, &route.name)),
+        rate_limit: route
+            .rate_limit
+            .as_ref()
+            .map(|config| Limiter::build(config, limited)),
+        mirrors: mirrors.iter().filter_map(mirror).collect(),
+        clusters: shares
+            .iter()
+            .map(|share| share.cluster().and_then(|name| clusters.get(name)))
+            .collect(),
+    }
+}
+
+fn lower_case(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// The name without `:port`; the brackets of an IPv6 address stay. Final dots (the root) go.
+pub(crate) fn without_port(name: &str) -> &str {
+    let host = match name.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
+            if host.starts_with('[') == host.ends_with(']') {
+                host
+            } else {
+                name
+            }
+        }
+        _ => name,
+    };
+    host.trim_end_matches('.')
+}
+
+/// `a.b.c` is looked up as `.b.c`, then `.c`: the longest suffix wins.
+fn longest_suffix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a usize> {
+    if map.is_empty() {
+        return None;
+    }
+    name.match_indices('.')
+        .filter(|(at, _)| *at > 0)
+        .find_map(|(at, _)| map.get(&name[at..]))
+}
+
+/// `a.b.c` is looked up as `a.b.`, then `a.`: the longest prefix wins.
+fn longest_prefix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a usize> {
+    if map.is_empty() {
+        return None;
+    }
+    let dots = name
+        .rmatch_indices('.')
+        .filter(|(at, _)| at + 1 < name.len());
+    dots.into_iter().find_map(|(at, _)| map.get(&name[..=at]))
+}
+
+fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
+    path_matches(&conditions.path, request.path())
+        && (conditions.methods.is_empty() || conditions.methods.contains(&request.method))
+        && conditions
+            .headers
+            .iter()
+            .all(|header| header_matches(header, &request.fields))
+        && conditions
+            .query
+            .iter()
+            .all(|query| query_matches(query, request.query()))
+        && (!conditions.grpc || request.is_grpc())
+}
+
+fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
+    match condition {
+        PathMatch::Exact(exact) => path == exact.as_bytes(),
+        // Any path, that of `OPTIONS *` too.
+        PathMatch::Prefix(prefix) if prefix == "/" => true,
+        PathMatch::Prefix(prefix) => path
+            .strip_prefix(prefix.as_bytes())
+            .is_some_and(|rest| prefix.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")),
+        PathMatch::Regex(regex) => regex.is_match(&text(path)),
+    }
+}
+
+/// Whether a message's fields meet a condition.
+pub(crate) fn header_matches(condition: &HeaderMatch, fields: &Fields) -> bool {
+    let mut values = fields.all(&condition.name);
+    let found = match (values.next(), values.next()) {
+        (None, _) => false,
+        (Some(value), None) => string_matches(&condition.value, &text(value)),
+        (Some(_), Some(_)) => {
+            let all: Vec<_> = fields.all(&condition.name).map(text).collect();
+            string_matches(&condition.value, &all.join(","))
+        }
+    };
+    found != condition.invert
+}
+
+fn text(value: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(value)
+}
+
+fn query_matches(condition: &QueryMatch, query: Option<&[u8]>) -> bool {
+    let query = query.map(text);
+    let value = query
+        .as_ref()
+        .and_then(|query| query_value(query, &condition.name));
+    let found = value.is_some_and(|value| string_matches(&condition.value, &value));
+    found != condition.invert
+}
+
+/// The first value of a query parameter, decoded.
+pub(crate) fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    query.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(key) == name).then(|| decode(value))
+    })
+}
+
+fn decode(text: &str) -> Cow<'_, str> {
+    if text.contains('+') {
+        let spaced = text.replace('+', " ");
+        return Cow::Owned(percent_decode_str(&spaced).decode_utf8_lossy().into_owned());
+    }
+    percent_decode_str(text).decode_utf8_lossy()
+}
+
+fn string_matches(condition: &StringMatch, value: &str) -> bool {
+    match condition {
+        StringMatch::Contains(part) => value.contains(part.as_str()),
+        StringMatch::Exact(exact) => value == exact,
+        StringMatch::Prefix(prefix) => value.starts_with(prefix.as_str()),
+        StringMatch::Present => true,
+        StringMatch::Regex(regex) => regex.is_match(value),
+        StringMatch::Suffix(suffix) => value.ends_with(suffix.as_str()),
+    }
+}
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

@@ -1,0 +1,497 @@
+//! The access log: one line a request, written by the thread that flushes, not by the data path.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use http::{Method, StatusCode, Version};
+use maglor_config::listener::TrafficDirection;
+use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogPart};
+use maglor_identity::SpiffeId;
+use serde_json::Value;
+
+use crate::net::client_address::ClientAddress;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::message::Request;
+use maglor_config::Address;
+
+/// With so much waiting, lines are dropped (and counted) rather than held.
+const MAX_WAITING: usize = 4 * 1024 * 1024;
+
+/// What is logged of a request and known before its response.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    listener: Arc<str>,
+    direction: TrafficDirection,
+    client: ClientAddress,
+    /// Who the client has proved to be.
+    peer: Option<SpiffeId>,
+    method: Method,
+    target: Vec<u8>,
+    version: Version,
+    host: Option<Vec<u8>>,
+    user_agent: Option<Vec<u8>>,
+    request_id: Option<Vec<u8>>,
+    upstream: Option<(Address, Arc<str>)>,
+    /// Attempts, where the request came so far.
+    attempts: u32,
+    error: Option<String>,
+}
+
+impl Entry {
+    pub(crate) fn new(
+        request: &Request,
+        (listener, direction): (&Arc<str>, TrafficDirection),
+        client: ClientAddress,
+        peer: Option<&SpiffeId>,
+    ) -> Box<Self> {
+        let field = |name| request.fields.get(name).map(<[u8]>::to_vec);
+        Box::new(Self {
+            listener: Arc::clone(listener),
+            direction,
+            client,
+            peer: peer.cloned(),
+            method: request.method.clone(),
+            target: request.path_and_query().to_vec(),
+            version: request.version,
+            host: request.host().map(<[u8]>::to_vec),
+            user_agent: field(Known::UserAgent),
+            request_id: field(Known::XRequestId),
+            upstream: None,
+            attempts: 0,
+            error: None,
+        })
+    }
+
+    /// Of a request that could not be read, so that nobody knows what it was for.
+    pub(crate) fn unread(
+        version: Version,
+        (listener, direction): (&Arc<str>, TrafficDirection),
+        client: ClientAddress,
+        peer: Option<&SpiffeId>,
+    ) -> Self {
+        Self {
+            listener: Arc::clone(listener),
+            direction,
+            client,
+            peer: peer.cloned(),
+            method: Method::from_bytes(b"-").unwrap_or_default(),
+            target: b"-".to_vec(),
+            version,
+            host: None,
+            user_agent: None,
+            request_id: None,
+            upstream: None,
+            attempts: 0,
+            error: None,
+        }
+    }
+
+    /// The identifier that the request was given by the proxy.
+    pub(crate) fn request_id(&mut self, request: &Request) {
+        self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
+    }
+
+    pub(crate) fn upstream(&mut self, address: &Address, cluster: &Arc<str>, attempts: u32) {
+        self.upstream = Some((address.clone(), Arc::clone(cluster)));
+        self.attempts = attempts;
+    }
+
+    pub(crate) fn error(&mut self, error: &ProxyError) {
+        self.error = Some(error.to_string());
+    }
+
+    pub(crate) fn direction(&self) -> TrafficDirection {
+        self.direction
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Who the client has proved to be.
+    pub(crate) fn peer(&self) -> Option<&str> {
+        self.peer.as_ref().map(SpiffeId::as_str)
+    }
+
+    /// Path and query, as the client sent them.
+    pub(crate) fn target(&self) -> &[u8] {
+        &self.target
+    }
+
+    /// The request as a JSON object, as the access log and taps have it.
+    pub(crate) fn describe(&self, ended: Ended<'_>) -> Value {
+        let text = |value: &Option<Vec<u8>>| {
+            value
+                .as_ref()
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        let (upstream, cluster) = self
+            .upstream
+            .as_ref()
+            .map_or((None, None), |(address, cluster)| {
+                (Some(address.to_string()), Some(cluster.as_ref()))
+            });
+        serde_json::json!({
+            "time": timestamp().to_string(),
+            "listener": &*self.listener,
+            "direction": direction_name(self.direction),
+            "client": self.client.to_string(),
+            "peer": self.peer(),
+            "method": self.method.as_str(),
+            "target": String::from_utf8_lossy(&self.target),
+            "protocol": format!("{:?}", self.version),
+            "host": text(&self.host),
+            "user_agent": text(&self.user_agent),
+            "request_id": text(&self.request_id),
+            "status": ended.status.as_u16(),
+            "flag": ended.flag,
+            "response_bytes": ended.response_bytes,
+            "duration_ms": millis(ended.took),
+            "cluster": cluster,
+            "upstream": upstream,
+            "tries": self.attempts,
+            "error": self.error,
+        })
+    }
+}
+
+/// A direction in the words of the configuration.
+pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
+    match direction {
+        TrafficDirection::Inbound => "inbound",
+        TrafficDirection::Outbound => "outbound",
+        TrafficDirection::Unspecified => "unspecified",
+    }
+}
+
+/// What is known when the response has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) flag: &'a str,
+    pub(crate) response_bytes: u64,
+    pub(crate) took: Duration,
+}
+
+/// A log and what waits to be written to it.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    settings: Settings,
+    waiting: Mutex<Waiting>,
+    file: Mutex<File>,
+    /// Whether the file could not be written when it was last tried.
+    failing: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    dropped: u64,
+}
+
+impl AccessLog {
+    /// Opens the log's file for appending.
+    pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
+        let file = append(&settings.path)?;
+        let settings = settings.clone();
+        Ok(Self {
+            settings,
+            waiting: Mutex::default(),
+            file: Mutex::new(file),
+            failing: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Adds a line.
+    pub(crate) fn write(&self, entry: &Entry, ended: Ended<'_>) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.lines.len() > MAX_WAITING {
+            waiting.dropped += 1;
+            return;
+        }
+        let out = &mut waiting.lines;
+        match &self.settings.format {
+            AccessLogFormat::Fields(fields) => fields_line(out, fields, &entry.describe(ended)),
+            AccessLogFormat::Json => json_line(out, entry, ended),
+            AccessLogFormat::Template(parts) => template_line(out, parts, &entry.describe(ended)),
+            AccessLogFormat::Text => text_line(out, entry, ended),
+        }
+    }
+
+    /// Writes what waits; returns how many lines were dropped since the last time, and why they cannot be written, where
+    /// that is news: of a disk that is full it is told once.
+    pub(crate) fn flush(&self) -> (u64, Option<io::Error>) {
+        let Waiting { lines, dropped } = std::mem::take(&mut *lock(&self.waiting));
+        if lines.is_empty() {
+            return (dropped, None);
+        }
+        // Relaxed: one thread writes.
+        match lock(&self.file).write_all(&lines) {
+            Ok(()) => {
+                self.failing.store(false, Ordering::Relaxed);
+                (dropped, None)
+            }
+            Err(error) => {
+                let lost = lines.iter().filter(|byte| **byte == b'\n').count();
+                let known = self.failing.swap(true, Ordering::Relaxed);
+                (dropped + lost as u64, (!known).then_some(error))
+            }
+        }
+    }
+
+    /// Opens the file anew, after it was rotated away.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        *lock(&self.file) = append(&self.settings.path)?;
+        Ok(())
+    }
+}
+
+/// Why lines could not be appended now. A file that is not there is made and removed again.
+pub(crate) fn unusable(path: &Path) -> Option<io::Error> {
+    let existing = OpenOptions::new().append(true).open(path);
+    let opened = match existing {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = OpenOptions::new().create_new(true).append(true).open(path);
+            made.and_then(|_| std::fs::remove_file(path))
+        }
+        other => other.map(drop),
+    };
+    opened.err()
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// A poisoned lock still guards whole lines: its holder only appends.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(&mut *out, &entry.describe(ended));
+    out.push(b'\n');
+}
+
+/// A JSON object of some fields, in their order.
+fn fields_line(out: &mut Vec<u8>, fields: &[AccessLogField], described: &Value) {
+    for (at, field) in fields.iter().enumerate() {
+        let before = if at == 0 { '{' } else { ',' };
+        let _ = write!(
+            out,
+            "{before}\"{0}\":{1}",
+            field.name(),
+            described[field.name()]
+        );
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// A text with fields in it; what a client has sent cannot end the line.
+fn template_line(out: &mut Vec<u8>, parts: &[AccessLogPart], described: &Value) {
+    for part in parts {
+        match part {
+            AccessLogPart::Field(field) => match &described[field.name()] {
+                Value::Null => out.push(b'-'),
+                Value::String(text) => {
+                    let _ = write!(out, "{}", text.as_bytes().escape_ascii());
+                }
+                other => {
+                    let _ = write!(out, "{other}");
+                }
+            },
+            AccessLogPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+    out.push(b'\n');
+}
+
+fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
+    let upstream = entry
+        .upstream
+        .as_ref()
+        .map(|(address, _)| address.to_string());
+    let _ = writeln!(
+        out,
+        "{} {} \"{} {} {:?}\" {} {} {} {:.3} {} {} {} {}",
+        timestamp(),
+        entry.client,
+        entry.method,
+        entry.target.escape_ascii(),
+        entry.version,
+        ended.status.as_u16(),
+        ended.flag,
+        ended.response_bytes,
+        millis(ended.took),
+        upstream.as_deref().unwrap_or("-"),
+        quoted(entry.host.as_deref()),
+        quoted(entry.request_id.as_deref()),
+        entry.peer.as_ref().map_or("-", SpiffeId::as_str),
+    );
+}
+
+/// Quotes, with everything escaped that could end the quotation or the line.
+fn quoted(value: Option<&[u8]>) -> String {
+    value.map_or_else(
+        || "-".to_owned(),
+        |value| format!("\"{}\"", value.escape_ascii()),
+    )
+}
+
+fn millis(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// RFC 3339 in UTC with milliseconds.
+fn timestamp() -> impl std::fmt::Display {
+    humantime::format_rfc3339_millis(SystemTime::now())
+}
+
+#[cfg(test)]
+impl Entry {
+    /// A call to another service by a member of the mesh.
+    pub(crate) fn example(method: &str, target: &str) -> Self {
+        Self {
+            listener: "outbound".into(),
+            direction: TrafficDirection::Outbound,
+            client: std::net::SocketAddr::from(([10, 0, 0, 1], 4321)).into(),
+            peer: Some("spiffe://mesh.example/ns/shop/sa/web".parse().unwrap()),
+            method: method.parse().unwrap(),
+            target: target.into(),
+            version: Version::HTTP_11,
+            host: Some(b"cart".to_vec()),
+            user_agent: None,
+            request_id: None,
+            upstream: None,
+            attempts: 0,
+            error: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_told_of_once() {
+        let settings = Settings {
+            path: "/dev/full".into(),
+            format: AccessLogFormat::Text,
+        };
+        let log = AccessLog::open(&settings).unwrap();
+        let write = || {
+            let ended = Ended {
+                status: StatusCode::OK,
+                flag: "-",
+                response_bytes: 2,
+                took: Duration::from_millis(1),
+            };
+            log.write(&Entry::example("GET", "/"), ended);
+        };
+        write();
+        write();
+        let (dropped, why) = log.flush();
+        assert_eq!(dropped, 2);
+        assert_eq!(why.unwrap().kind(), io::ErrorKind::StorageFull);
+        write();
+        assert!(matches!(log.flush(), (1, None)));
+        assert!(matches!(log.flush(), (0, None)));
+    }
+
+    fn line(format: AccessLogFormat) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let log = AccessLog::open(&Settings {
+            path: path.clone(),
+            format,
+        })
+        .unwrap();
+        let ended = Ended {
+            status: StatusCode::OK,
+            flag: "-",
+            response_bytes: 2,
+            took: Duration::from_millis(1),
+        };
+        log.write(&Entry::example("GET", "/a\nb"), ended);
+        log.flush();
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_the_fields_that_are_wanted() {
+        let field = |name: &str| name.parse::<AccessLogField>().unwrap();
+        let fields = ["status", "method", "upstream"].map(field).to_vec();
+        assert_eq!(
+            line(AccessLogFormat::Fields(fields)),
+            "{\"status\":200,\"method\":\"GET\",\"upstream\":null}\n"
+        );
+        let text = |text: &str| AccessLogPart::Text(text.to_owned());
+        let parts = vec![
+            AccessLogPart::Field(field("client")),
+            text(" ["),
+            AccessLogPart::Field(field("target")),
+            text("] "),
+            AccessLogPart::Field(field("upstream")),
+        ];
+        assert_eq!(
+            line(AccessLogFormat::Template(parts)),
+            "10.0.0.1:4321 [/a\\nb] -\n"
+        );
+    }
+
+    /// Between two marks of the documentation: the first cell of each line of the table.
+    fn documented(mark: &str) -> Vec<&'static str> {
+        let text = include_str!("../../../docs/access-log.md");
+        let (_, rest) = text.split_once(&format!("<!-- {mark} -->")).unwrap();
+        let (table, _) = rest.split_once("<!-- end -->").unwrap();
+        let cells = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        cells.collect()
+    }
+
+    #[test]
+    fn the_documentation_has_every_field_and_every_flag() {
+        let line: Value = serde_json::from_str(&line(AccessLogFormat::Json)).unwrap();
+        let mut keys: Vec<_> = line
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut fields = documented("fields");
+        assert_eq!(fields, AccessLogField::NAMES);
+        keys.sort_unstable();
+        fields.sort_unstable();
+        assert_eq!(keys, fields);
+        let source = include_str!("../protocol/error.rs");
+        let (source, _) = source.split_once("#[cfg(test)]").unwrap_or((source, ""));
+        let flags = source.split('"').skip(1).step_by(2);
+        let is_flag = |text: &&str| {
+            (2..=4).contains(&text.len()) && text.chars().all(|c| c.is_ascii_uppercase())
+        };
+        let mut flags: Vec<_> = flags.filter(is_flag).collect();
+        flags.push("-");
+        flags.sort_unstable();
+        flags.dedup();
+        let mut known = documented("flags");
+        known.sort_unstable();
+        assert_eq!(known, flags);
+    }
+
+    #[test]
+    fn hostile_values_stay_inside_their_quotes() {
+        assert_eq!(quoted(Some(b"a\" b\\\t\xff")), r#""a\" b\\\t\xff""#);
+    }
+}

@@ -1,0 +1,188 @@
+//! What is counted of identities, of handshakes inside the mesh, and of who may do what.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use maglor_identity::Refusal;
+use maglor_telemetry::{Counter, CounterFamily, Gauge, Registry};
+
+use crate::protocol::mesh_transport::Closed;
+
+/// Families, by listener and by cluster.
+#[derive(Debug)]
+pub(super) struct Families {
+    handshakes: CounterFamily,
+    refused: CounterFamily,
+    upstream_refused: CounterFamily,
+    authorization: CounterFamily,
+    failed: CounterFamily,
+    upstream_failed: CounterFamily,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
+        Self {
+            handshakes: counter(
+                "mesh_handshakes_total",
+                "Handshakes with members of the mesh that have succeeded, by kind.",
+                &["listener", "kind"],
+            ),
+            refused: counter(
+                "mesh_refused_total",
+                "Connections that are not those of a member of the mesh, by what is wrong.",
+                &["listener", "reason"],
+            ),
+            authorization: counter(
+                "authorization_total",
+                "Requests and connections by what was decided, and by the rule that did.",
+                &["listener", "decision", "rule"],
+            ),
+            upstream_refused: counter(
+                "upstream_mesh_refused_total",
+                "Endpoints that have not proved to be who they should be, by what is wrong.",
+                &["cluster", "reason"],
+            ),
+            failed: counter(
+                "mesh_connections_failed_total",
+                "Connections from members of the mesh that were closed because of what the peer did.",
+                &["listener", "reason"],
+            ),
+            upstream_failed: counter(
+                "upstream_mesh_connections_failed_total",
+                "Connections to members of the mesh that were closed because of what the peer did.",
+                &["cluster", "reason"],
+            ),
+        }
+    }
+
+    /// Handles of the connections that a listener accepts.
+    pub(super) fn listener_failures(&self, listener: &str) -> Failures {
+        Failures::new(&self.failed, listener)
+    }
+
+    /// Handles of a cluster's connections.
+    pub(super) fn cluster_failures(&self, cluster: &str) -> Failures {
+        Failures::new(&self.upstream_failed, cluster)
+    }
+
+    /// Handles of a listener with mesh TLS.
+    pub(super) fn listener(&self, listener: &str) -> MeshMetrics {
+        MeshMetrics {
+            full: self.handshakes.with(&[listener, "full"]),
+            resumed: self.handshakes.with(&[listener, "resumed"]),
+            refused: Refusals::new(&self.refused, listener),
+        }
+    }
+
+    /// The counter of what a rule decides.
+    pub(super) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
+        self.authorization.with(&[listener, decision, rule])
+    }
+
+    /// Handles of a cluster with mesh TLS.
+    pub(super) fn cluster(&self, cluster: &str) -> Refusals {
+        Refusals::new(&self.upstream_refused, cluster)
+    }
+}
+
+/// Handles of a listener.
+#[derive(Debug)]
+pub(crate) struct MeshMetrics {
+    /// Handshakes with certificates.
+    pub(crate) full: Counter,
+    /// Handshakes that continue an earlier session.
+    pub(crate) resumed: Counter,
+    pub(crate) refused: Refusals,
+}
+
+/// A counter for each reason.
+#[derive(Debug)]
+pub(crate) struct Refusals([(Refusal, Counter); Refusal::ALL.len()]);
+
+impl Refusals {
+    fn new(family: &CounterFamily, whose: &str) -> Self {
+        Self(Refusal::ALL.map(|reason| (reason, family.with(&[whose, reason.as_str()]))))
+    }
+
+    /// Counts one. From any thread: it is rare.
+    pub(crate) fn count(&self, reason: Refusal) {
+        let found = self.0.iter().find(|(of, _)| *of == reason);
+        if let Some((_, counter)) = found {
+            counter.add_shared(1);
+        }
+    }
+}
+
+/// A counter for each of the peers' faults.
+#[derive(Debug)]
+pub(crate) struct Failures([Counter; Closed::FAULTS.len()]);
+
+impl Failures {
+    fn new(family: &CounterFamily, whose: &str) -> Self {
+        Self(Closed::FAULTS.map(|reason| family.with(&[whose, reason])))
+    }
+
+    /// Counts a connection that has ended, if that is the peer's fault.
+    pub(crate) fn count(&self, closed: Closed) {
+        if let Some(fault) = closed.fault() {
+            self.0[fault].add_shared(1);
+        }
+    }
+}
+
+/// What the control thread says about the proxy's own identity.
+#[derive(Debug)]
+pub(crate) struct IdentityMetrics {
+    expiry: Gauge,
+    usable: Gauge,
+    pub(crate) applied: Counter,
+    pub(crate) refused: Counter,
+    /// Certificates that the control plane gave, and those that it did not give.
+    pub(crate) certified: Counter,
+    pub(crate) failed: Counter,
+}
+
+impl IdentityMetrics {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let reloads = registry.counter(
+            "identity_reloads_total",
+            "Changes of the identity or of its roots, taken or not.",
+            &["result"],
+        );
+        let requests = registry.counter(
+            "identity_requests_total",
+            "Certificates that the control plane was asked for, by what came of it.",
+            &["result"],
+        );
+        let expiry = registry.gauge(
+            "identity_expiry_seconds",
+            "When the proxy's certificate expires, in seconds since 1970; 0 = it has none.",
+            &[],
+        );
+        let usable = registry.gauge(
+            "identity_usable",
+            "Whether the proxy's certificate has not expired and the trust bundle vouches for it.",
+            &[],
+        );
+        Self {
+            expiry: expiry.with(&[]),
+            usable: usable.with(&[]),
+            applied: reloads.with(&["applied"]),
+            refused: reloads.with(&["refused"]),
+            certified: requests.with(&["certified"]),
+            failed: requests.with(&["failed"]),
+        }
+    }
+
+    /// Whether the certificate in force proves anything.
+    pub(crate) fn set_usable(&self, usable: bool) {
+        self.usable.set(i64::from(usable));
+    }
+
+    /// The certificate in force expires at this time; `None` = there is none.
+    pub(crate) fn expires(&self, at: Option<SystemTime>) {
+        let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let seconds = since.unwrap_or(Duration::ZERO).as_secs();
+        self.expiry.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,470 @@
+//! What the proxy counts. Names and labels are documented in docs/metrics.md.
+//!
+//! Families live as long as the process; handles are made when listeners, routes, clusters and
+//! endpoints are built, so that a request only adds to cells it already holds.
+
+mod choices;
+mod counts;
+mod guards;
+mod load_feedback;
+mod mesh;
+mod upstream;
+mod workers;
+mod xds;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use maglor_balance::EndpointStats;
+use maglor_config::Address;
+use maglor_telemetry::{
+    Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
+};
+
+use crate::protocol::detect::Protocol;
+use guards::{Families, GuardMetrics};
+pub(crate) use mesh::{Failures, IdentityMetrics, MeshMetrics, Refusals};
+use upstream::Upstream;
+
+use crate::os::memory::BudgetMetrics;
+
+pub(crate) use choices::ChoiceMetrics;
+pub(crate) use counts::ClusterCounts;
+pub(crate) use workers::WorkerMetrics;
+pub(crate) use xds::XdsMetrics;
+
+pub(crate) use load_feedback::{LoadReporterMetrics, QueueProtocolMetrics};
+
+/// Classes of statuses, the label `status`.
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+
+/// Every family of the proxy.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    downstream: Downstream,
+    upstream: Upstream,
+    guards: Families,
+    choices: choices::Families,
+    queue_protocol: load_feedback::Families,
+    mesh: mesh::Families,
+    workers: workers::Families,
+    /// Of the proxy's own identity.
+    pub(crate) identity: IdentityMetrics,
+    /// Process-wide counts of the control thread.
+    pub(crate) control: Control,
+    /// What is asked of the control plane.
+    pub(crate) xds: XdsMetrics,
+}
+
+/// Families of what clients do.
+#[derive(Debug)]
+struct Downstream {
+    requests: CounterFamily,
+    request_duration: HistogramFamily,
+    response_bytes: CounterFamily,
+    faults: CounterFamily,
+    connections: GaugeFamily,
+    connections_total: CounterFamily,
+    ended: CounterFamily,
+    refused: CounterFamily,
+    detected: CounterFamily,
+    tcp_bytes: CounterFamily,
+}
+
+impl Downstream {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
+        Self {
+            requests: counter(
+                "http_requests_total",
+                "Requests answered, by route (`-` = none) and status class; `none` = the client left first.",
+                &["listener", "route", "status"],
+            ),
+            request_duration: registry.histogram(
+                "http_request_duration_seconds",
+                "From the end of the request's head to the last byte of the response.",
+                &["listener"],
+                Buckets::latency(),
+            ),
+            response_bytes: counter(
+                "http_response_bytes_total",
+                "Bytes of response bodies.",
+                &["listener"],
+            ),
+            faults: counter(
+                "http_faults_injected_total",
+                "Faults injected by a route's `fault`: an abort, or a delay.",
+                &["listener", "route", "kind"],
+            ),
+            connections: registry.gauge(
+                "downstream_connections",
+                "Client connections that are open.",
+                &["listener"],
+            ),
+            connections_total: counter(
+                "downstream_connections_total",
+                "Client connections accepted.",
+                &["listener"],
+            ),
+            ended: counter(
+                "downstream_connections_ended_total",
+                "Client connections of bytes ended because they would not be let in any more, by reason.",
+                &["listener", "reason"],
+            ),
+            refused: counter(
+                "downstream_connections_refused_total",
+                "Client connections closed before their first request or byte, by reason.",
+                &["listener", "reason"],
+            ),
+            detected: counter(
+                "downstream_protocol_detected_total",
+                "Client connections whose protocol was told from their first bytes.",
+                &["listener", "protocol"],
+            ),
+            tcp_bytes: counter(
+                "tcp_bytes_total",
+                "Bytes passed through TCP chains and upgraded connections.",
+                &["listener", "direction"],
+            ),
+        }
+    }
+}
+
+/// Counts of the control thread.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) reloads: Counter,
+    pub(crate) reloads_failed: Counter,
+    pub(crate) reload_time: Gauge,
+    pub(crate) dns_failures: CounterFamily,
+    pub(crate) access_log_dropped: Counter,
+}
+
+impl Control {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
+        let reloads = counter(
+            "config_reloads_total",
+            "Configurations applied or refused.",
+            &["result"],
+        );
+        let reload_time = registry.gauge(
+            "config_last_applied_timestamp_seconds",
+            "When the configuration in force was applied.",
+            &[],
+        );
+        let dropped = counter(
+            "access_log_dropped_total",
+            "Access log lines dropped because their file could not be written, or not so fast.",
+            &[],
+        );
+        Self {
+            reloads: reloads.with(&["applied"]),
+            reloads_failed: reloads.with(&["refused"]),
+            reload_time: reload_time.with(&[]),
+            dns_failures: counter(
+                "dns_failures_total",
+                "Failed resolutions of endpoint names.",
+                &["cluster"],
+            ),
+            access_log_dropped: dropped.with(&[]),
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new(workers: usize) -> Self {
+        let registry = Registry::new(workers);
+        registry.describe_process("maglor-proxy", env!("CARGO_PKG_VERSION"));
+        Self {
+            downstream: Downstream::new(&registry),
+            upstream: Upstream::new(&registry),
+            guards: Families::new(&registry),
+            choices: choices::Families::new(&registry),
+            queue_protocol: load_feedback::Families::new(&registry),
+            mesh: mesh::Families::new(&registry),
+            workers: workers::Families::new(&registry),
+            identity: IdentityMetrics::new(&registry),
+            control: Control::new(&registry),
+            xds: XdsMetrics::new(&registry),
+            registry,
+        }
+    }
+
+    /// The Prometheus text format.
+    pub(crate) fn encode(&self) -> String {
+        self.registry.encode()
+    }
+
+    pub(crate) fn listener(&self, listener: &str) -> Arc<ListenerMetrics> {
+        let refused = |reason| self.downstream.refused.with(&[listener, reason]);
+        Arc::new(ListenerMetrics {
+            connections: self.downstream.connections.with(&[listener]),
+            connections_total: self.downstream.connections_total.with(&[listener]),
+            bytes_up: self.downstream.tcp_bytes.with(&[listener, "to_upstream"]),
+            bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
+            detected: Protocol::ALL
+                .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
+            ended_denied: self.downstream.ended.with(&[listener, "denied"]),
+            ended_plain_text: self.downstream.ended.with(&[listener, "plaintext"]),
+            refused_denied: refused("denied"),
+            refused_descriptors: refused("descriptors"),
+            refused_loop: refused("loop"),
+            refused_no_chain: refused("no_filter_chain"),
+            refused_proxy_protocol: refused("proxy_protocol"),
+            refused_timeout: refused("timeout"),
+            refused_tls: refused("tls"),
+            refused_upstream: refused("no_upstream"),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// Handles of a listener with mesh TLS.
+    pub(crate) fn mesh_listener(&self, listener: &str) -> MeshMetrics {
+        self.mesh.listener(listener)
+    }
+
+    /// The counter of what a rule of a listener decides.
+    pub(crate) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
+        self.mesh.authorization(listener, decision, rule)
+    }
+
+    /// Handles of a listener's connections inside the mesh.
+    pub(crate) fn mesh_listener_failures(&self, listener: &str) -> Failures {
+        self.mesh.listener_failures(listener)
+    }
+
+    /// Handles of a cluster's connections inside the mesh.
+    pub(crate) fn mesh_cluster_failures(&self, cluster: &str) -> Failures {
+        self.mesh.cluster_failures(cluster)
+    }
+
+    /// Handles of a cluster with mesh TLS.
+    pub(crate) fn mesh_cluster(&self, cluster: &str) -> Refusals {
+        self.mesh.cluster(cluster)
+    }
+
+    pub(crate) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
+        Arc::new(RouteMetrics {
+            requests: CLASSES.map(|class| self.downstream.requests.with(&[listener, route, class])),
+            duration: self.downstream.request_duration.with(&[listener]),
+            response_bytes: self.downstream.response_bytes.with(&[listener]),
+        })
+    }
+
+    /// Of a route that injects faults.
+    pub(crate) fn faults(&self, listener: &str, route: &str) -> FaultMetrics {
+        let kind = |kind| self.downstream.faults.with(&[listener, route, kind]);
+        FaultMetrics {
+            aborts: kind("abort"),
+            delays: kind("delay"),
+        }
+    }
+
+    pub(crate) fn cluster(&self, cluster: &str) -> ClusterMetrics {
+        ClusterMetrics {
+            requests: CLASSES.map(|class| self.upstream.requests.with(&[cluster, class])),
+            duration: self.upstream.duration.with(&[cluster]),
+            connections: self.upstream.connections.with(&[cluster]),
+            connections_total: self.upstream.connections_total.with(&[cluster]),
+            connect_failures: self.upstream.connect_failures.with(&[cluster]),
+            stale_retries: self.upstream.stale_retries.with(&[cluster]),
+            no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
+            cut_off: self.upstream.cut_off.with(&[cluster]),
+            sent: self.upstream.sent.with(&[cluster]),
+            bytes: self.upstream.bytes.with(&[cluster]),
+            guards: self.guards.cluster(cluster),
+            choices: self.choices.cluster(cluster),
+        }
+    }
+
+    pub(crate) fn worker(&self, shard: usize) -> WorkerMetrics {
+        self.workers.worker(shard)
+    }
+
+    /// Of the memory budget.
+    pub(crate) fn memory(&self) -> BudgetMetrics {
+        let gauge = |name, help| self.registry.gauge(name, help, &[]).with(&[]);
+        let shed = self.registry.counter(
+            "memory_shed_total",
+            "What was not taken in, or reset, because of the memory budget.",
+            &["what"],
+        );
+        BudgetMetrics {
+            limit: gauge("memory_budget_bytes", "The memory budget; 0 = none."),
+            heap: gauge(
+                "memory_heap_bytes",
+                "Memory that is allocated, by all threads together.",
+            ),
+            kept: gauge("memory_kept_bytes", "Bodies kept to be sent again."),
+            used: gauge(
+                "memory_used_bytes",
+                "Memory in use, where there is a budget.",
+            ),
+            requests: shed.with(&["request"]),
+            connections: shed.with(&["connection"]),
+            bodies: shed.with(&["body"]),
+            holders: shed.with(&["holder"]),
+        }
+    }
+
+    /// Of a cluster whose policy talks to its endpoints.
+    pub(crate) fn queue_protocol(&self, cluster: &str) -> QueueProtocolMetrics {
+        self.queue_protocol.cluster(cluster)
+    }
+
+    /// Of a listener that reports loads.
+    pub(crate) fn load_reporter(&self, listener: &str) -> LoadReporterMetrics {
+        self.queue_protocol.load_reporter(listener)
+    }
+
+    pub(crate) fn endpoint(
+        &self,
+        cluster: &str,
+        address: &Address,
+        stats: &Arc<EndpointStats>,
+    ) -> EndpointMetrics {
+        let outstanding = self
+            .upstream
+            .outstanding
+            .with(&[cluster, &address.to_string()]);
+        EndpointMetrics {
+            outstanding,
+            stats: Arc::clone(stats),
+        }
+    }
+}
+
+/// Handles of a listener.
+#[derive(Debug)]
+pub(crate) struct ListenerMetrics {
+    pub(crate) connections: Gauge,
+    pub(crate) connections_total: Counter,
+    pub(crate) bytes_up: Counter,
+    pub(crate) bytes_down: Counter,
+    detected: [Counter; Protocol::ALL.len()],
+    pub(crate) ended_denied: Counter,
+    pub(crate) ended_plain_text: Counter,
+    pub(crate) refused_denied: Counter,
+    pub(crate) refused_descriptors: Counter,
+    pub(crate) refused_loop: Counter,
+    pub(crate) refused_no_chain: Counter,
+    pub(crate) refused_proxy_protocol: Counter,
+    pub(crate) refused_timeout: Counter,
+    pub(crate) refused_tls: Counter,
+    pub(crate) refused_upstream: Counter,
+    /// The listener has gone and its connections have had their time. Not a count, but they hold
+    /// this for as long as they live.
+    over: AtomicBool,
+}
+
+impl ListenerMetrics {
+    /// Counts a connection whose protocol was not known before.
+    pub(crate) fn detected(&self, shard: usize, protocol: Protocol) {
+        self.detected[protocol as usize].inc(shard);
+    }
+
+    /// Whether connections must end now.
+    pub(crate) fn is_over(&self) -> bool {
+        // Relaxed: a connection that misses it is woken again.
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Ends all connections as they are next polled.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Handles of a route.
+#[derive(Debug)]
+pub(crate) struct RouteMetrics {
+    requests: [Counter; 6],
+    duration: Histogram,
+    response_bytes: Counter,
+}
+
+impl RouteMetrics {
+    pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration, bytes: u64) {
+        self.requests[class(status)].inc(shard);
+        self.duration.observe_duration(shard, took);
+        self.response_bytes.add(shard, bytes);
+    }
+
+    /// Counts a request that could not be read: it has no duration.
+    pub(crate) fn refused(&self, shard: usize, status: StatusCode) {
+        self.requests[class(status)].inc(shard);
+    }
+}
+
+/// Handles of a route that injects faults.
+#[derive(Debug)]
+pub(crate) struct FaultMetrics {
+    pub(crate) aborts: Counter,
+    pub(crate) delays: Counter,
+}
+
+/// Handles of a cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterMetrics {
+    requests: [Counter; 6],
+    duration: Histogram,
+    pub(crate) connections: Gauge,
+    pub(crate) connections_total: Counter,
+    pub(crate) connect_failures: Counter,
+    pub(crate) stale_retries: Counter,
+    pub(crate) no_endpoint: Counter,
+    pub(crate) cut_off: Counter,
+    sent: Counter,
+    bytes: Counter,
+    pub(crate) guards: GuardMetrics,
+    pub(crate) choices: ChoiceMetrics,
+}
+
+impl ClusterMetrics {
+    pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration) {
+        self.requests[class(status)].inc(shard);
+        self.duration.observe_duration(shard, took);
+    }
+
+    /// Counts of the body of a request, or what else goes to an endpoint.
+    pub(crate) fn sent(&self, shard: usize, bytes: u64) {
+        self.sent.add(shard, bytes);
+    }
+
+    /// Counts bytes of a connection that carries no HTTP, both ways. Not inlined: the relay asks in many places.
+    #[inline(never)]
+    pub(crate) fn relayed(&self, shard: usize, sent: u64, received: u64) {
+        self.sent(shard, sent);
+        self.body(shard, received);
+    }
+
+    /// Counts the body of a response, or what else comes from an endpoint.
+    pub(crate) fn body(&self, shard: usize, bytes: u64) {
+        self.bytes.add(shard, bytes);
+    }
+}
+
+/// Handles of an endpoint.
+#[derive(Debug)]
+pub(crate) struct EndpointMetrics {
+    outstanding: Gauge,
+    stats: Arc<EndpointStats>,
+}
+
+impl EndpointMetrics {
+    /// Copies what the balancer counts; called before an exposition.
+    pub(crate) fn refresh(&self) {
+        self.outstanding.set(i64::from(self.stats.outstanding()));
+    }
+}
+
+fn class(status: StatusCode) -> usize {
+    match status.as_u16() {
+        499 => 5,
+        code => usize::from(code / 100).clamp(1, 5) - 1,
+    }
+}

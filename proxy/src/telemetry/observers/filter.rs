@@ -1,0 +1,217 @@
+//! Which requests a tap is about: `method`, `path`, `status`, `peer`, `direction`, `rate` of its query.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use maglor_balance::guard::rate::RateParams;
+use maglor_config::listener::TrafficDirection;
+use percent_encoding::percent_decode_str;
+
+use crate::telemetry::access_log::{Entry, direction_name};
+
+/// Lines a second, unless the query says otherwise.
+const RATE: u32 = 100;
+
+/// Why there is no tap.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TapError {
+    /// Each costs something.
+    #[error("{most} taps are open already")]
+    TooMany {
+        /// How many there may be.
+        most: usize,
+    },
+    /// The query has a word that means nothing.
+    #[error("`{name}`: no such filter; there are method, path, status, peer, direction, rate")]
+    Unknown {
+        /// The word.
+        name: String,
+    },
+    /// A filter has a value that means nothing.
+    #[error("{name}: `{value}` is not {expected}")]
+    Value {
+        /// Which filter.
+        name: &'static str,
+        /// What it was given.
+        value: String,
+        /// What it should have been given.
+        expected: &'static str,
+    },
+}
+
+/// See the module's documentation. What is `None` takes all.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    method: Option<Method>,
+    /// What the path begins with.
+    path: Option<String>,
+    status: Option<Status>,
+    /// What the client's SPIFFE id contains.
+    peer: Option<String>,
+    direction: Option<TrafficDirection>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Status {
+    /// `5` for `5xx`.
+    Class(u16),
+    Exact(StatusCode),
+}
+
+impl Wanted {
+    /// What a query asks for, and how many lines a second.
+    pub(super) fn read(query: &str) -> Result<(Self, RateParams), TapError> {
+        let mut wanted = Self::default();
+        let mut rate = RATE;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+            let bad = |name, expected| TapError::Value {
+                name,
+                value: value.clone(),
+                expected,
+            };
+            match name {
+                "direction" => {
+                    let known = [TrafficDirection::Inbound, TrafficDirection::Outbound];
+                    let found = known.into_iter().find(|one| direction_name(*one) == value);
+                    wanted.direction =
+                        Some(found.ok_or_else(|| bad("direction", "`inbound` or `outbound`"))?);
+                }
+                "method" => {
+                    let method = value.parse();
+                    wanted.method = Some(method.map_err(|_| bad("method", "a method"))?);
+                }
+                "path" => wanted.path = Some(value),
+                "peer" => wanted.peer = Some(value),
+                "rate" => {
+                    let number = value.parse().ok().filter(|rate| *rate > 0);
+                    rate = number.ok_or_else(|| bad("rate", "a number of lines a second"))?;
+                }
+                "status" => {
+                    let status = status(&value);
+                    wanted.status =
+                        Some(status.ok_or_else(|| bad("status", "a status or a class as `5xx`"))?);
+                }
+                unknown => {
+                    return Err(TapError::Unknown {
+                        name: unknown.to_owned(),
+                    });
+                }
+            }
+        }
+        let rate = RateParams {
+            requests: rate,
+            per: Duration::from_secs(1),
+            burst: rate,
+        };
+        Ok((wanted, rate))
+    }
+
+    pub(super) fn takes(&self, entry: &Entry, status: StatusCode) -> bool {
+        let contains = |part: &str| entry.peer().is_some_and(|peer| peer.contains(part));
+        self.method
+            .as_ref()
+            .is_none_or(|method| method == entry.method())
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|path| entry.target().starts_with(path.as_bytes()))
+            && self.status.is_none_or(|wanted| match wanted {
+                Status::Class(class) => status.as_u16() / 100 == class,
+                Status::Exact(exact) => status == exact,
+            })
+            && self.peer.as_deref().is_none_or(contains)
+            && self
+                .direction
+                .is_none_or(|direction| direction == entry.direction())
+    }
+}
+
+fn status(text: &str) -> Option<Status> {
+    if let Some(class) = text.strip_suffix("xx") {
+        let class = class.parse().ok().filter(|class| (1..=5).contains(class));
+        return class.map(Status::Class);
+    }
+    text.parse().ok().map(Status::Exact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes(query: &str) -> bool {
+        let (wanted, _) = Wanted::read(query).unwrap();
+        let entry = Entry::example("POST", "/api/cart?x=1");
+        wanted.takes(&entry, StatusCode::BAD_GATEWAY)
+    }
+
+    #[test]
+    fn every_filter_has_to_hold() {
+        for query in [
+            "",
+            "method=POST",
+            "path=/api",
+            "path=%2Fapi/cart",
+            "status=5xx",
+            "status=502",
+            "direction=outbound",
+            "method=POST&path=/api&status=5xx&peer=ns/shop",
+        ] {
+            assert!(takes(query), "{query}");
+        }
+        for query in [
+            "method=GET",
+            "path=/cart",
+            "status=503",
+            "status=2xx",
+            "direction=inbound",
+            "peer=ns/other",
+            "method=POST&path=/x",
+        ] {
+            assert!(!takes(query), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_by_name() {
+        for (query, part) in [
+            ("methods=GET", "`methods`"),
+            ("status=6xx", "status: `6xx`"),
+            ("status=x", "status: `x`"),
+            ("rate=0", "rate: `0`"),
+            ("direction=up", "direction: `up`"),
+            ("method=a%20b", "method: `a b`"),
+        ] {
+            let error = Wanted::read(query).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    /// Pieces of queries in any order: read or refused, never a panic.
+    #[test]
+    fn any_query_is_read_or_refused() {
+        let pieces = [
+            "status",
+            "=",
+            "&",
+            "5xx",
+            "%",
+            "%zz",
+            "ü",
+            "rate",
+            "99999999999",
+            "path",
+            "?",
+            "+",
+            "xx",
+        ];
+        let mut rng = maglor_balance::Rng::seed(7);
+        for _ in 0..2000 {
+            let query: String = (0..rng.below(9))
+                .map(|_| pieces[rng.below(13) as usize])
+                .collect();
+            let _ = Wanted::read(&query).map_err(|error| error.to_string());
+        }
+    }
+}

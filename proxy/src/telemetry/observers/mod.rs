@@ -1,0 +1,296 @@
+//! Who wants to know of requests as they end: the access log, and taps.
+//!
+//! A tap is `GET /tap` on the admin port: summaries of requests, a line each, while somebody reads them.
+//! While nobody does and there is no log, a request asks one question ([`Observers::any`]). Memory is
+//! bounded: a tap holds [`WAITING`] lines of [`WAITING_BYTES`], and how many more there were stands in the next one.
+
+mod filter;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use maglor_balance::Time;
+use maglor_balance::guard::rate::TokenBucket;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+pub(crate) use self::filter::TapError;
+use self::filter::Wanted;
+use crate::os::memory::Budget;
+use crate::telemetry::access_log::{AccessLog, Ended, Entry};
+
+/// Taps at once; each costs every request that it takes a line.
+const MOST: usize = 8;
+/// Lines of a tap that wait for its reader,
+const WAITING: usize = 256;
+/// and their bytes, of which the last line may exceed them: a path may be as long as a head.
+const WAITING_BYTES: usize = 128 * 1024;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Observers {
+    any: AtomicBool,
+    access_log: ArcSwapOption<AccessLog>,
+    taps: ArcSwap<Vec<Arc<Tap>>>,
+}
+
+#[derive(Debug)]
+struct Tap {
+    wanted: Wanted,
+    rate: TokenBucket,
+    lines: Sender<Bytes>,
+    /// Bytes that wait.
+    waiting: AtomicUsize,
+    /// Requests since the last line that were wanted and not told.
+    missed: AtomicU64,
+}
+
+impl Observers {
+    /// Whether there is anybody.
+    pub(crate) fn any(&self) -> bool {
+        // Relaxed: a request more or less at the beginning of a tap.
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.access_log.load_full()
+    }
+
+    /// Control thread only.
+    pub(crate) fn set_access_log(&self, log: Option<Arc<AccessLog>>) {
+        self.access_log.store(log);
+        self.count();
+    }
+
+    fn count(&self) {
+        let any = self.access_log.load().is_some() || !self.taps.load().is_empty();
+        self.any.store(any, Ordering::Relaxed);
+    }
+
+    /// A request has ended.
+    pub(crate) fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
+        if let Some(log) = &*self.access_log.load() {
+            log.write(entry, ended);
+        }
+        for tap in self.taps.load().iter() {
+            tap.notify(entry, ended, now);
+        }
+    }
+
+    /// Begins a tap of what the query asks for; it ends when the lines are dropped. Control thread only. `memory` is
+    /// where the lines count.
+    ///
+    /// # Errors
+    /// When the query makes no sense, or there are too many taps.
+    pub(crate) fn tap(
+        self: &Arc<Self>,
+        query: Option<&str>,
+        memory: &Arc<Budget>,
+    ) -> Result<Lines, TapError> {
+        let (wanted, rate) = Wanted::read(query.unwrap_or_default())?;
+        let mut taps = Vec::clone(&self.taps.load());
+        if taps.len() >= MOST {
+            return Err(TapError::TooMany { most: MOST });
+        }
+        let (lines, receiver) = channel(WAITING);
+        let tap = Arc::new(Tap {
+            wanted,
+            rate: TokenBucket::new(rate),
+            lines,
+            waiting: AtomicUsize::new(0),
+            missed: AtomicU64::new(0),
+        });
+        taps.push(Arc::clone(&tap));
+        self.taps.store(Arc::new(taps));
+        self.count();
+        Ok(Lines {
+            receiver,
+            tap,
+            of: Arc::clone(self),
+            memory: Arc::clone(memory),
+        })
+    }
+
+    fn forget(&self, tap: &Arc<Tap>) {
+        let mut taps = Vec::clone(&self.taps.load());
+        taps.retain(|one| !Arc::ptr_eq(one, tap));
+        self.taps.store(Arc::new(taps));
+        self.count();
+    }
+}
+
+impl Tap {
+    fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
+        if !self.wanted.takes(entry, ended.status) {
+            return;
+        }
+        let Some(place) = self.place(now) else {
+            // Relaxed, here and below: a number for whoever reads.
+            self.missed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut line = entry.describe(ended);
+        let missed = self.missed.swap(0, Ordering::Relaxed);
+        if missed > 0 {
+            line["missed"] = missed.into();
+        }
+        let line = Bytes::from(format!("{line}\n"));
+        self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+        place.send(line);
+    }
+
+    fn place(&self, now: Time) -> Option<tokio::sync::mpsc::Permit<'_, Bytes>> {
+        // Relaxed: of two workers at the same moment both may add a line.
+        if self.waiting.load(Ordering::Relaxed) >= WAITING_BYTES {
+            return None;
+        }
+        let place = self.lines.try_reserve().ok()?;
+        self.rate.take(now).allowed.then_some(place)
+    }
+}
+
+/// The lines of a tap, as a body without end.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    receiver: Receiver<Bytes>,
+    tap: Arc<Tap>,
+    of: Arc<Observers>,
+    memory: Arc<Budget>,
+}
+
+impl Body for Lines {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        // Workers allocate lines and this thread frees them: until both are known, memory looks used up that is free.
+        self.memory.publish_control();
+        let line = self.receiver.poll_recv(cx);
+        if let Poll::Ready(Some(line)) = &line {
+            self.tap.waiting.fetch_sub(line.len(), Ordering::Relaxed);
+        }
+        line.map(|line| line.map(|line| Ok(Frame::data(line))))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.of.forget(&self.tap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+
+    fn memory() -> Arc<Budget> {
+        Arc::new(Budget::new(
+            crate::telemetry::metrics::Metrics::new(1).memory(),
+            1,
+        ))
+    }
+
+    fn notify(observers: &Observers, now: Time) {
+        let entry = Entry::example("GET", "/api/cart?x=1");
+        let ended = Ended {
+            status: StatusCode::OK,
+            flag: "-",
+            response_bytes: 2,
+            took: Duration::from_millis(1),
+        };
+        observers.notify(&entry, ended, now);
+    }
+
+    #[test]
+    fn a_tap_lives_as_long_as_its_reader() {
+        let observers = Arc::new(Observers::default());
+        assert!(!observers.any());
+        let lines = observers.tap(None, &memory()).unwrap();
+        assert!(observers.any());
+        drop(lines);
+        assert!(!observers.any());
+        let held: Vec<_> = (0..MOST)
+            .map(|_| observers.tap(None, &memory()).unwrap())
+            .collect();
+        assert!(matches!(
+            observers.tap(None, &memory()),
+            Err(TapError::TooMany { most: MOST })
+        ));
+        drop(held);
+        assert!(observers.tap(None, &memory()).is_ok());
+    }
+
+    #[test]
+    fn a_slow_reader_misses_lines_and_is_told_how_many() {
+        let observers = Arc::new(Observers::default());
+        let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
+        for _ in 0..WAITING + 3 {
+            notify(&observers, Time::ZERO);
+        }
+        for _ in 0..WAITING {
+            let line = lines.receiver.try_recv().unwrap();
+            assert!(!line.windows(6).any(|part| part == b"missed"));
+        }
+        assert!(lines.receiver.try_recv().is_err());
+        notify(&observers, Time::ZERO);
+        let line = lines.receiver.try_recv().unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["missed"], 3);
+        assert_eq!(line["target"], "/api/cart?x=1");
+    }
+
+    #[test]
+    fn long_lines_are_bounded_by_their_bytes() {
+        let observers = Arc::new(Observers::default());
+        let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
+        let entry = Entry::example("GET", &format!("/{}", "x".repeat(60_000)));
+        let notify = || {
+            let ended = Ended {
+                status: StatusCode::OK,
+                flag: "-",
+                response_bytes: 2,
+                took: Duration::from_millis(1),
+            };
+            observers.notify(&entry, ended, Time::ZERO);
+        };
+        (0..WAITING).for_each(|_| notify());
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let mut read = || match Pin::new(&mut lines).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
+            _ => None,
+        };
+        let waited: Vec<_> = std::iter::from_fn(&mut read).collect();
+        assert_eq!(waited.len(), 3, "the last one begins below the limit");
+        assert!(waited.iter().sum::<usize>() < WAITING_BYTES + 70_000);
+        // What has been read has made room.
+        notify();
+        assert!(read().is_some());
+    }
+
+    #[test]
+    fn a_rate_bounds_the_lines_of_a_second() {
+        let observers = Arc::new(Observers::default());
+        let mut lines = observers.tap(Some("rate=2"), &memory()).unwrap();
+        for second in 0..3 {
+            for _ in 0..10 {
+                notify(&observers, Time::from_nanos(second * 1_000_000_000));
+            }
+        }
+        let mut count = 0;
+        while lines.receiver.try_recv().is_ok() {
+            count += 1;
+        }
+        assert_eq!(count, 6);
+    }
+}

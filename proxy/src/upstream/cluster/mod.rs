@@ -1,0 +1,422 @@
+//! A cluster's run-time state, shared by all workers.
+//!
+//! The endpoints are an immutable snapshot behind an `ArcSwap`; requests read it, the control thread
+//! replaces it. An endpoint's [`Target`] outlives snapshots, so that its statistics and pooled
+//! connections survive a change of its neighbours.
+
+pub(super) mod endpoints;
+pub(crate) mod guard;
+pub(super) mod original_destination;
+mod quality;
+pub(super) mod target;
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use hashbrown::HashMap;
+use maglor_balance::guard::breaker::Transition;
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng, Time, Usual};
+use maglor_config::cluster as config;
+use maglor_identity::Live;
+use maglor_identity::tls::Client;
+
+use self::endpoints::{retained_names, static_addresses};
+use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
+use crate::net::own_connections::OwnConnections;
+use crate::protocol::error::ProxyError;
+use crate::runtime::shared::{Report, Shared};
+use crate::telemetry::metrics::{
+    ClusterMetrics, Failures, Metrics, QueueProtocolMetrics, Refusals,
+};
+
+/// The clusters of a configuration, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Clusters(HashMap<Arc<str>, Arc<Cluster>>);
+
+impl Clusters {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Cluster>> {
+        self.0.get(name).cloned()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Cluster>> {
+        self.0.values()
+    }
+
+    pub(crate) fn insert(&mut self, cluster: Arc<Cluster>) {
+        self.0.insert(Arc::clone(&cluster.config.name), cluster);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    config: Arc<config::Cluster>,
+    tls: Option<ClientTls>,
+    metrics: ClusterMetrics,
+    /// How long good answers take. Apart from what requests only read.
+    usual: Arc<Usual>,
+    /// Where the policy talks to endpoints.
+    queue_protocol: Option<QueueProtocolMetrics>,
+    guard: Guard,
+    endpoints: ArcSwap<Endpoints>,
+    /// Its endpoints as the control plane gives them, apart from the cluster; `None` = they are those
+    /// of the configuration.
+    assigned: ArcSwapOption<Vec<config::Endpoint>>,
+    /// Where it has no endpoints of its own.
+    destinations: Option<Destinations>,
+    /// Where it is the destination of a redirected connection itself: its connections may be
+    /// redirected in turn.
+    pub(super) own_connections: Option<Arc<OwnConnections>>,
+}
+
+/// TLS towards the endpoints.
+#[derive(Clone, Debug)]
+pub(crate) enum ClientTls {
+    /// They prove DNS names.
+    Names(Arc<rustls::ClientConfig>),
+    /// Inside the mesh.
+    Mesh(ClientMesh),
+}
+
+impl ClientTls {
+    pub(crate) fn mesh(&self) -> Option<&ClientMesh> {
+        match self {
+            Self::Names(_) => None,
+            Self::Mesh(mesh) => Some(mesh),
+        }
+    }
+
+    /// For one handshake that begins now.
+    pub(crate) fn config(&self) -> Arc<rustls::ClientConfig> {
+        match self {
+            Self::Names(config) => Arc::clone(config),
+            Self::Mesh(mesh) => mesh.client.config(),
+        }
+    }
+}
+
+/// Mutual TLS inside the mesh.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientMesh {
+    pub(crate) client: Arc<Client>,
+    /// Who we are.
+    pub(crate) live: Arc<Live>,
+    /// Endpoints that were not who they should be.
+    pub(crate) refused: Arc<Refusals>,
+    /// Connections that endpoints have spoilt.
+    pub(crate) failures: Arc<Failures>,
+}
+
+/// Endpoints as they are given, names unresolved.
+#[derive(Clone, Debug)]
+pub(crate) enum Described {
+    Assigned(Arc<Vec<config::Endpoint>>),
+    Configured(Arc<config::Cluster>),
+}
+
+impl std::ops::Deref for Described {
+    type Target = [config::Endpoint];
+
+    fn deref(&self) -> &[config::Endpoint] {
+        match self {
+            Self::Assigned(endpoints) => endpoints,
+            Self::Configured(cluster) => &cluster.endpoints,
+        }
+    }
+}
+
+/// The endpoint chosen for a request, which counts as outstanding from now on.
+#[derive(Debug)]
+pub(crate) struct Picked {
+    pub(crate) target: Arc<Target>,
+    pub(crate) outstanding: Outstanding,
+    /// Its place, where their number is limited.
+    pub(crate) seat: Option<Seat>,
+}
+
+impl Cluster {
+    /// Builds a cluster; endpoints given by address are there at once, those by name when they are
+    /// resolved. Targets of `before` (the same cluster in the previous configuration) live on.
+    ///
+    /// # Errors
+    /// When the policy cannot be built for the endpoints.
+    pub(crate) fn new(
+        config: Arc<config::Cluster>,
+        tls: Option<ClientTls>,
+        metrics: &Metrics,
+        before: Option<&Self>,
+        now: Time,
+    ) -> Result<Self, balance::SpecError> {
+        let same_wire = before.is_some_and(|before| before.same_wire(&config));
+        let old = before
+            .filter(|_| same_wire)
+            .map(|before| before.endpoints.load_full());
+        let assigned = before.and_then(|before| before.assigned.load_full());
+        let described = assigned.as_ref().map_or(&config.endpoints, |list| list);
+        let mut known = static_addresses(described);
+        if let Some(old) = &old {
+            known.extend(retained_names(described, old.targets()));
+        }
+        let old = old.as_deref();
+        let endpoints = Endpoints::build(&config, described, &known, old, metrics, now)?;
+        let consults = config.policy.is_collaborative();
+        let queue_protocol = consults.then(|| metrics.queue_protocol(&config.name));
+        let metrics = metrics.cluster(&config.name);
+        let guard = Guard::new(&config, before.map(Self::guard));
+        let destinations = Destinations::new(&config);
+        Ok(Self {
+            config,
+            tls,
+            metrics,
+            usual: before.map_or_else(Arc::default, |before| Arc::clone(&before.usual)),
+            queue_protocol,
+            guard,
+            endpoints: ArcSwap::from_pointee(endpoints),
+            assigned: ArcSwapOption::new(assigned),
+            destinations,
+            own_connections: None,
+        })
+    }
+
+    /// Whether connections made under the one configuration serve the other.
+    fn same_wire(&self, other: &config::Cluster) -> bool {
+        let own = &self.config;
+        own.tls == other.tls
+            && own.protocol == other.protocol
+            && own.proxy_protocol == other.proxy_protocol
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.config.name
+    }
+
+    pub(crate) fn config(&self) -> &Arc<config::Cluster> {
+        &self.config
+    }
+
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
+    }
+
+    pub(crate) fn metrics(&self) -> &ClusterMetrics {
+        &self.metrics
+    }
+
+    /// How long good answers take.
+    pub(crate) fn usual(&self) -> &Usual {
+        &self.usual
+    }
+
+    /// What is counted of the messages about queues, where the policy sends any.
+    pub(crate) fn queue_protocol(&self) -> Option<&QueueProtocolMetrics> {
+        self.queue_protocol.as_ref()
+    }
+
+    /// `None` where it has endpoints.
+    pub(crate) fn destinations(&self) -> Option<&Destinations> {
+        self.destinations.as_ref()
+    }
+
+    pub(crate) fn endpoints(&self) -> Arc<Endpoints> {
+        self.endpoints.load_full()
+    }
+
+    /// Whether it is among the endpoints in force.
+    pub(crate) fn has(&self, target: &Arc<Target>) -> bool {
+        let endpoints = self.endpoints.load();
+        endpoints.targets().iter().any(|one| one.id == target.id)
+    }
+
+    /// Replaces the endpoints that stem from names.
+    ///
+    /// # Errors
+    /// When the policy cannot be built for the endpoints; the old ones stay.
+    pub(crate) fn resolve(
+        &self,
+        resolved: &[Resolved],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<(), balance::SpecError> {
+        let described = self.described();
+        let mut all = static_addresses(&described);
+        all.extend_from_slice(resolved);
+        self.replace(&described, &all, metrics, now)
+    }
+
+    /// Its endpoints as they are given: by the control plane, or by the configuration.
+    pub(crate) fn described(&self) -> Described {
+        match self.assigned.load_full() {
+            Some(assigned) => Described::Assigned(assigned),
+            None => Described::Configured(Arc::clone(&self.config)),
+        }
+    }
+
+    /// Puts endpoints in force; those that stay keep their targets.
+    fn replace(
+        &self,
+        described: &[config::Endpoint],
+        all: &[Resolved],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<(), balance::SpecError> {
+        let old = self.endpoints.load_full();
+        let endpoints = Endpoints::build(&self.config, described, all, Some(&old), metrics, now)?;
+        self.warn_of_uneven_shares(old.targets().len(), endpoints.targets().len());
+        self.endpoints.store(Arc::new(endpoints));
+        Ok(())
+    }
+
+    /// Logs once that the number of endpoints has outgrown the policy's table.
+    fn warn_of_uneven_shares(&self, before: usize, endpoints: usize) {
+        let policy = &self.config.policy;
+        if policy.uneven_shares(before).is_some() {
+            return;
+        }
+        if let Some(uneven) = policy.uneven_shares(endpoints) {
+            tracing::warn!(
+                cluster = %self.name(),
+                endpoints,
+                parameter = uneven.parameter,
+                value = uneven.value,
+                wanted = uneven.wanted,
+                "hash table too small for equal shares"
+            );
+        }
+    }
+
+    /// Replaces the endpoints by those that the control plane gives. Those that stay keep their
+    /// connections, their statistics and their state.
+    ///
+    /// # Errors
+    /// When the policy cannot be built for the endpoints; the old ones stay.
+    pub(crate) fn assign(
+        &self,
+        described: &[config::Endpoint],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<(), balance::SpecError> {
+        let before = self.assigned.load();
+        if before
+            .as_ref()
+            .is_some_and(|before| ***before == *described)
+        {
+            return Ok(());
+        }
+        let mut all = static_addresses(described);
+        all.extend(retained_names(described, self.endpoints.load().targets()));
+        self.replace(described, &all, metrics, now)?;
+        self.assigned.store(Some(Arc::new(described.to_vec())));
+        Ok(())
+    }
+
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Chooses an endpoint, one that is not among `failed` where there is one.
+    ///
+    /// # Errors
+    /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] when each has as many requests
+    /// as it may have.
+    pub(crate) fn pick(
+        &self,
+        now: Time,
+        hash: Option<u64>,
+        failed: &[u64],
+        rng: &mut Rng,
+    ) -> Result<Picked, ProxyError> {
+        let endpoints = self.endpoints.load();
+        let mut excluded = endpoints.indices(failed);
+        let mut full = Excluded::new();
+        loop {
+            let context = PickCtx {
+                now,
+                hash,
+                excluded: &excluded,
+            };
+            let index = endpoints.balancer().pick(&context, rng);
+            let target = index.and_then(|index| endpoints.targets().get(index.get()));
+            let (Some(index), Some(target)) = (index, target) else {
+                return Err(self.nobody());
+            };
+            // All others are excluded, too: those that have failed are better than those without room.
+            if full.contains(&index) {
+                if full.len() == excluded.len() {
+                    return Err(ProxyError::EndpointsFull);
+                }
+                excluded.clone_from(&full);
+            } else if let Some(picked) = target.take(&self.guard, now) {
+                self.judge_choice(&endpoints, index, now);
+                return Ok(picked);
+            } else {
+                full.insert(index);
+                excluded.insert(index);
+            }
+        }
+    }
+
+    /// Looks at how good some of the choices are.
+    pub(crate) fn judge_choice(&self, endpoints: &Endpoints, chosen: Index, now: Time) {
+        if quality::is_sampled(now) {
+            let quality = quality::judge(endpoints, chosen);
+            let metrics = &self.metrics.choices;
+            metrics.count(quality.missed_idle, quality.imbalance);
+        }
+    }
+
+    /// No endpoint is usable.
+    #[cold]
+    pub(crate) fn nobody(&self) -> ProxyError {
+        self.metrics.no_endpoint.add_shared(1);
+        ProxyError::NoHealthyUpstream
+    }
+
+    /// Whether there is a usable endpoint that is not among `failed`.
+    pub(crate) fn is_usable_beyond(&self, failed: &[u64]) -> bool {
+        let endpoints = self.endpoints.load();
+        let view = endpoints.balancer().view();
+        let targets = endpoints.targets().iter().enumerate();
+        targets
+            .filter(|(_, target)| !failed.contains(&target.id))
+            .any(|(at, _)| view.is_usable(Index::new(at)))
+    }
+
+    /// Takes how an endpoint fared with a request.
+    pub(crate) fn judge(&self, target: &Target, sample: Sample, shared: &Shared) {
+        let Some(params) = &self.config.outlier else {
+            return;
+        };
+        if let Some(finding) = target.monitor.record(sample, params) {
+            shared.report(Report {
+                cluster: Arc::clone(self.name()),
+                target: target.id,
+                finding,
+            });
+        }
+    }
+
+    /// Counts a request that was turned away because of a limit, if that is why.
+    pub(crate) fn count_overflow(&self, error: &ProxyError) {
+        if let Some(reason) = error.overflow_reason() {
+            self.metrics.guards.overflow(reason);
+        }
+    }
+
+    /// The circuit breaker has changed its state.
+    pub(super) fn breaker_changed(&self, transition: Option<Transition>) {
+        let Some(Transition { to, open_for }) = transition else {
+            return;
+        };
+        self.metrics.guards.breaker(to);
+        let cluster = self.name();
+        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
+    }
+
+    /// Health, ejection or draining of an endpoint has changed: it counts from now on.
+    pub(crate) fn refresh(&self, now: Time) {
+        let old = self.endpoints.load_full();
+        self.endpoints
+            .store(Arc::new(old.refreshed(&self.config, now)));
+    }
+}

@@ -1,0 +1,147 @@
+//! Clusters whose endpoint is where each connection was going (`type: original-destination`).
+//!
+//! Such a cluster is a cluster of its own for each destination, with one endpoint: so breakers, limits
+//! and pools of one destination are not another's, and whoever picks and sends knows nothing of
+//! all this.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use maglor_balance::Time;
+use maglor_config::cluster::{self as config, DestinationAddress, EndpointAddress};
+
+use crate::net::io::Io;
+use crate::net::own_connections::OwnConnection;
+use crate::protocol::error::ProxyError;
+use crate::runtime::shared::Shared;
+use crate::upstream::Cluster;
+
+/// A destination that nobody has used for so long is forgotten when there is a new one.
+const FORGET: Duration = Duration::from_secs(60);
+/// Beyond so many, a destination's cluster is made for one connection or request and not kept.
+const MAX_KNOWN: usize = 4096;
+
+/// The destinations of a cluster that goes by them.
+#[derive(Debug)]
+pub(crate) struct Destinations {
+    address: DestinationAddress,
+    known: ArcSwap<HashMap<SocketAddr, Arc<Known>>>,
+}
+
+/// One destination.
+#[derive(Debug)]
+struct Known {
+    cluster: Arc<Cluster>,
+    /// When it was last asked for, in nanoseconds.
+    used: AtomicU64,
+}
+
+impl Destinations {
+    /// `None` for a cluster with endpoints.
+    pub(in crate::upstream) fn new(config: &config::Cluster) -> Option<Self> {
+        Some(Self {
+            address: config.original_destination?,
+            known: ArcSwap::default(),
+        })
+    }
+
+    /// Those that are known now.
+    pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
+        let known = self.known.load();
+        known
+            .values()
+            .map(|known| Arc::clone(&known.cluster))
+            .collect()
+    }
+
+    fn find(&self, address: SocketAddr, now: Time) -> Option<Arc<Cluster>> {
+        let known = self.known.load();
+        let found = known.get(&address)?;
+        // Relaxed: it only says roughly when.
+        found.used.store(now.as_nanos(), Ordering::Relaxed);
+        Some(Arc::clone(&found.cluster))
+    }
+
+    fn remember(&self, address: SocketAddr, cluster: &Arc<Cluster>, now: Time) {
+        let new = Arc::new(Known {
+            cluster: Arc::clone(cluster),
+            used: AtomicU64::new(now.as_nanos()),
+        });
+        let oldest = now.as_nanos().saturating_sub(FORGET.as_nanos() as u64);
+        self.known.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.retain(|_, known| {
+                known.used.load(Ordering::Relaxed) >= oldest
+                    || Arc::strong_count(&known.cluster) > 1
+            });
+            if known.len() < MAX_KNOWN {
+                known.entry(address).or_insert_with(|| Arc::clone(&new));
+            }
+            known
+        });
+    }
+}
+
+impl Cluster {
+    /// The cluster for a connection that was going to `destination`: itself, unless it goes by that.
+    ///
+    /// # Errors
+    /// [`ProxyError::NoOriginalDestination`] where it does and nobody knows the destination;
+    /// [`ProxyError::OwnPort`] where this proxy listens there, for its operator or its application alone.
+    pub(crate) fn toward(
+        self: Arc<Self>,
+        destination: Option<SocketAddr>,
+        shared: &Shared,
+        now: Time,
+    ) -> Result<Arc<Self>, ProxyError> {
+        let Some(destinations) = self.destinations() else {
+            return Ok(self);
+        };
+        let destination = destination.ok_or(ProxyError::NoOriginalDestination)?;
+        let address = destinations.address.of(destination);
+        // A client that names its destination by a PROXY header may name any.
+        if shared.own_connections.is_private(address) {
+            return Err(ProxyError::OwnPort);
+        }
+        if let Some(cluster) = destinations.find(address, now) {
+            return Ok(cluster);
+        }
+        let config = Arc::new(at(self.config(), address));
+        let cluster = Self::new(config, self.tls().cloned(), &shared.metrics, None, now);
+        let mut cluster = cluster.map_err(|_| ProxyError::NoHealthyUpstream)?;
+        if destinations.address == DestinationAddress::AsIs {
+            cluster.own_connections = Some(Arc::clone(&shared.own_connections));
+        }
+        let cluster = Arc::new(cluster);
+        destinations.remember(address, &cluster, now);
+        // Another worker may have been first; its pools and limits are the ones to share.
+        Ok(destinations.find(address, now).unwrap_or(cluster))
+    }
+}
+
+impl Cluster {
+    /// Makes a new connection known again if it comes back to this proxy.
+    pub(in crate::upstream) fn recognised(&self, io: &Io) -> Option<OwnConnection> {
+        let all = self.own_connections.as_ref()?;
+        Some(all.enter(io.tcp().local_addr().ok()?))
+    }
+}
+
+/// The same cluster with this one endpoint.
+fn at(config: &config::Cluster, address: SocketAddr) -> config::Cluster {
+    config::Cluster {
+        original_destination: None,
+        endpoints: vec![config::Endpoint {
+            address: EndpointAddress::Socket(address),
+            weight: NonZeroU32::MIN,
+            priority: 0,
+            locality: None,
+        }],
+        ..config.clone()
+    }
+}

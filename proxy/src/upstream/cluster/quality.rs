@@ -1,0 +1,104 @@
+//! How well requests are spread over a cluster's endpoints, judged at some of the choices.
+//!
+//! What an endpoint has in flight is what this proxy believes: its own requests, and those of others as
+//! far as their proxies report them. The true queues are counted by the endpoints' own proxies
+//! ([`crate::mesh::load_feedback::reporting`]).
+
+use maglor_balance::{Index, Time};
+
+use crate::upstream::Endpoints;
+
+/// One choice in so many is judged: it takes a look at each endpoint.
+const SAMPLED: u64 = 64;
+
+/// What one choice was like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::upstream) struct Quality {
+    /// The endpoint had requests in flight while another one had none.
+    pub(in crate::upstream) missed_idle: bool,
+    /// How unevenly requests are spread before it, in thousandths: 1 − (Σx)² / (n·Σx²), where x are the
+    /// requests in flight at n usable endpoints (Jain, Chiu and Hawe, "A quantitative measure of
+    /// fairness", 1984). 0: all have as many, or nobody has any; near 1000: one of many has all.
+    pub(in crate::upstream) imbalance: u32,
+}
+
+/// Whether the choice of this moment is one of those that are judged.
+pub(in crate::upstream) fn is_sampled(now: Time) -> bool {
+    // Clocks tick in steps of some nanoseconds; above them the bits are as good as random.
+    now.as_nanos() >> 6 & (SAMPLED - 1) == 0
+}
+
+/// Judges the choice of an endpoint, which has the request already.
+pub(in crate::upstream) fn judge(endpoints: &Endpoints, chosen: Index) -> Quality {
+    let view = endpoints.balancer().view();
+    let targets = endpoints.targets().iter().enumerate();
+    let loads = targets.filter_map(|(at, target)| {
+        let index = Index::new(at);
+        let load = target.stats.believed();
+        let before = load.saturating_sub(u32::from(index == chosen));
+        view.is_usable(index).then_some((index, before))
+    });
+    quality(loads, chosen)
+}
+
+fn quality(loads: impl Iterator<Item = (Index, u32)>, chosen: Index) -> Quality {
+    let (mut n, mut sum, mut squares) = (0_u128, 0_u128, 0_u128);
+    let (mut at_chosen, mut least) = (0, u32::MAX);
+    for (index, load) in loads {
+        n += 1;
+        sum += u128::from(load);
+        squares += u128::from(load) * u128::from(load);
+        least = least.min(load);
+        if index == chosen {
+            at_chosen = load;
+        }
+    }
+    let even = (1000 * sum * sum).checked_div(n * squares).unwrap_or(1000);
+    Quality {
+        missed_idle: least == 0 && at_chosen > 0,
+        imbalance: 1000 - u32::try_from(even.min(1000)).unwrap_or(1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(loads: &[u32], chosen: usize) -> Quality {
+        let loads = loads.iter().enumerate();
+        let loads = loads.map(|(at, load)| (Index::new(at), *load));
+        quality(loads, Index::new(chosen))
+    }
+
+    #[test]
+    fn equal_loads_are_balanced() {
+        for loads in [&[0, 0, 0][..], &[7, 7, 7], &[1], &[]] {
+            let quality = of(loads, 0);
+            assert_eq!(
+                (quality.imbalance, quality.missed_idle),
+                (0, false),
+                "{loads:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_that_has_all_is_as_bad_as_it_gets() {
+        // 1 − 1/n of Jain's index.
+        assert_eq!(of(&[9, 0, 0, 0], 1).imbalance, 750);
+        assert_eq!(of(&[u32::MAX, 0], 1).imbalance, 500);
+    }
+
+    #[test]
+    fn an_idle_endpoint_is_missed_only_by_who_chose_a_busy_one() {
+        assert!(of(&[2, 0, 1], 0).missed_idle);
+        assert!(!of(&[2, 0, 1], 1).missed_idle);
+        assert!(!of(&[2, 1, 1], 0).missed_idle);
+    }
+
+    #[test]
+    fn some_choices_are_judged() {
+        let sampled = (0..100 * 4096_u64).filter(|now| is_sampled(Time::from_nanos(*now)));
+        assert_eq!(sampled.count(), 100 * 4096 / SAMPLED as usize);
+    }
+}

@@ -1,0 +1,170 @@
+//! An attempt to connect to an endpoint. It goes on when the request that began it is given up, so that
+//! requests with little time find a connection as soon as there can be one.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::http1::Announced;
+use super::multiplexed::{Slot, Turn};
+use crate::net::io::Io;
+use crate::protocol::error::ProxyError;
+use crate::protocol::mesh_transport;
+use crate::protocol::proxy_protocol::Addresses;
+use crate::telemetry::metrics::Failures;
+use crate::upstream::connect::Speaks;
+use crate::upstream::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, connect};
+
+/// While an endpoint does not answer, it is looked for in its cluster this often.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What it takes to connect, without the request.
+pub(super) struct ConnectAttempt {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) target: Arc<Target>,
+    /// The client's connection, for a PROXY header; `None` = it has no addresses, or there is no client.
+    pub(super) ends: Option<Addresses>,
+    /// The worker's index.
+    pub(super) shard: usize,
+    pub(super) now: Instant,
+    pub(super) speaks: Speaks,
+    pub(super) room: Room,
+}
+
+/// A new connection.
+pub(super) struct Opened {
+    io: Io,
+    open: Open,
+    speaks: Speaks,
+    announced: Option<Announced>,
+    failures: Option<Arc<Failures>>,
+    now: Instant,
+}
+
+/// Ready some time after the endpoint has left the cluster. What is sent to the address of a pod that has gone is
+/// answered by nothing, not even by a refusal, so that `connect_timeout` would be waited for.
+async fn left(cluster: &Cluster, target: &Arc<Target>) {
+    if cluster.config().original_destination.is_some() {
+        // Where a client wanted to go is no endpoint that leaves.
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if !cluster.has(target) {
+            return;
+        }
+    }
+}
+
+impl ConnectAttempt {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Those of [`connect()`], and [`ProxyError::EndpointLeft`].
+    pub(super) async fn run(self) -> Result<(Io, Open), ProxyError> {
+        let connecting = connect(&self.cluster, &self.target, self.ends, self.speaks);
+        let connected = tokio::select! {
+            biased;
+            connected = connecting => connected,
+            () = left(&self.cluster, &self.target) => Err(ProxyError::EndpointLeft),
+        };
+        if connected.is_err() {
+            self.cluster.metrics().connect_failures.inc(self.shard);
+        }
+        let io = connected?;
+        let own = self.cluster.recognised(&io);
+        Ok((io, Open::new(&self.cluster, self.shard, self.room, own)))
+    }
+
+    /// Connects in a task of its own; where the result is no longer waited for, the connection goes to the
+    /// pool. `turn` is kept until then, and comes back with the result.
+    ///
+    /// # Errors
+    /// Those of [`connect()`].
+    pub(super) async fn start(
+        self,
+        pool: &Rc<Pool>,
+        turn: Option<Turn>,
+    ) -> Result<(Opened, Option<Turn>), ProxyError> {
+        let (sender, receiver) = oneshot::channel();
+        // A pool that is no longer used is not kept.
+        let pool = Rc::downgrade(pool);
+        let mesh = self.cluster.tls().and_then(ClientTls::mesh);
+        let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
+        let announced = self
+            .cluster
+            .config()
+            .proxy_protocol
+            .map(|_| Announced(self.ends));
+        let (speaks, now) = (self.speaks, self.now);
+        tokio::task::spawn_local(async move {
+            let opened = self.run().await.map(|(io, open)| Opened {
+                io,
+                open,
+                speaks,
+                announced,
+                failures,
+                now,
+            });
+            let Some(pool) = pool.upgrade() else {
+                return;
+            };
+            match &opened {
+                Err(error) => pool.multiplexed.note_failure(error),
+                Ok(opened) if speaks.is_chosen() => pool.multiplexed.learn(opened.is_shared()),
+                Ok(_) => {}
+            }
+            let unwanted = sender.send(opened.map(|opened| (opened, turn)));
+            if let Err(Ok((opened, _turn))) = unwanted {
+                opened.keep(&pool).await;
+            }
+        });
+        match receiver.await {
+            Ok(opened) => opened,
+            // The pool has gone, with the endpoint.
+            Err(_) => Err(ProxyError::NoHealthyUpstream),
+        }
+    }
+}
+
+impl Opened {
+    /// Whether requests can share it.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.speaks, Speaks::Http2)
+            || matches!(self.io.alpn(), Some(b"h2" | mesh_transport::ALPN))
+    }
+
+    /// A place on the connection, which is shared from now on.
+    ///
+    /// # Errors
+    /// When the protocol cannot begin.
+    pub(super) async fn into_slot(self, pool: &Pool, now: Instant) -> Result<Slot, ProxyError> {
+        let adopted = pool
+            .multiplexed
+            .adopt(self.io, now, self.open, self.failures);
+        adopted.await
+    }
+
+    /// The connection as one of HTTP/1.1.
+    pub(super) fn into_http1(self, pool: &Rc<Pool>) -> Box<Connection> {
+        let (announced, now) = (self.announced, self.now);
+        Connection::new(self.io, Rc::clone(pool), self.open, announced, now)
+    }
+
+    /// Leaves the connection to the next request.
+    async fn keep(self, pool: &Rc<Pool>) {
+        if self.is_shared() {
+            let now = self.now;
+            // The place is free again at once.
+            if let Err(error) = self.into_slot(pool, now).await {
+                tracing::debug!(%error, "connection given up");
+            }
+        } else {
+            let connection = self.into_http1(pool);
+            pool.put(connection);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! One HTTP/1.1 connection to an endpoint, driven by the task of the client it serves.
+//!
+//! There is no connection task and no channel: whoever polls for the response also sends the rest
+//! of the request. Dropping the exchange closes the connection; finishing it gives the connection
+//! back to its pool.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Method, StatusCode};
+use http_body::{Body as _, Frame, SizeHint};
+use tokio::time::Instant;
+
+use crate::net::io::{Io, Stream};
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Known;
+use crate::protocol::http1::{
+    self, Decoder, Framing, FramingError, HeadError, Limits, Output, Piece, ResponseHead,
+};
+use crate::protocol::message::{Body, Interim, Request, Response, Source};
+use crate::protocol::proxy_protocol::Addresses;
+use crate::upstream::{Open, Pool};
+
+/// Heads of responses are bounded like those of requests, with room for fat cookies.
+const LIMITS: Limits = Limits {
+    bytes: 128 * 1024,
+    headers: 256,
+};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    io: Io,
+    input: BytesMut,
+    output: Output,
+    /// The request's body while it is being sent.
+    request: Option<Body>,
+    chunked_request: bool,
+    decoder: Decoder,
+    length: Option<u64>,
+    state: State,
+    keep_alive: bool,
+    /// Whose it is, where a PROXY header has said so.
+    announced: Option<Box<Announced>>,
+    /// Requests sent so far.
+    requests: u32,
+    /// When it was last given to the pool.
+    idle_since: Instant,
+    home: Rc<Pool>,
+    /// The pool's when it was made.
+    generation: u32,
+    open: Open,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    Idle,
+    /// Waiting for a head; nothing of it has come.
+    AwaitHead,
+    /// Some bytes of a head have come.
+    InHead,
+    InBody,
+    Failed,
+}
+
+/// Whom a PROXY header has named; `None` = nobody whose address is known.
+#[derive(Debug)]
+pub(crate) struct Announced(pub(crate) Option<Addresses>);
+
+impl Connection {
+    /// `announced`: the client that a PROXY header has named.
+    pub(crate) fn new(
+        io: Io,
+        home: Rc<Pool>,
+        open: Open,
+        announced: Option<Announced>,
+        now: Instant,
+    ) -> Box<Self> {
+        Box::new(Self {
+            io,
+            input: BytesMut::new(),
+            output: Output::default(),
+            request: None,
+            chunked_request: false,
+            decoder: Decoder::new(Framing::EMPTY),
+            length: None,
+            state: State::Idle,
+            keep_alive: true,
+            announced: announced.map(Box::new),
+            requests: 0,
+            idle_since: now,
+            generation: home.generation(),
+            home,
+            open,
+        })
+    }
+
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(crate) fn idle_since(&self) -> Instant {
+        self.idle_since
+    }
+
+    pub(crate) fn set_idle_since(&mut self, now: Instant) {
+        self.idle_since = now;
+    }
+
+    /// Whether it serves the client at these addresses: any, or the one that a PROXY header has named.
+    pub(crate) fn is_for(&self, ends: Option<&Addresses>) -> bool {
+        self.announced
+            .as_deref()
+            .is_none_or(|Announced(named)| named.as_ref() == ends)
+    }
+
+    /// Whether an idle connection can take a request: nothing may have arrived on it.
+    pub(crate) fn is_usable(&mut self) -> bool {
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        self.input.is_empty() && http1::poll_read(&mut self.io, cx, |_| ()).is_pending()
+    }
+
+    fn start(&mut self, request: &Request, body: Body) {
+        let exact = body.size_hint().exact();
+        let out = &mut self.output.gathered;
+        let Request { method, fields, .. } = request;
+        http1::encode_request(method, request.path_and_query(), fields, out);
+        self.chunked_request = false;
+        match exact {
+            // A known length travels as the content-length header the client sent; bodies that
+            // came without one (HTTP/2, or none at all) get it where the method means a body.
+            Some(length) => {
+                let expects_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
+                let missing = !fields.contains(Known::ContentLength);
+                if missing && (length > 0 || expects_body) {
+                    encode_length(length, out);
+                }
+            }
+            None => {
+                self.chunked_request = true;
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+        self.request = (exact != Some(0)).then_some(body);
+        self.state = State::AwaitHead;
+        self.requests += 1;
+    }
+
+    /// Sends what is left of the request. An error of the socket is not reported: the response may
+    /// be there already (an early 413, say), and if not, reading will say so.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ProxyError>> {
+        loop {
+            while self.request.is_some() && self.output.has_room() {
+                if self.poll_gather(cx)?.is_pending() {
+                    break;
+                }
+            }
+            if self.output.is_empty() {
+                return if self.request.is_none() {
+                    Poll::Ready(Ok(()))
+                } else {
+                    Poll::Pending
+                };
+            }
+            if ready!(self.output.poll_flush(&mut self.io, cx)).is_err() {
+                self.request = None;
+                self.output = Output::default();
+                self.keep_alive = false;
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Takes one frame of the request's body.
+    fn poll_gather(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ProxyError> {
+        let Some(body) = &mut self.request else {
+            return Ok(Poll::Ready(()));
+        };
+        match std::pin::Pin::new(body).poll_frame(cx) {
+            Poll::Pending => return Ok(Poll::Pending),
+            Poll::Ready(None) => {
+                if self.chunked_request {
+                    self.output.push_chunked_end(None);
+                }
+                self.request = None;
+            }
+            Poll::Ready(Some(Err(error))) => return Err(error),
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => self.output.push_data(data, self.chunked_request),
+                Err(frame) => {
+                    if self.chunked_request {
+                        self.output.push_chunked_end(frame.trailers_ref());
+                    }
+                    self.request = None;
+                }
+            },
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        method: &Method,
+    ) -> Poll<Result<ResponseHead, ProxyError>> {
+        loop {
+            if !self.input.is_empty() {
+                let parsed = http1::parse_response(&self.input, LIMITS, method);
+                if let Some((head, len)) = parsed.map_err(ProxyError::UpstreamHead)? {
+                    self.input.advance(len);
+                    return Poll::Ready(Ok(head));
+                }
+            }
+            if let Some(head) = ready!(self.poll_read_head(cx, method))? {
+                return Poll::Ready(Ok(head));
+            }
+        }
+    }
+
+    /// Reads once; a head that came whole is parsed where it lies.
+    fn poll_read_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        method: &Method,
+    ) -> Poll<Result<Option<ResponseHead>, ProxyError>> {
+        let Self {
+            io, input, state, ..
+        } = self;
+        let read = ready!(http1::poll_read(io, cx, |bytes| {
+            if bytes.is_empty() {
+                return Err(None);
+            }
+            if !input.is_empty() {
+                input.extend_from_slice(bytes);
+                return Ok(None);
+            }
+            match http1::parse_response(bytes, LIMITS, method) {
+                Ok(Some((head, len))) => {
+                    input.extend_from_slice(&bytes[len..]);
+                    Ok(Some(head))
+                }
+                Ok(None) => {
+                    input.extend_from_slice(bytes);
+                    Ok(None)
+                }
+                Err(error) => Err(Some(error)),
+            }
+        }));
+        let untouched = *state == State::AwaitHead;
+        *state = State::InHead;
+        let reused = untouched && self.requests > 1;
+        Poll::Ready(match read {
+            Ok(Ok(head)) => Ok(head),
+            Ok(Err(Some(error))) => Err(ProxyError::UpstreamHead(error)),
+            Ok(Err(None)) => Err(ProxyError::UpstreamClosed { reused }),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                Err(ProxyError::UpstreamClosed { reused })
+            }
+            Err(error) => Err(ProxyError::UpstreamIo(error)),
+        })
+    }
+
+    fn start_body(&mut self, head: &ResponseHead) {
+        self.keep_alive &= head.keep_alive;
+        self.decoder = Decoder::new(head.framing);
+        self.length = match head.framing {
+            Framing::Length(n) => Some(n),
+            Framing::Chunked | Framing::Close => None,
+        };
+        self.state = State::InBody;
+        self.end_if_done();
+    }
+
+    fn end_if_done(&mut self) {
+        if self.decoder.is_done() && self.state == State::InBody {
+            // A request that is still being sent has lost its reader.
+            if self.request.take().is_some() || !self.output.is_empty() {
+                self.keep_alive = false;
+                self.output = Output::default();
+            }
+            self.state = State::Idle;
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        loop {
+            let piece = match self.decoder.decode(&mut self.input) {
+                Ok(piece) => piece,
+                Err(error) => return Poll::Ready(Some(Err(ProxyError::UpstreamBody(error)))),
+            };
+            match piece {
+                Piece::Data(data) => {
+                    if let Some(length) = &mut self.length {
+                        *length -= data.len() as u64;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Piece::Trailers(trailers) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+                Piece::End => return Poll::Ready(None),
+                Piece::More => match ready!(self.poll_read_body(cx)) {
+                    Ok(0) => {
+                        if let Err(error) = self.decoder.eof() {
+                            return Poll::Ready(Some(Err(ProxyError::UpstreamBody(error))));
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => return Poll::Ready(Some(Err(cut_off(error)))),
+                },
+            }
+        }
+    }
+
+    fn poll_read_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        http1::poll_read_body(&mut self.io, &mut self.input, self.decoder.expected(), cx)
+    }
+
+    /// Takes the socket out for a tunnel.
+    fn into_stream(self: Box<Self>) -> Stream {
+        Stream {
+            io: self.io,
+            prefix: self.input.freeze(),
+            guard: Some(Box::new(self.open)),
+        }
+    }
+}
+
+impl Source for Connection {
+    /// The next frame of the response; also keeps sending the request.
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        if self.state != State::InBody {
+            return Poll::Ready(None);
+        }
+        let sending = self.request.is_some() || !self.output.is_empty();
+        if sending && let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            self.state = State::Failed;
+            return Poll::Ready(Some(Err(error)));
+        }
+        let frame = ready!(self.poll_piece(cx));
+        if matches!(frame, Some(Err(_))) {
+            self.state = State::Failed;
+        } else {
+            self.end_if_done();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// Gives the connection back to its pool, or closes it.
+    fn release(self: Box<Self>) {
+        if self.keep_alive && self.state == State::Idle && self.input.is_empty() {
+            let home = Rc::clone(&self.home);
+            home.put(self);
+        }
+    }
+}
+
+fn encode_length(length: u64, out: &mut BytesMut) {
+    let mut digits = itoa::Buffer::new();
+    http1::encode_header(b"content-length", digits.format(length).as_bytes(), out);
+}
+
+fn cut_off(error: io::Error) -> ProxyError {
+    if error.kind() == io::ErrorKind::ConnectionReset {
+        return ProxyError::UpstreamBody(FramingError::UnexpectedEof);
+    }
+    ProxyError::UpstreamIo(error)
+}
+
+/// Sends a request and returns the response as soon as its head is there.
+///
+/// Informational responses go to `interim`. The returned body owns the connection.
+pub(crate) async fn round_trip(
+    mut connection: Box<Connection>,
+    request: &Request,
+    body: Body,
+    interim: Option<&dyn Interim>,
+) -> Result<Response, ProxyError> {
+    let upgrade = request.fields.get(Known::Upgrade);
+    connection.start(request, body);
+    let mut informed = 0;
+    loop {
+        let mut head = poll_fn(|cx| {
+            if let Poll::Ready(Err(error)) = connection.poll_send(cx) {
+                return Poll::Ready(Err(error));
+            }
+            connection.poll_head(cx, &request.method)
+        })
+        .await?;
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            // To what was asked for: another one may not be allowed (RFC 9110 §7.8).
+            let agreed = head.fields.get(Known::Upgrade);
+            let is_asked =
+                |agreed: &[u8]| upgrade.is_some_and(|it| it.eq_ignore_ascii_case(agreed));
+            if !agreed.is_some_and(is_asked) {
+                return Err(ProxyError::UnexpectedUpgrade);
+            }
+            // RFC 9110 §7.8: the other protocol begins behind the whole request.
+            poll_fn(|cx| connection.poll_send(cx)).await?;
+            head.fields.remove(Known::ContentLength);
+            let body = Body::tunnel(connection.into_stream());
+            return Ok(Response {
+                status: head.status,
+                fields: head.fields,
+                body,
+            });
+        }
+        if head.status.is_informational() {
+            // Together they are bounded like one head: they wait for a client that may not read.
+            informed += head.fields.encoded_len();
+            if informed > LIMITS.bytes {
+                return Err(ProxyError::UpstreamHead(HeadError::TooLarge));
+            }
+            if let Some(interim) = interim {
+                head.fields.remove_hop_by_hop();
+                // RFC 9110 §8.6: not of what has no content.
+                head.fields.remove(Known::ContentLength);
+                interim.send(head.status, &head.fields);
+            }
+            continue;
+        }
+        connection.start_body(&head);
+        let body = if connection.is_end_stream() {
+            connection.release();
+            Body::empty()
+        } else {
+            Body::source(connection)
+        };
+        return Ok(Response {
+            status: head.status,
+            fields: head.fields,
+            body,
+        });
+    }
+}

@@ -1,0 +1,151 @@
+//! A body on its way out.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http_body::Body as _;
+
+use super::outflow::{Flow, Outflow, Parcel, SMALL};
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::message::Body;
+
+/// Moves a body to a stream as the peer takes it. Nothing is left with `h2` that the peer has no credit for, so
+/// that what waits for the peer is here, under the time limits of the body.
+#[derive(Debug)]
+pub(super) struct Sending {
+    body: Body,
+    stream: SendStream<Parcel>,
+    /// `None`: all that there will be is one small piece.
+    flow: Option<Rc<Flow>>,
+    /// Something of the body has been read.
+    begun: bool,
+    /// What was read of the body and not yet sent.
+    data: Bytes,
+    /// Nothing comes after `data`.
+    last: bool,
+}
+
+/// Why a body was not sent to its end.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    /// The body has failed, or took too long.
+    Body(ProxyError),
+    /// The peer has reset the stream, or the connection has ended.
+    Stream,
+}
+
+impl Sending {
+    /// A body that leaves by a connection on which `outflow` waits.
+    pub(super) fn new(body: Body, stream: SendStream<Parcel>, outflow: &Rc<Outflow>) -> Self {
+        let small = body.size_hint().upper().is_some_and(|most| most <= SMALL);
+        Self {
+            body,
+            stream,
+            flow: (!small).then(|| Flow::new(outflow)),
+            begun: false,
+            data: Bytes::new(),
+            last: false,
+        }
+    }
+
+    /// Resets the stream.
+    pub(super) fn reset(&mut self, reason: Reason) {
+        self.stream.send_reset(reason);
+    }
+
+    /// Ready when all is sent.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
+        loop {
+            if self.stream.poll_reset(cx).is_ready() {
+                self.body.lost(&ProxyError::ClientGone);
+                return Poll::Ready(Err(Unsent::Stream));
+            }
+            if !self.data.is_empty() {
+                match self.poll_data(cx) {
+                    Poll::Ready(Ok(())) if self.last && self.data.is_empty() => {
+                        return Poll::Ready(Ok(()));
+                    }
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(unsent)) => return Poll::Ready(Err(unsent)),
+                    Poll::Pending => {
+                        return self.body.poll_timeout(cx).map(|e| Err(Unsent::Body(e)));
+                    }
+                }
+            }
+            let most = match self
+                .flow
+                .as_ref()
+                .map(|flow| flow.poll_room(self.begun, cx))
+            {
+                Some(Poll::Pending) => {
+                    return self.body.poll_timeout(cx).map(|e| Err(Unsent::Body(e)));
+                }
+                Some(Poll::Ready(room)) => room,
+                None => SMALL,
+            };
+            let body = Pin::new(&mut self.body);
+            let frame = ready!(memory::reading(most, || body.poll_frame(cx)));
+            self.begun = true;
+            let frame = match frame.transpose() {
+                Ok(frame) => frame,
+                Err(error) => return Poll::Ready(Err(Unsent::Body(error))),
+            };
+            let Some(frame) = frame else {
+                return Poll::Ready(self.send(Bytes::new(), true));
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    self.last = self.body.is_end_stream();
+                    if data.is_empty() && self.last {
+                        return Poll::Ready(self.send(data, true));
+                    }
+                    self.data = data;
+                }
+                Err(frame) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        // What was reserved and not used goes to other streams.
+                        self.stream.reserve_capacity(0);
+                        if self.stream.send_trailers(trailers).is_err() {
+                            return Poll::Ready(Err(Unsent::Stream));
+                        }
+                        self.body.delivered();
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends some of the data.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
+        let mut capacity = self.stream.capacity();
+        if capacity == 0 {
+            self.stream.reserve_capacity(self.data.len());
+            capacity = match ready!(self.stream.poll_capacity(cx)) {
+                Some(Ok(capacity)) => capacity,
+                Some(Err(_)) | None => return Poll::Ready(Err(Unsent::Stream)),
+            };
+        }
+        let piece = self.data.split_to(capacity.min(self.data.len()));
+        let end = self.last && self.data.is_empty();
+        Poll::Ready(self.send(piece, end))
+    }
+
+    fn send(&mut self, data: Bytes, end: bool) -> Result<(), Unsent> {
+        let parcel = Parcel::new(data, self.flow.as_ref());
+        let sent = self.stream.send_data(parcel, end);
+        sent.map_err(|_| Unsent::Stream)?;
+        match end {
+            true => self.body.delivered(),
+            false => self.body.moved(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! The byte stream below `h2`: what a connection may read in one turn, what its peer may send at all, what
+//! credit is left for the connection, and an end that loses nothing.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
+use crate::net::fairness::Turn;
+use crate::protocol::flood_limits::Flood;
+
+/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each frame.
+const TURN: usize = 64 * 1024;
+const BY_FRAME: usize = 512;
+/// After many small frames so much is read at once: h2 takes all that was read in one turn.
+const SMALL_READ: usize = 1024;
+/// Frames whose cost is a multiple of their bytes.
+const SMALL_FRAMES: usize = 4;
+/// What a connection may send before its peer has changed it (RFC 9113, section 6.9.2).
+const FIRST_WINDOW: i64 = 65_535;
+/// With less credit than this, an upload that begins now may wait for those that hold the rest.
+const LOW_WINDOW: i64 = 16 * 1024;
+/// A connection that has been short of credit for so long is held by uploads that its peer does not take.
+const HELD: Duration = Duration::from_millis(100);
+/// The peer may take so long, and send so much, to close a connection that has been shut down.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// What the driver of a connection sees of its traffic.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    /// What may still be read in this turn.
+    left: Cell<usize>,
+    turn: Turn,
+    active: Cell<bool>,
+    flood: RefCell<Flood>,
+    flooded: Cell<bool>,
+    /// Bytes of bodies that the peer takes at present.
+    window: Cell<i64>,
+    low_since: Cell<Option<Instant>>,
+}
+
+impl Traffic {
+    fn new() -> Rc<Self> {
+        Rc::new(Self {
+            left: Cell::new(TURN),
+            turn: Turn::default(),
+            active: Cell::new(false),
+            flood: RefCell::default(),
+            flooded: Cell::new(false),
+            window: Cell::new(FIRST_WINDOW),
+            low_since: Cell::new(None),
+        })
+    }
+
+    /// To be called whenever the connection is polled.
+    pub(super) fn begin_turn(&self) {
+        if !self.turn.is_queued() {
+            self.left.set(TURN);
+        }
+    }
+
+    /// Whether a byte has come since the last call.
+    pub(super) fn take_activity(&self) -> bool {
+        self.active.take()
+    }
+
+    /// The peer has sent more of what costs it nothing than it may: the connection is to be closed.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.flooded.get()
+    }
+
+    /// Whether there is little credit at the moment.
+    pub(super) fn is_short(&self) -> bool {
+        self.low_since.get().is_some()
+    }
+
+    /// Whether bodies can be sent without a wait for uploads that the peer does not take.
+    pub(super) fn has_credit(&self, now: Instant) -> bool {
+        let since = self.low_since.get();
+        since.is_none_or(|since| now.saturating_duration_since(since) < HELD)
+    }
+
+    fn received(&self, head: Head, now: &mut Option<Instant>) {
+        let mut now = || *now.get_or_insert_with(Instant::now);
+        let flood = &mut *self.flood.borrow_mut();
+        let allowed = match head.kind {
+            kind::DATA if head.length > 0 => {
+                flood.data_received();
+                true
+            }
+            kind::DATA if head.flags & END_STREAM != 0 => true,
+            kind::DATA | kind::CONTINUATION if head.length == 0 => flood.empty(),
+            kind::HEADERS => {
+                flood.opened(head.stream, now());
+                true
+            }
+            kind::RST_STREAM | kind::CONTINUATION => true,
+            kind::WINDOW_UPDATE => {
+                if head.stream == 0 {
+                    self.credit(i64::from(head.increment), &mut now);
+                }
+                flood.control()
+            }
+            _ => flood.control(),
+        };
+        self.left.set(self.left.get().saturating_sub(BY_FRAME));
+        if !allowed {
+            self.flooded.set(true);
+        }
+    }
+
+    fn sent(&self, head: Head, now: &mut Option<Instant>) {
+        if head.kind == kind::DATA {
+            self.flood.borrow_mut().data_sent();
+            // At most 16 MB.
+            self.credit(-(head.length as i64), &mut || {
+                *now.get_or_insert_with(Instant::now)
+            });
+        }
+    }
+
+    fn credit(&self, bytes: i64, now: &mut impl FnMut() -> Instant) {
+        let window = self.window.get() + bytes;
+        self.window.set(window);
+        if window >= LOW_WINDOW {
+            self.low_since.set(None);
+        } else if self.low_since.get().is_none() {
+            self.low_since.set(Some(now()));
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Wire<T> {
+    inner: T,
+    traffic: Rc<Traffic>,
+    incoming: Frames,
+    outgoing: Frames,
+    /// What was read last were small frames.
+    small: bool,
+    closing: Closing,
+}
+
+#[derive(Debug)]
+enum Closing {
+    No,
+    /// Waits for the peer to close its side, and so many bytes at most.
+    Lingering(Pin<Box<Sleep>>, usize),
+    Done,
+}
+
+impl<T> Wire<T> {
+    pub(super) fn new(inner: T) -> (Self, Rc<Traffic>) {
+        let traffic = Traffic::new();
+        let wire = Self {
+            inner,
+            traffic: Rc::clone(&traffic),
+            incoming: Frames::after(0),
+            outgoing: Frames::after(PREFACE),
+            small: false,
+            closing: Closing::No,
+        };
+        (wire, traffic)
+    }
+
+    fn written<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>, mut n: usize) {
+        let mut now = None;
+        for part in parts {
+            let written = &part[..n.min(part.len())];
+            n -= written.len();
+            self.outgoing
+                .take(written, |head| self.traffic.sent(head, &mut now));
+            if n == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> Wire<T> {
+    /// Reads and drops what the peer still sends. Closed before, the socket would answer that with a reset,
+    /// which makes the peer lose what it has not yet read.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Closing::Lingering(limit, left) = &mut self.closing else {
+            return Poll::Ready(());
+        };
+        let mut dropped = [MaybeUninit::uninit(); 4096];
+        while *left > 0 && limit.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::uninit(&mut dropped);
+            match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {
+                    *left = left.saturating_sub(buf.filled().len());
+                }
+                _ => break,
+            }
+        }
+        self.closing = Closing::Done;
+        Poll::Ready(())
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        let traffic = &me.traffic;
+        if traffic.is_flooded() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if traffic.left.get() == 0 {
+            traffic.turn.queue(cx);
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        if me.small && buf.remaining() > SMALL_READ {
+            let mut part = [MaybeUninit::uninit(); SMALL_READ];
+            let mut part = ReadBuf::uninit(&mut part);
+            ready!(Pin::new(&mut me.inner).poll_read(cx, &mut part))?;
+            buf.put_slice(part.filled());
+        } else {
+            ready!(Pin::new(&mut me.inner).poll_read(cx, buf))?;
+        }
+        let bytes = &buf.filled()[before..];
+        traffic.active.set(true);
+        let left = traffic.left.get().saturating_sub(bytes.len());
+        traffic.left.set(left);
+        let mut now = None;
+        me.incoming
+            .take(bytes, |head| traffic.received(head, &mut now));
+        let cost = left - traffic.left.get();
+        me.small = cost > SMALL_FRAMES * bytes.len();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let me = self.get_mut();
+        let n = ready!(Pin::new(&mut me.inner).poll_write(cx, buf))?;
+        me.written([buf].into_iter(), n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let me = self.get_mut();
+        let n = ready!(Pin::new(&mut me.inner).poll_write_vectored(cx, bufs))?;
+        me.written(bufs.iter().map(|buf| &**buf), n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !matches!(self.closing, Closing::No) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        if let Closing::No = me.closing {
+            ready!(Pin::new(&mut me.inner).poll_shutdown(cx))?;
+            let limit = Box::pin(tokio::time::sleep(LINGER));
+            me.closing = Closing::Lingering(limit, LINGER_BYTES);
+        }
+        me.poll_linger(cx).map(Ok)
+    }
+}

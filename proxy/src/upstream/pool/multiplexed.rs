@@ -1,0 +1,391 @@
+//! Connections of one worker to one endpoint that requests share: HTTP/2, or the mesh's own transport.
+//!
+//! Requests share connections up to `max_concurrent_streams`; then another connection is opened. At
+//! most one is being opened at a time, so that a burst does not become a burst of handshakes. Those who
+//! wait for it share its failure, too: one after the other they would wait for as many time limits.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::num::NonZeroU32;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use super::http2::Http2;
+use super::{Sender, Unanswered};
+use crate::net::io::Io;
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::mesh_transport::client::{self, Client};
+use crate::protocol::mesh_transport::{self, Incoming, Owner};
+use crate::protocol::message::{Body, Request, Response, Source};
+use crate::telemetry::metrics::Failures;
+use crate::upstream::Open;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Multiplexed {
+    connections: RefCell<Vec<Rc<Connection>>>,
+    opening: Arc<Mutex<()>>,
+    /// How many could not be opened, and why not the last one.
+    failed: RefCell<(u64, Option<Unopened>)>,
+    /// How many requests each connection takes at most.
+    max_requests: Cell<Option<NonZeroU32>>,
+    /// The endpoint has chosen HTTP/1.1 when it could last choose.
+    declined: Cell<bool>,
+    /// Told when a stream has ended.
+    returned: Rc<Notify>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    carrier: Carrier,
+    streams: Cell<u32>,
+    /// Requests that it has been given.
+    requests: Cell<u32>,
+    idle_since: Cell<Instant>,
+    /// It has turned a request away.
+    gone: Cell<bool>,
+    returned: Rc<Notify>,
+    open: Open,
+}
+
+/// What is spoken on a connection.
+#[derive(Debug)]
+enum Carrier {
+    Http2(Http2),
+    MeshTransport(Client),
+}
+
+impl Connection {
+    fn is_gone(&self) -> bool {
+        self.gone.get()
+            || match &self.carrier {
+                Carrier::Http2(http2) => http2.is_gone(),
+                Carrier::MeshTransport(client) => client.is_gone(),
+            }
+    }
+
+    /// Whether it may take no more requests, for whatever reason.
+    fn is_worn(&self, max_requests: Option<NonZeroU32>) -> bool {
+        self.is_gone() || max_requests.is_some_and(|most| self.requests.get() >= most.get())
+    }
+
+    /// Whether a body that is sent on it now may wait for others, for however short a time.
+    fn is_short(&self) -> bool {
+        match &self.carrier {
+            Carrier::Http2(http2) => http2.is_short(),
+            Carrier::MeshTransport(_) => false,
+        }
+    }
+
+    /// Whether a body that is sent on it now waits for no other: an endpoint may give a connection as much credit
+    /// as a single stream, which an upload that it does not take holds for good.
+    fn has_credit(&self, now: Instant) -> bool {
+        match &self.carrier {
+            Carrier::Http2(http2) => http2.has_credit(now),
+            // Both ends return the connection's credit whatever becomes of the bytes.
+            Carrier::MeshTransport(_) => true,
+        }
+    }
+
+    /// Whether another request may share it.
+    fn has_room(&self, max_streams: u32) -> bool {
+        let max_streams = match &self.carrier {
+            Carrier::Http2(http2) => max_streams.min(http2.max_streams()),
+            Carrier::MeshTransport(client) => max_streams.min(client.max_streams()),
+        };
+        self.streams.get() < max_streams
+    }
+}
+
+/// A place on a connection; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Slot(Rc<Connection>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Connection {
+            streams,
+            returned,
+            open,
+            ..
+        } = &*self.0;
+        streams.set(streams.get() - 1);
+        returned.notify_one();
+        if streams.get() == 0 {
+            open.offer();
+        }
+    }
+}
+
+impl Multiplexed {
+    pub(crate) fn new(returned: Rc<Notify>) -> Self {
+        Self {
+            connections: RefCell::default(),
+            opening: Arc::default(),
+            failed: RefCell::default(),
+            max_requests: Cell::new(None),
+            declined: Cell::new(false),
+            returned,
+        }
+    }
+
+    /// Each connection takes so many requests at most.
+    pub(super) fn set_max_requests(&self, most: Option<NonZeroU32>) {
+        self.max_requests.set(most);
+    }
+
+    /// Whether a connection is for more than one request, so that it pays to wait for one.
+    fn is_shared(&self) -> bool {
+        self.max_requests.get() != Some(NonZeroU32::MIN)
+    }
+
+    fn failures(&self) -> u64 {
+        self.failed.borrow().0
+    }
+
+    /// # Errors
+    /// Why a connection could not be opened since there were `before` failures.
+    pub(super) fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
+        match &*self.failed.borrow() {
+            (failures, Some(why)) if *failures != before => Err(why.again()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers why a connection could not be opened, for the requests that wait for it.
+    pub(super) fn note_failure(&self, error: &ProxyError) {
+        let failures = self.failures() + 1;
+        *self.failed.borrow_mut() = (failures, Unopened::of(error));
+    }
+
+    /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
+    pub(crate) fn is_declined(&self) -> bool {
+        self.declined.get()
+    }
+
+    /// The turn to open a connection. There is no wait for it where the endpoint last chose a protocol whose
+    /// connections are not shared, or where nothing is shared.
+    pub(crate) async fn turn(&self) -> Opening {
+        let before = self.failures();
+        let turn = match self.is_declined() || !self.is_shared() {
+            true => None,
+            false => Some(Arc::clone(&self.opening).lock_owned().await),
+        };
+        Opening {
+            // Those that have waited for an attempt that has learnt that need not take turns, either.
+            turn: turn.filter(|_| !self.is_declined()),
+            before,
+        }
+    }
+
+    /// What the endpoint has chosen.
+    pub(crate) fn learn(&self, shared: bool) {
+        self.declined.set(!shared);
+    }
+
+    /// Makes a connection of a stream that speaks what requests can share, and takes a place on it.
+    pub(crate) async fn adopt(
+        &self,
+        io: Io,
+        now: Instant,
+        open: Open,
+        failures: Option<Arc<Failures>>,
+    ) -> Result<Slot, ProxyError> {
+        let carrier = match io.alpn() {
+            Some(mesh_transport::ALPN) => {
+                Carrier::MeshTransport(Client::start(io, move |closed| {
+                    tracing::debug!(%closed, "connection to a member of the mesh ended");
+                    if let Some(failures) = failures {
+                        failures.count(closed);
+                    }
+                }))
+            }
+            _ => Carrier::Http2(Http2::start(io).await?),
+        };
+        let connection = Rc::new(Connection {
+            carrier,
+            streams: Cell::new(0),
+            requests: Cell::new(0),
+            idle_since: Cell::new(now),
+            gone: Cell::new(false),
+            returned: Rc::clone(&self.returned),
+            open,
+        });
+        self.connections.borrow_mut().push(Rc::clone(&connection));
+        Ok(occupy(&connection, now))
+    }
+
+    /// A place on a connection that is there already, and has fewer streams than `max_streams`; for a
+    /// request that needs `credit`, on one that has it.
+    pub(crate) fn free_slot(&self, now: Instant, max_streams: u32, credit: bool) -> Option<Slot> {
+        let mut connections = self.connections.borrow_mut();
+        let most = self.max_requests.get();
+        connections.retain(|connection| !connection.is_worn(most));
+        let free = connections.iter().filter(|c| c.has_room(max_streams));
+        let free = free.filter(|c| !credit || c.has_credit(now));
+        let key = |connection: &&Rc<Connection>| {
+            let short = credit && connection.is_short();
+            (short, connection.streams.get())
+        };
+        free.min_by_key(key).map(|c| occupy(c, now))
+    }
+
+    /// Closes a connection without streams; whether there was one.
+    pub(super) fn close_one_idle(&self) -> bool {
+        let mut connections = self.connections.borrow_mut();
+        let idle = connections.iter().position(|c| c.streams.get() == 0);
+        let closed = idle.map(|at| connections.swap_remove(at));
+        drop(connections);
+        closed.is_some()
+    }
+
+    /// Lets all connections go; they end with their streams.
+    pub(super) fn leave(&self) {
+        self.connections.borrow_mut().clear();
+    }
+
+    /// Closes connections without streams that have idled too long.
+    pub(crate) fn sweep(&self, now: Instant, idle_timeout: Duration) {
+        self.connections.borrow_mut().retain(|connection| {
+            let busy = connection.streams.get() > 0;
+            if busy {
+                connection.idle_since.set(now);
+            }
+            let fresh = now - connection.idle_since.get() < idle_timeout;
+            !connection.is_worn(self.max_requests.get()) && (busy || fresh)
+        });
+    }
+}
+
+/// See [`Multiplexed::turn`].
+pub(crate) struct Opening {
+    /// Goes with the attempt, not with the request: what comes next waits for the attempt.
+    pub(super) turn: Option<Turn>,
+    /// Connections that could not be opened before it was waited for.
+    pub(super) before: u64,
+}
+
+pub(super) type Turn = OwnedMutexGuard<()>;
+
+/// Why a connection could not be opened.
+#[derive(Debug)]
+enum Unopened {
+    Late,
+    Left,
+    Failed(io::ErrorKind, String),
+    System(i32),
+}
+
+impl Unopened {
+    /// `None`: not for a reason that others would meet, too.
+    fn of(error: &ProxyError) -> Option<Self> {
+        match error {
+            ProxyError::ConnectTimeout => Some(Self::Late),
+            ProxyError::EndpointLeft => Some(Self::Left),
+            ProxyError::Connect(error) => Some(match error.raw_os_error() {
+                Some(code) => Self::System(code),
+                None => Self::Failed(error.kind(), error.to_string()),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The same for another request.
+    fn again(&self) -> ProxyError {
+        match self {
+            Self::Late => ProxyError::ConnectTimeout,
+            Self::Left => ProxyError::EndpointLeft,
+            Self::Failed(kind, why) => ProxyError::Connect(io::Error::new(*kind, why.clone())),
+            Self::System(code) => ProxyError::Connect(io::Error::from_raw_os_error(*code)),
+        }
+    }
+}
+
+fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
+    connection.streams.set(connection.streams.get() + 1);
+    let requests = connection.requests.get().saturating_add(1);
+    connection.requests.set(requests);
+    connection.idle_since.set(now);
+    Slot(Rc::clone(connection))
+}
+
+impl Slot {
+    /// Sends a request and returns the response as soon as its head is there.
+    pub(crate) async fn round_trip(
+        self,
+        hop: &Sender<'_>,
+        request: &Request,
+        body: Body,
+    ) -> Result<Response, Unanswered> {
+        let connection = Rc::clone(&self.0);
+        let answered = match &connection.carrier {
+            Carrier::Http2(http2) => http2.round_trip(hop, request, body, self).await,
+            Carrier::MeshTransport(client) => {
+                self.of_mesh_transport(client.round_trip(request, body, hop.interim).await)
+            }
+        };
+        if let Err(Unanswered::NotSent(_)) = answered {
+            // What has turned a request away takes no other.
+            connection.gone.set(true);
+        }
+        answered
+    }
+
+    fn of_mesh_transport(
+        self,
+        answered: Result<client::Answered, client::Unanswered>,
+    ) -> Result<Response, Unanswered> {
+        match answered {
+            Ok(client::Answered { head, body }) => Ok(Response {
+                status: head.status,
+                fields: head.fields,
+                body: body.map_or_else(Body::empty, |(incoming, owner)| {
+                    Body::source(Box::new(ResponseBody {
+                        incoming,
+                        _owner: owner,
+                        _slot: self,
+                    }))
+                }),
+            }),
+            Err(client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
+            Err(client::Unanswered::NotSeen(body)) => Err(Unanswered::NotSent(body)),
+        }
+    }
+}
+
+/// A response's body; holds its place on the connection.
+#[derive(Debug)]
+struct ResponseBody {
+    incoming: Incoming,
+    _owner: Owner,
+    _slot: Slot,
+}
+
+impl Source for ResponseBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let frame = self.incoming.poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            memory::adopt(frame.data_ref().map_or(0, Bytes::len));
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,197 @@
+//! Room for a connection, where the number of connections is limited, and the count of those that are open.
+
+use std::sync::Arc;
+
+use maglor_balance::guard::limits::{Admission, Slots};
+use maglor_telemetry::Gauge;
+use tokio::time::{Instant, timeout_at};
+
+use super::Sender;
+use crate::net::own_connections::OwnConnection;
+use crate::protocol::error::ProxyError;
+use crate::upstream::cluster::guard::{Queue, Waiting};
+use crate::upstream::{Cluster, Pools};
+
+/// The right to have a connection, for as long as it is open. Holds neither cluster nor endpoint: an
+/// idle connection must not keep alive what its closing depends on.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    cluster: Option<Arc<Queue>>,
+    endpoint: Option<AtEndpoint>,
+}
+
+/// One of the connections that an endpoint may have.
+#[derive(Debug)]
+struct AtEndpoint {
+    slots: Arc<Slots>,
+    /// Where those wait who want it.
+    queue: Arc<Queue>,
+}
+
+impl Drop for AtEndpoint {
+    fn drop(&mut self) {
+        let _ = self.slots.release();
+        // Nobody knows for which endpoint each one waits.
+        self.queue.wake_all();
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.release();
+        }
+    }
+}
+
+impl Room {
+    /// The connection is idle: somebody may wait for another one.
+    pub(super) fn offer(&self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.wake_all();
+        }
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.queue.wake_all();
+        }
+    }
+}
+
+/// What a wait for room has brought.
+pub(super) enum Found<T> {
+    Room(Room),
+    /// Something that makes a connection unnecessary.
+    Instead(T),
+}
+
+/// Where somebody stands who wants room that others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Anywhere: a connection may serve many, more of them than have been told of it.
+    Any,
+    /// Behind the others.
+    Last,
+}
+
+impl Sender<'_> {
+    /// Waits for room for a connection, or for what `instead` yields.
+    ///
+    /// # Errors
+    /// [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
+    pub(super) async fn room<T>(
+        &self,
+        turn: Turn,
+        instead: impl Fn() -> Option<T>,
+    ) -> Result<Found<T>, ProxyError> {
+        let queue = &self.cluster.guard().connections;
+        let at_endpoint = self.cluster.config().limits.endpoint.max_connections;
+        let unlimited = queue.is_unlimited() && at_endpoint.is_none();
+        if unlimited || self.unlimited {
+            return Ok(Found::Room(Room::default()));
+        }
+        if let Some(room) = self.try_room(None) {
+            return Ok(Found::Room(room));
+        }
+        let pool = self.pools.get(self.cluster, self.target, self.now);
+        // Those who wait have been told of whatever is free now; it is theirs.
+        let mut behind = turn == Turn::Last && queue.waiting() > 0;
+        let mut line = queue.line()?;
+        let _waits = pool.wait();
+        let deadline = Instant::now() + self.cluster.config().limits.queue_timeout;
+        loop {
+            // Before looking: what happens in between is not missed.
+            let (freed, returned) = (queue.freed(), pool.returned.notified());
+            if !std::mem::take(&mut behind) {
+                if let Some(instead) = instead() {
+                    return Ok(Found::Instead(instead));
+                }
+                if let Some(room) = self.try_room(Some(&mut line)) {
+                    return Ok(Found::Room(room));
+                }
+                if !queue.is_unlimited() && self.pools.close_one_idle(self.cluster) {
+                    continue;
+                }
+            }
+            Pools::want();
+            let woken = async {
+                tokio::select! {
+                    () = freed => (),
+                    () = returned => (),
+                }
+            };
+            if timeout_at(deadline, woken).await.is_err() {
+                return Err(ProxyError::QueueTimeout);
+            }
+        }
+    }
+
+    /// Room if there is any now: ahead of nobody, or for one that stands in line.
+    fn try_room(&self, line: Option<&mut Waiting<'_>>) -> Option<Room> {
+        let mut room = Room::default();
+        let queue = &self.cluster.guard().connections;
+        let endpoint = &self.target.connections;
+        if let Some(limit) = self.cluster.config().limits.endpoint.max_connections {
+            if endpoint.admit(limit) != Admission::Admitted {
+                return None;
+            }
+            room.endpoint = Some(AtEndpoint {
+                slots: Arc::clone(endpoint),
+                queue: Arc::clone(queue),
+            });
+        }
+        if !queue.is_unlimited() {
+            let admitted = match line {
+                None => queue.admit_now(),
+                Some(line) => line.claim(),
+            };
+            if !admitted {
+                return None;
+            }
+            room.cluster = Some(Arc::clone(queue));
+        }
+        Some(room)
+    }
+}
+
+/// Exists as long as a connection to an endpoint does.
+///
+/// Holds no cluster: a pooled connection must not keep alive the endpoint whose going closes it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    connections: Gauge,
+    shard: usize,
+    room: Room,
+    _own: Option<OwnConnection>,
+}
+
+impl Open {
+    /// Counts a new connection of a worker.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        shard: usize,
+        room: Room,
+        own: Option<OwnConnection>,
+    ) -> Self {
+        let metrics = cluster.metrics();
+        metrics.connections.inc(shard);
+        metrics.connections_total.inc(shard);
+        Self {
+            connections: metrics.connections.clone(),
+            shard,
+            room,
+            _own: own,
+        }
+    }
+}
+
+impl Open {
+    /// Nothing goes on on the connection: somebody may want its place.
+    pub(super) fn offer(&self) {
+        self.room.offer();
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.dec(self.shard);
+    }
+}

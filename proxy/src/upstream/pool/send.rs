@@ -1,0 +1,257 @@
+//! One request to one endpoint and its response, by the protocol that the cluster speaks.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode, Version};
+use maglor_config::cluster::UpstreamProtocol;
+
+use super::connecting::ConnectAttempt;
+use super::http1::{Connection, round_trip};
+use super::multiplexed::{Opening, Slot};
+use super::room::{Found, Room, Turn};
+use super::{Sender, Unanswered};
+use crate::net::io::Stream;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::message::{Body, Request, Response};
+use crate::upstream::Pool;
+use crate::upstream::connect::Speaks;
+
+/// A way to send a request.
+enum Connected {
+    Http1(Box<Connection>),
+    /// One that others use, too.
+    Shared(Slot),
+}
+
+impl Sender<'_> {
+    /// Sends a request and returns the response as soon as its head is there.
+    pub(crate) async fn send(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+        if request.method == Method::CONNECT {
+            return self.connect_tunnel().await;
+        }
+        let upgrading = request.fields.contains(Known::Upgrade);
+        let protocol = match self.cluster.config().protocol {
+            UpstreamProtocol::Downstream if request.version == Version::HTTP_2 => {
+                UpstreamProtocol::Http2
+            }
+            _ if self.is_grpc(request) => match self.cluster.tls() {
+                Some(_) => UpstreamProtocol::Auto,
+                None => UpstreamProtocol::Http2,
+            },
+            protocol => protocol,
+        };
+        match protocol {
+            UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(request, body)).await,
+            UpstreamProtocol::Auto if self.is_alone(request) => self.http1(request, body).await,
+            UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
+                Box::pin(self.negotiated(request, body)).await
+            }
+            _ => self.http1(request, body).await,
+        }
+    }
+
+    /// Whether nobody is there to share a connection with, inside the mesh, where both versions are
+    /// spoken: an HTTP/2 connection takes three times the memory of an HTTP/1.1 connection. What came by
+    /// HTTP/2 goes on by it, as the endpoint's proxy could not tell otherwise.
+    fn is_alone(&self, request: &Request) -> bool {
+        request.version < Version::HTTP_2
+            && self.target.stats.outstanding() <= 1
+            && self.is_in_mesh()
+    }
+
+    /// Whether it is a gRPC call that no choice of the operator keeps from HTTP/2, without which servers of gRPC
+    /// understand nothing.
+    fn is_grpc(&self, request: &Request) -> bool {
+        request.version == Version::HTTP_2
+            && self.cluster.config().grpc_by_http2
+            && request.is_grpc()
+    }
+
+    pub(super) fn is_in_mesh(&self) -> bool {
+        self.cluster.tls().is_some_and(|tls| tls.mesh().is_some())
+    }
+
+    /// Over a pooled HTTP/1.1 connection, or a new one.
+    async fn http1(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+        let pool = self.pool();
+        let body = match self.pooled_http1(&pool, request, body).await? {
+            ControlFlow::Break(response) => return Ok(response),
+            ControlFlow::Continue(body) => body,
+        };
+        let connection =
+            match Box::pin(self.room(Turn::Last, || pool.take(self.ends.as_ref()))).await? {
+                Found::Instead(connection) => connection,
+                Found::Room(room) => {
+                    let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
+                    let (opened, _) = connecting.await?;
+                    opened.into_http1(&pool)
+                }
+            };
+        round_trip(connection, request, body, self.interim).await
+    }
+
+    /// The response over a kept-alive connection, or the body back where none is left.
+    async fn pooled_http1(
+        &self,
+        pool: &Pool,
+        request: &Request,
+        body: Body,
+    ) -> Result<ControlFlow<Response, Body>, ProxyError> {
+        // Nothing of a request without body is lost when a kept-alive connection turns out to have
+        // been closed under it, and nothing happens twice where the method is idempotent.
+        let repeatable = body.is_empty() && request.method.is_idempotent();
+        let mut body = Some(body);
+        // What has come back belongs to those who wait.
+        while !pool.is_waited_for()
+            && let Some(connection) = pool.take(self.ends.as_ref())
+        {
+            let body = body.take().unwrap_or_else(Body::empty);
+            match round_trip(connection, request, body, self.interim).await {
+                Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
+                    self.cluster.metrics().stale_retries.inc(self.shard);
+                }
+                result => return result.map(ControlFlow::Break),
+            }
+        }
+        Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
+    }
+
+    /// Over a shared HTTP/2 connection.
+    async fn http2(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
+        let pool = self.pool();
+        let now = self.now;
+        let credit = !body.is_empty();
+        while let Some(slot) = pool.free_slot(now, credit) {
+            match slot.round_trip(self, request, body).await {
+                Err(Unanswered::NotSent(unsent)) => body = unsent,
+                answered => return Ok(answered?),
+            }
+        }
+        // Where there may be no other connection, one without credit is better than none.
+        let free = || pool.free_slot(now, false).map(Connected::Shared);
+        let connected = match self.room(Turn::Any, free).await? {
+            Found::Instead(connected) => connected,
+            Found::Room(room) => self.open(room, &pool, Speaks::Http2, credit).await?,
+        };
+        self.over(connected, request, body).await
+    }
+
+    async fn over(
+        &self,
+        connected: Connected,
+        request: &Request,
+        body: Body,
+    ) -> Result<Response, ProxyError> {
+        match connected {
+            Connected::Http1(connection) => {
+                round_trip(connection, request, body, self.interim).await
+            }
+            Connected::Shared(slot) => Ok(slot.round_trip(self, request, body).await?),
+        }
+    }
+
+    /// Over whatever the endpoint agrees to by ALPN.
+    async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
+        let pool = self.pool();
+        let now = self.now;
+        let credit = !body.is_empty();
+        while let Some(slot) = pool.free_slot(now, credit) {
+            match slot.round_trip(self, request, body).await {
+                Err(Unanswered::NotSent(unsent)) => body = unsent,
+                answered => return Ok(answered?),
+            }
+        }
+        // The endpoint's proxy takes for HTTP/1.1 what comes by it, and a server of gRPC takes nothing that does.
+        let never_alone = request.version == Version::HTTP_2
+            && (self.is_in_mesh() || self.is_grpc(request))
+            && !pool.multiplexed.is_declined();
+        if !never_alone {
+            match self.pooled_http1(&pool, request, body).await? {
+                ControlFlow::Break(response) => return Ok(response),
+                ControlFlow::Continue(unsent) => body = unsent,
+            }
+        }
+        let free = || {
+            let slot = pool.free_slot(now, false).map(Connected::Shared);
+            let http1 = || {
+                (!never_alone)
+                    .then(|| pool.take(self.ends.as_ref()))
+                    .flatten()
+            };
+            slot.or_else(|| http1().map(Connected::Http1))
+        };
+        let connected = match self.room(Turn::Any, free).await? {
+            Found::Instead(connected) => connected,
+            Found::Room(room) => self.open(room, &pool, Speaks::Negotiated, credit).await?,
+        };
+        self.over(connected, request, body).await
+    }
+
+    /// A connection that requests share, or that the endpoint may choose to have shared.
+    async fn open(
+        &self,
+        room: Room,
+        pool: &Rc<Pool>,
+        speaks: Speaks,
+        credit: bool,
+    ) -> Result<Connected, ProxyError> {
+        // It may turn out to be one for all that wait here.
+        let Opening { turn, before } = pool.multiplexed.turn().await;
+        if let Some(slot) = pool.free_slot(self.now, credit) {
+            return Ok(Connected::Shared(slot));
+        }
+        pool.multiplexed.share_failure(before)?;
+        let connecting = self.attempt(room, speaks).start(pool, turn);
+        let (opened, _turn) = connecting.await?;
+        Ok(match opened.is_shared() {
+            true => Connected::Shared(opened.into_slot(pool, self.now).await?),
+            false => Connected::Http1(opened.into_http1(pool)),
+        })
+    }
+
+    /// CONNECT ends here: the endpoint gets the bytes inside.
+    async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
+        let stream = Box::pin(self.stream()).await?;
+        Ok(Response {
+            status: StatusCode::OK,
+            fields: Fields::default(),
+            body: Body::tunnel(stream),
+        })
+    }
+
+    /// A connection for bytes.
+    pub(crate) async fn stream(&self) -> Result<Stream, ProxyError> {
+        let nothing = || None::<Infallible>;
+        let room = match self.room(Turn::Last, nothing).await? {
+            Found::Room(room) => room,
+            Found::Instead(never) => match never {},
+        };
+        let (io, open) = self.attempt(room, Speaks::Bytes).run().await?;
+        Ok(Stream {
+            io,
+            prefix: Bytes::new(),
+            guard: Some(Box::new(open)),
+        })
+    }
+
+    fn attempt(&self, room: Room, speaks: Speaks) -> ConnectAttempt {
+        ConnectAttempt {
+            cluster: Arc::clone(self.cluster),
+            target: Arc::clone(self.target),
+            ends: self.ends,
+            shard: self.shard,
+            now: self.now,
+            speaks,
+            room,
+        }
+    }
+
+    fn pool(&self) -> Rc<Pool> {
+        self.pools.get(self.cluster, self.target, self.now)
+    }
+}

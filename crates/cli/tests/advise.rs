@@ -342,8 +342,8 @@ fn what_is_wrong_is_named_with_its_line() {
             "observed.yaml:3: snapshots[1].at: snapshots come in the order",
         ),
         ("", "observed.yaml: the file is empty"),
-        ("{}", "observed.yaml: nothing was observed"),
-        ("snapshots: []", "observed.yaml: nothing was observed"),
+        ("{}", "observed.yaml: no observations"),
+        ("snapshots: []", "observed.yaml: no observations"),
         (
             "5",
             "observed.yaml:1: the file: expected a mapping, found `5`",

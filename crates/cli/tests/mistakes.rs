@@ -51,15 +51,15 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ),
     (
         "stat --controller 127.0.0.1:1",
-        &["asks proxies", "--proxy [NAME=]HOST:PORT"],
+        &["queries proxies", "--proxy [NAME=]HOST:PORT"],
     ),
     (
         "top --controller 127.0.0.1:1",
-        &["asks proxies", "--proxy [NAME=]HOST:PORT"],
+        &["queries proxies", "--proxy [NAME=]HOST:PORT"],
     ),
     (
         "tap --controller 127.0.0.1:1",
-        &["asks proxies", "--proxy [NAME=]HOST:PORT"],
+        &["queries proxies", "--proxy [NAME=]HOST:PORT"],
     ),
     (
         "plan --proxy 127.0.0.1:1",

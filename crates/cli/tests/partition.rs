@@ -165,11 +165,11 @@ fn bad_input_is_one_line_that_names_it() {
         ),
         (
             graph("replicas: 1", "replicas: 1.5"),
-            "graph.yaml:4: services[2].replicas: a whole number from 0",
+            "graph.yaml:4: services[2].replicas: expected a whole number from 0",
         ),
         (
             graph("memory_mib: 400", "memory_mib: -4"),
-            "graph.yaml:4: services[2].memory_mib: a whole number from 0",
+            "graph.yaml:4: services[2].memory_mib: expected a whole number from 0",
         ),
         (graph("{name: web", "{name: [web"), "graph.yaml:"),
         (

@@ -256,7 +256,7 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
     ));
     let text = wrong.to_string();
     assert!(
-        text.starts_with("maglor.dev/skip-inbound-ports: `http` is no port"),
+        text.starts_with("maglor.dev/skip-inbound-ports: invalid port `http`"),
         "{text}"
     );
     let wrong = Namespace::read(&json!({"metadata": {"labels": {"maglor.dev/inject": "yes"}}}));

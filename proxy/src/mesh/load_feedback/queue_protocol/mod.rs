@@ -1,7 +1,7 @@
 //! Messages between proxies about how busy servers are, so that balancing goes by true queues.
 //!
 //! The decisions (what to ask, what to answer, what to report) are [`maglor_balance::exchange`]'s; here
-//! is what they look like on the wire, described for others in docs/exchange.md:
+//! is what they look like on the wire, described for others in docs/queue-protocol.md:
 //!
 //! * the field `x-maglor-queue` of requests and responses: under which condition a request is to be let
 //!   in, and how many are in flight;

@@ -431,7 +431,7 @@ fn what_cannot_be_asked_is_one_line_and_a_hint() {
     fails(
         &["receipts", "--proxy", &address],
         1,
-        &["no controller is", "hint: "],
+        &["this command queries the controller", "hint: "],
     );
     fails(&["receipts"], 1, &["kubeconfig", "hint: "]);
     fails(&["check"], 1, &["kubeconfig", "hint: "]);
@@ -451,5 +451,5 @@ fn responses_of_other_servers_are_detected() {
     let output = maglor(&["routes", "--proxy", &address]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("/routes: not what was expected"), "{text}");
+    assert!(text.contains("/routes: invalid response"), "{text}");
 }

@@ -88,7 +88,7 @@ fn what_makes_no_sense_is_refused() {
         (["--servers", "0"], "must be 1 or more"),
         (["--service-ms", "0"], "service_ms = 0"),
         (["--least-gain", "2"], "least-gain = 2"),
-        (["--name", "My_Svc"], "name `My_Svc`: Kubernetes takes"),
+        (["--name", "My_Svc"], "name `My_Svc`: Kubernetes allows"),
     ] {
         let output = maglor(&[&["plan"], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

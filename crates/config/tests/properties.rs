@@ -141,7 +141,7 @@ fn files_that_cannot_be_read_are_errors() {
     let file = folder.path().join("maglor.yaml");
     let error = maglor_config::load(&file).unwrap_err().to_string();
     assert!(
-        error.contains("maglor.yaml: error: the file cannot be read"),
+        error.contains("maglor.yaml: error: cannot read the file"),
         "{error}"
     );
     std::fs::write(&file, b"listeners:\n- name: \xff\n").unwrap();

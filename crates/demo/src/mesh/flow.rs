@@ -18,9 +18,9 @@ pub(super) struct Flows {
     pub(super) handled: f64,
     /// Processor time of all proxies, in seconds.
     pub(super) cpu: f64,
-    /// Clients that were turned away by a handshake, by reason.
+    /// Clients that were rejected by a handshake, by reason.
     pub(super) refused: BTreeMap<String, f64>,
-    /// Requests that were turned away by authorization.
+    /// Requests that were rejected by authorization.
     pub(super) denied: f64,
 }
 

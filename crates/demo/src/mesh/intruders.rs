@@ -39,7 +39,7 @@ const DENIED: &str = "deny";
 impl Attempt {
     fn new(who: &'static str, counter: &'static str, answer: Result<(), Failure>) -> Self {
         let (got, refused) = match answer {
-            Ok(()) => ("an answer".into(), false),
+            Ok(()) => ("response received".into(), false),
             Err(failure) => (failure.to_string(), true),
         };
         Self {

@@ -194,14 +194,14 @@ impl Report {
             stage.write(&mut text);
         }
         if !self.intruders.is_empty() {
-            text.push_str("\nturned away\n");
+            text.push_str("\nintrusion attempts\n");
         }
         for attempt in &self.intruders {
             let _ = writeln!(
                 text,
                 "  {}: {}{} ({}: {})",
                 attempt.who,
-                if attempt.refused { "" } else { "LET IN: " },
+                if attempt.refused { "" } else { "ACCEPTED: " },
                 attempt.got,
                 attempt.counter,
                 if attempt.counted {
@@ -330,7 +330,7 @@ mod tests {
         let mut report = report(0);
         report.intruders.push(Attempt {
             who: "plain-text client",
-            got: "an answer".into(),
+            got: "response received".into(),
             refused: false,
             counter: "plaintext",
             counted: false,

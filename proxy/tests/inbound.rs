@@ -102,7 +102,7 @@ fn what_is_wrong_is_refused_by_field_and_the_last_good_one_stays() {
     eventually(TIMEOUT, "it is known", || known(&proxy));
     for (bad, field) in [
         ("{ports: {99999: http}}", "inbound.ports.99999"),
-        ("{tls: strict}", "needs an identity"),
+        ("{tls: strict}", "needs an `identity`"),
         (
             "{tls: permissive, ports: {80: {tls: strict}}}",
             "inbound.ports.80.tls",

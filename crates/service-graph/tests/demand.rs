@@ -144,12 +144,12 @@ fn memory_is_requested_by_how_it_varies() {
     // Peaks and what is usual are known to 2 %.
     let (steady, reason) = memory(&|_| 100.0);
     assert!((110..=113).contains(&steady), "{reason}");
-    assert!(reason.contains("10 % more"), "{reason}");
+    assert!(reason.contains("a margin of 10 %"), "{reason}");
     let (swings, reason) = memory(&|round| if round % 20 == 0 { 107.0 } else { 100.0 });
     assert!((125..=137).contains(&swings), "{reason}");
     let (jumps, reason) = memory(&|round| if round % 20 == 0 { 200.0 } else { 100.0 });
     assert!((260..=266).contains(&jumps), "{reason}");
-    assert!(reason.contains("30 % more"), "{reason}");
+    assert!(reason.contains("a margin of 30 %"), "{reason}");
 }
 
 /// However memory goes, what is requested next is no less than the most that was used.

@@ -290,7 +290,7 @@ fn latency_is_the_ledgers_where_shares_are_those_of_the_nodes() {
         };
         let balancers: Vec<SocketAddr> = proxies.iter().flat_map(listeners).collect();
         let rate = 0.7 * SERVERS as f64 / SERVICE.as_secs_f64();
-        // Channels are opened, and ledgers told.
+        // Channels are opened, and ledgers notified.
         load(&balancers, rate, Duration::from_secs(1), seed);
         let before = fixture.counts();
         let (requests, mean) = load(&balancers, rate, Duration::from_secs(30), seed + 1);

@@ -113,7 +113,7 @@ fn what_fits_stays() {
             assert_eq!(*count > 0, from == to, "{counts:?}");
         }
     }
-    // Nobody calls from two of four nodes, and the slack leaves the other two as much as they can take.
+    // No calls come from two of four nodes, and the slack leaves the other two as much as they can take.
     let slack = Scenario {
         servers: 40,
         nodes: Some(Nodes {

@@ -16,8 +16,8 @@
 //! A server that does not answer audits either loses its place until it reports again, see
 //! [`Ledger::ask`].
 //!
-//! A host that has just started sees all servers for the first time. Since when they have been there, which slow
-//! start goes by, it takes from what they report.
+//! A host that has just started sees all servers for the first time. It takes their ages, which slow start depends on,
+//! from their reports.
 //!
 //! Invariant: a belief is never below zero, and every member that has a place can be referred to.
 
@@ -99,8 +99,8 @@ struct Entry {
     offered: bool,
     /// Its weight, less while slow start ramps.
     share: f64,
-    /// How old it is as it says itself, and when it said so; the oldest that it has said.
-    said: Option<(Duration, Time)>,
+    /// Its age as reported, and when; the oldest of all reports.
+    reported_age: Option<(Duration, Time)>,
     /// What it last reported.
     reported: Report,
     /// Number of the latest referral to it.
@@ -294,7 +294,7 @@ impl Ledger {
         };
         let entry = &mut self.entries[at];
         if let (Some(age), Some(ramp)) = (report.age, &self.slow_start)
-            && entry.says(age, ramp.window / RAMP_STEPS, now)
+            && entry.takes_age(age, ramp.window / RAMP_STEPS, now)
         {
             self.weigh_at = Some(Time::ZERO);
         }
@@ -433,7 +433,7 @@ impl Entry {
             joined: member.joined,
             offered: member.offered,
             share: f64::from(weight),
-            said: None,
+            reported_age: None,
             reported: Report::default(),
             sent: 0,
             seen: 0,
@@ -446,13 +446,13 @@ impl Entry {
         }
     }
 
-    /// The same server as it is listed now. What it has said of its age holds while it has not joined anew.
+    /// The same server as it is listed now. The reported age holds while it has not joined anew.
     fn described(&self, member: &Member) -> Self {
         Self {
             weight: member.weight.max(1),
             joined: member.joined,
             offered: member.offered,
-            said: self.said.filter(|_| self.joined == member.joined),
+            reported_age: self.reported_age.filter(|_| self.joined == member.joined),
             ..self.clone()
         }
     }

@@ -6,8 +6,6 @@ use std::num::NonZeroU32;
 use maglor_balance::{Endpoint, Locality};
 use maglor_service_graph::LocalShares;
 
-use super::scenario::Scenario;
-
 /// Servers and balancers on several nodes. As many calls as fit stay on their node.
 ///
 /// Servers are dealt out to the nodes by turns, and so are services' servers that call others.
@@ -112,33 +110,6 @@ impl Lists {
             Listed::Behind => endpoint.priority(1),
             Listed::Weight(weight) => endpoint.weight(weight),
         }
-    }
-}
-
-impl Scenario {
-    /// The lists of each node, for a service that is called from balancers or from another service's servers.
-    pub(super) fn lists(&self, service: u16) -> Option<Lists> {
-        let nodes = self.nodes.as_ref()?;
-        let (balancers, servers) = (self.balancers, self.servers);
-        Some(if service == 0 {
-            nodes.lists((0..balancers).map(|at| nodes.of_balancer(at)), servers)
-        } else {
-            nodes.lists((0..servers).map(|at| nodes.of_server(at)), servers)
-        })
-    }
-
-    /// The node of a caller of a service.
-    pub(super) fn node_of_caller(&self, service: u16, caller: u32) -> usize {
-        self.nodes.as_ref().map_or(0, |nodes| match service {
-            0 => nodes.of_balancer(caller),
-            _ => nodes.of_server(caller),
-        })
-    }
-
-    /// The node of a server.
-    pub(super) fn node_of(&self, server: u32) -> usize {
-        let nodes = self.nodes.as_ref();
-        nodes.map_or(0, |nodes| nodes.of_server(server))
     }
 }
 

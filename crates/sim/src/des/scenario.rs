@@ -1,6 +1,7 @@
 //! What is simulated, and which of it makes sense.
 
 mod check;
+mod places;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,23 +1,22 @@
-//! Since when servers have been there, for slow start.
+//! Ages of servers, for slow start.
 //!
-//! The host of a ledger knows it of those that it has seen joining. A host that has just started has seen none: to
-//! it all are new, the one that is and those that are not. So each server's report says how long it has been there;
-//! the host of a group is a member, and often the new one.
+//! The host of a ledger knows the age of a server that it has seen joining. A host that has just started has seen none
+//! join: all servers look new to it. So each server's report has the server's age; the host of a group is a member of
+//! it, and often the new one.
 
 use std::time::Duration;
 
 use super::Entry;
 use crate::Time;
 
-/// How long servers have been there. Of one that the host has not seen joining, which has been in its list for as long as any,
-/// its own word counts, and where it says nothing it is taken for the oldest: slow start is for those that are
-/// known to be new.
+/// The age of each server. The host has not seen joining what has been in its list for as long as any other server: the reported
+/// age counts for it, and without one it is taken for the oldest, because slow start is for servers that are known to be new.
 pub(super) fn ages(entries: &[Entry], now: Time) -> Vec<Duration> {
     let first = entries.iter().map(|entry| entry.joined).min();
     let listed = |entry: &Entry| now.saturating_since(entry.joined);
     let own = |entry: &Entry| {
-        let said = entry.own_age(now)?;
-        Some(said.max(listed(entry)))
+        let reported = entry.own_age(now)?;
+        Some(reported.max(listed(entry)))
     };
     let oldest = |entry: &Entry| own(entry).unwrap_or_else(|| listed(entry));
     let oldest = entries.iter().map(oldest).max().unwrap_or_default();
@@ -32,18 +31,18 @@ pub(super) fn ages(entries: &[Entry], now: Time) -> Vec<Duration> {
 }
 
 impl Entry {
-    /// Takes in how old it says that it is; whether that is news, by more than `step`.
-    pub(super) fn says(&mut self, age: Duration, step: Duration, now: Time) -> bool {
+    /// Takes the age of a report; whether the server is older than known, by more than `step`.
+    pub(super) fn takes_age(&mut self, age: Duration, step: Duration, now: Time) -> bool {
         let news = self.own_age(now).is_none_or(|known| age > known + step);
         if news {
-            self.said = Some((age, now));
+            self.reported_age = Some((age, now));
         }
         news
     }
 
-    /// How old it is, as it has said itself.
+    /// Its age by its reports.
     fn own_age(&self, now: Time) -> Option<Duration> {
-        let (age, at) = self.said?;
+        let (age, at) = self.reported_age?;
         Some(age.saturating_add(now.saturating_since(at)))
     }
 }

@@ -348,13 +348,13 @@ fn without_a_word_of_ages_what_the_host_has_seen_counts() {
     let share = |new_ms, host_ms| share_of_the_new(new_ms, host_ms, |_| None);
     assert!((share(3000, 10_000) - 0.3 / 3.3).abs() < 0.01);
     assert!((share(3000, 1000) - 0.25).abs() < 0.013, "it knows none");
-    // Of an older version, and as old as the others then: nobody says that it is new.
+    // Of an older version, and taken for as old as the others: no report says that it is new.
     let some = share_of_the_new(3000, 1000, |server| (server != 4).then_some(60_000));
     assert!((some - 0.25).abs() < 0.013, "{some}");
 }
 
 #[test]
-fn a_server_that_returns_ramps_whatever_it_has_said_before() {
+fn a_server_that_returns_ramps_whatever_age_it_reported_before() {
     let ramp = SlowStart {
         window: Duration::from_secs(10),
         ..SlowStart::default()

@@ -85,7 +85,9 @@ impl Scenario {
             return useless("join-idle-queue takes idle servers of all nodes alike");
         }
         if self.weights.iter().any(|weight| *weight != self.weights[0]) {
-            return useless("weights are what local first gives servers, not those of their own");
+            return useless(
+                "weights are what local first assigns to servers, not those of their own",
+            );
         }
         Ok(())
     }

@@ -153,6 +153,17 @@ async fn certificates_and_roots_are_replaced_under_load() {
     assert_eq!(mesh.call(), 200);
 }
 
+fn both_are_certified_again(mesh: &Mesh) {
+    let before = [&mesh.cart, &mesh.web].map(certified);
+    eventually(Duration::from_secs(30), "both are certified again", || {
+        [&mesh.cart, &mesh.web]
+            .map(certified)
+            .iter()
+            .zip(before)
+            .all(|(now, before)| *now > before)
+    });
+}
+
 /// A program that knows nothing of the mesh writes another root, and then a third one, and a broken one; no call
 /// fails.
 #[tokio::test(flavor = "multi_thread")]
@@ -201,14 +212,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
                 .all(|text| text.replace('\n', "").contains(&body))
         },
     );
-    let before = [&mesh.cart, &mesh.web].map(certified);
-    eventually(Duration::from_secs(30), "both are certified again", || {
-        [&mesh.cart, &mesh.web]
-            .map(certified)
-            .iter()
-            .zip(before)
-            .all(|(now, before)| *now > before)
-    });
+    both_are_certified_again(&mesh);
     // A key that is not the certificate's: what is in force stays, and says so.
     put(
         &mesh.fixture.path("ca/ca_key.pem"),

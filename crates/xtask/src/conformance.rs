@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH")]
     controller: Option<PathBuf>,
 
-    /// Directory for the results [default: `benches/results/<date>-conformance`].
+    /// Directory for the results. Default: `benches/results/<date>-conformance`.
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 

@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! | --- | --- |
-//! | `GET /counts` | a list of [`Counts`](super::Counts), one an instance, in the order of the deployment |
+//! | `GET /counts` | a list of [`Counts`], one an instance, in the order of the deployment |
 //! | `DELETE /counts` | 204; counts begin anew |
 //! | `PUT /faults` with `{"instance": 3, "fault": {…}}` | 204; without `instance` all have it |
 //!

@@ -90,7 +90,7 @@ pub(super) fn schema() -> Value {
     let mut schema = shape.into_schema();
     schema["x-kubernetes-validations"] = json!([{
         "rule": format!("self.metadata.name == '{MESH_CONFIG_NAME}'"),
-        "message": "there is one MeshConfig, and its name is `default`",
+        "message": "the only MeshConfig is named `default`",
     }]);
     schema
 }

@@ -16,7 +16,7 @@ use crate::lease::Term;
 use crate::status::{FIELD_MANAGER, patch_of};
 use crate::writes::{Manager, Seen};
 
-/// How often it is looked whether anything is to be done.
+/// Poll interval.
 const TICK: Duration = Duration::from_secs(2);
 /// Without policies, and with nothing in progress.
 const IDLE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! Preference for endpoints on the caller's node.
 
+use maglor_service_graph::LocalShares;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ fn yes() -> bool {
 }
 
 fn slack() -> u8 {
-    20
+    LocalShares::SLACK_PERCENT
 }
 
 impl LocalFirst {

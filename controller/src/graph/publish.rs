@@ -21,7 +21,7 @@ use crate::writes::{Manager, Seen};
 
 /// How often.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How often it is looked whether it is time, or this replica writes now.
+/// Poll interval for the next publication, and for whether this replica is the leader.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What is published, and when.

@@ -17,7 +17,7 @@ use super::secret::Progress;
 use super::succession::{Signer, Succession, SuccessionError};
 use crate::serve::Table;
 
-/// How often it is looked whether the files have changed.
+/// Poll interval for changes of the files.
 const LOOK: Duration = Duration::from_secs(1);
 
 const CERTIFICATE: &str = "ca.pem";

@@ -39,7 +39,7 @@ pub(crate) const CONTROLLER: &str = "maglor-controller";
 /// The label of everything that belongs to the mesh.
 pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "maglor");
 
-/// How often it is looked whether a rotation continues.
+/// Poll interval for the next step of a rotation.
 const LOOK: Duration = Duration::from_secs(1);
 /// After a failure.
 const REST: Duration = Duration::from_secs(2);

@@ -171,20 +171,14 @@ impl Index {
     }
 
     pub(super) fn invalidate_workloads(&mut self, namespace: &str) {
-        let keys: Vec<Key> = self
-            .in_namespace(&self.workloads, namespace)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let keys = self.keys_in(&self.workloads, namespace);
         self.dirty.workloads.extend(keys);
     }
 
     /// The pods of a namespace may take other connections than before, which decides what is sent to the Services.
     pub(super) fn invalidate_modes(&mut self, namespace: &str) {
         self.invalidate_workloads(namespace);
-        let keys: Vec<Key> = self
-            .in_namespace(&self.services, namespace)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let keys = self.keys_in(&self.services, namespace);
         self.dirty.services.extend(keys);
     }
 
@@ -208,10 +202,7 @@ impl Index {
 
     /// A policy of a namespace: which Services it speaks about may have changed with it.
     pub(super) fn invalidate_traffic(&mut self, namespace: &str) {
-        let services: Vec<Key> = self
-            .in_namespace(&self.services, namespace)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let services = self.keys_in(&self.services, namespace);
         for key in services {
             self.dirty.workloads.extend(endpoints::pods(self, &key));
             self.invalidate_senders(&key);
@@ -221,17 +212,14 @@ impl Index {
     }
 
     fn invalidate_policies(&mut self, namespace: &str) {
-        let keys: Vec<Key> = self
-            .in_namespace(&self.traffic, namespace)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let keys = self.keys_in(&self.traffic, namespace);
         let ids = keys.into_iter().map(|key| (Kind::TrafficPolicy, key));
         self.dirty.statuses.extend(ids);
-        let rules = self.in_namespace(&self.istio.destinations, namespace);
-        let rules: Vec<_> = rules
-            .map(|(key, _)| (Kind::DestinationRule, key.clone()))
-            .collect();
-        self.dirty.statuses.extend(rules);
+        let rules = self
+            .keys_in(&self.istio.destinations, namespace)
+            .into_iter();
+        let ids = rules.map(|key| (Kind::DestinationRule, key));
+        self.dirty.statuses.extend(ids);
     }
 
     pub(super) fn invalidate_all(&mut self) {

@@ -437,6 +437,12 @@ impl Index {
             .take_while(move |(key, _)| key.namespace == namespace)
     }
 
+    /// The names of those of a namespace, for what then changes the index.
+    fn keys_in<T>(&self, store: &BTreeMap<Key, T>, namespace: &str) -> Vec<Key> {
+        let found = self.in_namespace(store, namespace);
+        found.map(|(key, _)| key.clone()).collect()
+    }
+
     fn keys(&self, kind: Kind) -> Vec<Key> {
         fn of<T>(store: &BTreeMap<Key, T>) -> Vec<Key> {
             store.keys().cloned().collect()

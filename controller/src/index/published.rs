@@ -1,10 +1,10 @@
 //! The published resources with their owners, and the changes of them.
 //!
 //! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another
-//! one, and so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted
-//! by owner, and stays as long as any owner publishes it. An address that the API server has given to a Service
-//! outweighs one that an EndpointSlice names, which may be anybody's: who may write slices in one namespace does not
-//! decide what becomes of requests to the Services of another.
+//! one, and so does a pod, and the events of the two come in any order. So what is named after an address is counted
+//! by owner, and stays as long as any owner publishes it. An address that the API server has assigned to a Service
+//! takes precedence over one that an EndpointSlice names, which may be any address: permission to write slices in one
+//! namespace does not affect requests to the Services of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -405,11 +405,16 @@ impl Options {
     }
 }
 
+/// A share without digits that are noise.
+fn six_digits(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
+}
+
 /// Of the attempts from each node the shares of the nodes' servers.
 fn node_shares(outcome: &Outcome) -> Vec<Vec<f64>> {
     let row = |counts: &Vec<u64>| {
         let all = counts.iter().sum::<u64>().max(1) as f64;
-        let share = |count: &u64| (*count as f64 / all * 1e6).round() / 1e6;
+        let share = |count: &u64| six_digits(*count as f64 / all);
         counts.iter().map(share).collect()
     };
     outcome.attempts_by_node.iter().map(row).collect()
@@ -459,7 +464,7 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "busy_while_idle": round(outcome.busy_while_idle.value),
         "drift": round(outcome.drift.value),
         "steady": outcome.is_steady(),
-        "shares": outcome.shares.iter().map(|share| (share * 1e6).round() / 1e6).collect::<Vec<_>>(),
+        "shares": outcome.shares.iter().map(|share| six_digits(*share)).collect::<Vec<_>>(),
         "node_shares": node_shares(outcome),
         "timeline_ms": outcome.timeline_ms.iter().map(|mean| round(*mean)).collect::<Vec<_>>(),
     })

@@ -4,7 +4,7 @@
 //!
 //! The endpoints are emulated queues that need no processor, so two cores bear it. What is not optimised does a
 //! quarter of the requests, each of which takes four times as long; then chance is too great to say how much is
-//! gained. With `MAGLOR_PROGRAMS` (docs/cluster.md) it is said.
+//! gained. Programs from `MAGLOR_PROGRAMS` (docs/cluster.md) are taken for optimised ones.
 //!
 //! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a
 //! quiet machine. The first time it builds Kubernetes. It needs root, and says so when it skips.

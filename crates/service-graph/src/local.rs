@@ -13,6 +13,9 @@ pub struct LocalShares {
 }
 
 impl LocalShares {
+    /// How far a replica may be above its fair share by default, in percent.
+    pub const SLACK_PERCENT: u8 = 20;
+
     /// For callers and called replicas per node, which should count those only that may be picked:
     /// an ejected replica is none. `slack` of 0 or more; what is negative or not a number is 0. Lists
     /// of unequal length are read as if the shorter one went on with zeros. None if there is no

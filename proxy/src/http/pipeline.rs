@@ -37,9 +37,9 @@ use crate::routing::route::{Host, Route, Table, header_matches, without_port};
 use crate::telemetry::access_log::{Ended, Entry};
 use crate::upstream::relay::relay;
 
-/// What a request is denied by whose client nobody can make out.
+/// The rule that denies a request with an unreadable client assertion.
 const UNREADABLE: &str = "x-maglor-client";
-/// What a request is denied by that a proxy in front has taken in plain text, where that is not taken.
+/// The rule that denies a request that a proxy in front received in plain text, where mTLS is required.
 const UNIDENTIFIED: &str = "mtls";
 
 impl Service {
@@ -109,7 +109,7 @@ impl Service {
     /// Who the client of a request is, where that is said by a proxy in front that is believed.
     ///
     /// # Errors
-    /// Where that cannot be read, or is somebody who could not have come here without it.
+    /// The assertion cannot be read, or has no identity where mTLS is required.
     pub(super) fn asserted_client(
         &self,
         request: &Request,

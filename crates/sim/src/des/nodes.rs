@@ -8,7 +8,7 @@ use maglor_service_graph::LocalShares;
 
 /// Servers and balancers on several nodes. As many calls as fit stay on their node.
 ///
-/// Servers are dealt out to the nodes by turns, and so are services' servers that call others.
+/// Servers are assigned to the nodes in turn, and so are the servers of services that call others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nodes {
     /// Of so many balancers as there are in all of these, how many are on each node: `[4, 1, 1]` puts two
@@ -39,8 +39,8 @@ pub(super) struct Lists {
 const EVEN: f64 = 1000.0;
 
 impl Nodes {
-    /// How far above its fair share a server may be, unless something else is said; `localFirst`'s default.
-    pub const SLACK: f64 = 0.2;
+    /// How far above its fair share a server may be by default.
+    pub const SLACK: f64 = LocalShares::SLACK_PERCENT as f64 / 100.0;
 
     /// As many callers on each of `count` nodes.
     #[must_use]

@@ -33,7 +33,7 @@ use crate::telemetry::access_log;
 mod last_read;
 mod pending_reload;
 
-/// How often it is looked whether clients are connected, while the proxy waits for its application.
+/// Poll interval for connected clients, while the proxy waits for its application to end.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for outbound connections to end in order when the application has taken all there was.
 const LAST_CALL: Duration = Duration::from_secs(2);

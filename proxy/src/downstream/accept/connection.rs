@@ -1,4 +1,4 @@
-//! The task of a client's connection: what is there of it for as long as it lasts, so that it is small.
+//! The task of a client's connection. It exists for as long as the connection, so it is small.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ impl Future for Connection {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if this.registered.is_shed() {
-            // Given up for the sake of others.
+            // Closed to make room for others.
             let shard = this.counted.worker.shard();
             this.counted.metrics.refused_descriptors.inc(shard);
             return Poll::Ready(());

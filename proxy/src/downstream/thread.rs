@@ -30,6 +30,9 @@ use crate::runtime::worker::Worker;
 const SWEEP: Duration = Duration::from_secs(1);
 /// When the heap has shrunk by so much, in bytes, what the thread keeps for later is given back, too.
 const FELL: i64 = 1 << 20;
+/// Connections that are accepted before others of the worker have a turn. Fewer would leave clients in the system's queue
+/// for longer than the work that they bring takes.
+const ACCEPTED_IN_TURN: u32 = 16;
 /// After a failed accept (out of file descriptors, say) the worker breathes this long.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
 
@@ -179,7 +182,13 @@ async fn accept(
         }
         place
     };
+    let mut in_turn = 0;
     loop {
+        if in_turn == ACCEPTED_IN_TURN {
+            in_turn = 0;
+            fairness::next().await;
+        }
+        in_turn += 1;
         tokio::select! {
             biased;
             _ = &mut stopped => break,

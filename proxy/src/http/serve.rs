@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::connection::{LEAVE_AFTER, Service};
 use super::{http1, http2};
+use crate::net::fairness;
 use crate::net::io::Stream;
 use crate::protocol::detect::{self, Detected};
 use crate::protocol::mesh_transport;
@@ -102,7 +103,10 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
                         let begun = *begun.get_or_insert(now);
                         deadline = deadline.min(begun + settings.header_timeout);
                     }
-                    Ok(Some(_)) => return None,
+                    Ok(Some(_)) => {
+                        fairness::before_close().await;
+                        return None;
+                    }
                     // A first request may be on its way.
                     Ok(None) => {
                         leaving = true;

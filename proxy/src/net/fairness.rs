@@ -95,6 +95,17 @@ pub(crate) async fn next() {
     .await;
 }
 
+/// Closed connections that wait for a turn to give their descriptors back.
+const MOST_ENDING: usize = 64;
+
+/// Waits for a turn to close a connection that its client has closed without a request: that takes longer than all else
+/// that was done for it, and has time. Where many wait already it is closed at once, so that their number is bounded.
+pub(crate) async fn before_close() {
+    if QUEUE.with_borrow(|queue| queue.waiting.len() < MOST_ENDING) {
+        next().await;
+    }
+}
+
 /// Runs what costs much each time that it goes on, a turn for each time.
 pub(crate) async fn each<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);

@@ -4,11 +4,12 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustls::ClientConfig;
+use socket2::{Domain, Socket, Type};
 
 use crate::clients::{self, Member};
 
@@ -94,7 +95,9 @@ pub(crate) const FLOODS: [Flood; 15] = [
         // The response is expensive: it is awaited, and not used.
         client.read_exact(&mut [0; 1])
     }),
-    flood("connections", |target, _| connect(target.web).map(drop)),
+    flood("connections", |target, _| {
+        connect_from_elsewhere(target.web).map(drop)
+    }),
 ];
 
 /// The same threads, which use the same processors and send nothing: what the floods are compared with.
@@ -120,7 +123,7 @@ impl Running {
         let one = |_| {
             let (stop, target) = (Arc::clone(&stop), Arc::clone(target));
             thread::spawn(move || {
-                yield_to_others();
+                run_last();
                 let mut begun = 0;
                 while !stop.load(Ordering::Relaxed) {
                     begun += 1;
@@ -144,22 +147,44 @@ impl Running {
     }
 }
 
-/// The sender has no claim to the processor that the server and the measured client need: what is measured is how the
-/// proxy shares its own time. A lower priority is not enough: who wakes waits for the rest of its slice, 3 ms each
-/// time.
-pub(crate) fn yield_to_others() {
+/// The calling thread, and those that it starts, run only when nothing else wants to: the sender of a flood has no claim
+/// to the processor that the server and the measured client need. A lower priority is not enough: a thread that wakes
+/// waits for the rest of another's slice, 3 ms each time.
+pub(crate) fn run_last() {
+    schedule("--idle", "0");
+}
+
+/// The calling thread, and those that it starts, run as soon as they wake. Without that a thread sometimes waits for
+/// the next tick of the clock (4 ms) although only floods run on its processor.
+pub(crate) fn run_first() {
+    schedule("--fifo", "1");
+}
+
+fn schedule(policy: &str, priority: &str) {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let idle = Command::new("chrt")
-        .args(["--idle", "--pid", "0", &thread])
+    let done = Command::new("chrt")
+        .args([policy, "--pid", priority, &thread])
         .status();
     assert!(
-        idle.is_ok_and(|status| status.success()),
-        "chrt(1) is needed"
+        done.is_ok_and(|status| status.success()),
+        "chrt(1) and the right to use it are needed"
     );
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     clients::connect(address, None)
+}
+
+/// A connection from one of many addresses. One address has 28 232 ports for this listener, each of which rests for a
+/// while after its connection: a flood from it searches for a free one most of the time, in a kernel that runs nothing
+/// else on its processor meanwhile.
+fn connect_from_elsewhere(address: SocketAddr) -> io::Result<TcpStream> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let [.., high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from(([127, 1, high, low], 0)).into())?;
+    socket.connect(&address.into())?;
+    Ok(socket.into())
 }
 
 /// Sends pieces until the peer ends the connection, and reads what comes so that it is never a slow reader.

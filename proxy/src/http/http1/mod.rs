@@ -104,7 +104,12 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
     let mut served = false;
     loop {
         let head = match poll_fn(|cx| shared.poll_request(cx, service)).await {
-            Next::Close => return End::Closed,
+            Next::Close => {
+                if !served {
+                    fairness::before_close().await;
+                }
+                return End::Closed;
+            }
             Next::Idle => {
                 let io = shared.into_io();
                 return io.map_or(End::Closed, |io| End::Idle(io, served));

@@ -243,6 +243,35 @@ fn a_client_cannot_have_any_number_of_streams_reset() {
 }
 
 #[test]
+fn a_request_whose_reset_was_read_with_it_does_not_begin() {
+    let mut connection = Connection::new();
+    let pair = |stream| {
+        let head = frame(
+            kind::HEADERS,
+            flag::END_HEADERS | flag::END_STREAM,
+            stream,
+            &GET,
+        );
+        [head, frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
+    };
+    let bytes: Vec<u8> = (0..50).flat_map(|n| pair(2 * n + 1)).collect();
+    let mut rest = &bytes[..];
+    let mut turns = 0;
+    while !rest.is_empty() {
+        // A request alone costs more.
+        let cost = connection
+            .inbox
+            .take(&connection.channel, &mut rest, 1)
+            .unwrap();
+        assert!(cost > 1);
+        let core = &mut *connection.channel.core.borrow_mut();
+        assert_eq!(core.accepting.take().count(), 0);
+        turns += 1;
+    }
+    assert_eq!(turns, 50);
+}
+
+#[test]
 fn a_smaller_table_is_acknowledged_by_the_next_block() {
     let mut one = Connection::new();
     for stream in [1, 3, 5] {

@@ -69,7 +69,8 @@ impl Inbox {
     ) -> Result<usize, Closed> {
         let core = &mut *channel.core.borrow_mut();
         let mut batch = Batch::new(channel, &mut self.hpack);
-        while batch.cost < most
+        // Requests begin when this returns. One whose reset has been read does not, so resets are taken beyond the cost.
+        while (batch.cost < most || self.frames.is_reset_next(bytes))
             && let Some(frame) = self.frames.next(bytes)?
         {
             core.take(&mut batch, frame)?;

@@ -141,6 +141,13 @@ impl Decoder {
             || matches!(self.state, State::Payload(header) if headers(header))
     }
 
+    /// Returns whether the input begins with an RST_STREAM frame.
+    pub(super) fn is_reset_next(&self, input: &[u8]) -> bool {
+        matches!(self.state, State::Header)
+            && (self.spent || self.partial.is_empty())
+            && input.get(3) == Some(&kind::RST_STREAM)
+    }
+
     /// The next frame; `None` = more input is needed, and all of it was taken.
     ///
     /// # Errors

@@ -102,7 +102,7 @@ impl Accepting {
     }
 
     /// Those of them that were not reset meanwhile.
-    fn take(&mut self) -> impl Iterator<Item = Accepted> + use<> {
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Accepted> + use<> {
         let live = |accepted: &Accepted| {
             let live = !accepted.owner.stream().is_closed();
             if !live {

@@ -210,7 +210,8 @@ impl Channel {
         let decoder = &mut *self.decoder.borrow_mut();
         let mut cost = 0;
         let mut now = None;
-        while cost < most
+        // Requests begin when this returns. One whose reset has been read does not, so resets are taken beyond the cost.
+        while (cost < most || decoder.is_reset_next(bytes))
             && let Some(frame) = decoder.next(bytes)?
         {
             cost += match frame {

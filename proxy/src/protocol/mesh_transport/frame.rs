@@ -252,6 +252,13 @@ impl Decoder {
         }
     }
 
+    /// Returns whether the input begins with a RESET frame.
+    pub(super) fn is_reset_next(&self, input: &[u8]) -> bool {
+        matches!(self.state, State::Header)
+            && (self.spent || self.partial.is_empty())
+            && input.get(2) == Some(&kind::RESET)
+    }
+
     /// The next frame; `None` = more input is needed, and all of it was taken.
     ///
     /// # Errors

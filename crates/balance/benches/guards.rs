@@ -18,7 +18,7 @@ use maglor_balance::guard::rate::{KeyedBuckets, RateParams, TokenBucket};
 use maglor_balance::guard::retry::{Answer, Outcome, RetryPolicy};
 use maglor_balance::{Rng, Time};
 
-/// Takes a place and gives it back.
+/// Takes a place and returns it.
 fn pass(slots: &Slots) {
     if black_box(slots.admit(u32::MAX)) == Admission::Admitted {
         let _ = black_box(slots.release());

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
-use maglor_balance::exchange::Decision;
+use maglor_balance::queue_protocol::Decision;
 use maglor_balance::{Balancer, Endpoint, Index, PickCtx, Rng, Spec, Time, ViewParams};
 
 const ENDPOINTS: usize = 1000;
@@ -80,9 +80,9 @@ fn picks(c: &mut Criterion) {
     }
     let balancer = busy("lor(choices=2)", |_| 1);
     let mut rng = Rng::seed(2);
-    let tried = [Index::new(3)];
+    let attempted = [Index::new(3)];
     group.bench_function("lor(choices=2) one excluded", |b| {
-        let ctx = PickCtx::new(Time::ZERO).excluding(&tried);
+        let ctx = PickCtx::new(Time::ZERO).excluding(&attempted);
         b.iter(|| balancer.pick(black_box(&ctx), &mut rng));
     });
     first_steps(&mut group);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::exchange::{Answer, Asked, Decision, Load, Step};
+use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{Endpoint, Index, PickCtx, Policy, Rng, Spec, SpecError, Time, View, ViewParams};
 
 /// A [`View`] and its [`Policy`].

@@ -153,7 +153,7 @@ impl EndpointStats {
     /// and those of others as of the last [`report`](Self::report).
     #[must_use]
     #[inline]
-    pub fn believed(&self) -> u32 {
+    pub fn estimated_load(&self) -> u32 {
         // Relaxed: see the type.
         self.outstanding()
             .saturating_add(self.foreign.load(Ordering::Relaxed))
@@ -348,13 +348,17 @@ mod tests {
     fn a_report_adds_what_others_have_there() {
         let stats = Arc::new(EndpointStats::new());
         let own = stats.begin(Time::ZERO);
-        assert_eq!(stats.believed(), 1);
+        assert_eq!(stats.estimated_load(), 1);
         stats.report(4);
-        assert_eq!((stats.outstanding(), stats.believed()), (1, 4));
+        assert_eq!((stats.outstanding(), stats.estimated_load()), (1, 4));
         drop(own);
-        assert_eq!(stats.believed(), 3, "as LSQ: one less with each response");
+        assert_eq!(
+            stats.estimated_load(),
+            3,
+            "as LSQ: one less with each response"
+        );
         stats.report(0);
-        assert_eq!(stats.believed(), 0);
+        assert_eq!(stats.estimated_load(), 0);
     }
 
     #[test]

@@ -10,11 +10,11 @@
 //! | guard | state | cost of a good request |
 //! | --- | --- | --- |
 //! | [`budget`] | one a cluster, shared by all threads | one addition |
-//! | [`limits`] | one a cluster and one an endpoint, shared | two exchanges |
+//! | [`limits`] | one a cluster and one an endpoint, shared | two atomic swaps |
 //! | [`outlier`] | a monitor an endpoint, shared; one detector with a single owner | one addition |
 //! | [`breaker`] | one a cluster, shared, off unless asked for | one load, one addition |
 //! | [`concurrency`] | one a cluster, shared, off unless asked for | two additions |
-//! | [`rate`] | one a listener or route, shared, off unless asked for | one exchange; with keys a short lock |
+//! | [`rate`] | one a listener or route, shared, off unless asked for | one atomic swap; with keys a short lock |
 //! | [`retry`] | a value of the request | nothing |
 //! | [`fault`], [`split`] | none | a draw, where asked for |
 //! | [`health`] | one checker an endpoint, one owner | nothing |

@@ -11,8 +11,8 @@
 //! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
 //!   the end of the response body. It is shared and outlives views.
 //!
-//! * [`exchange`] is what balancers, servers and ledgers tell each other, for policies that want the
-//!   true queues: a [`Decision`](exchange::Decision) goes from [`Step`](exchange::Step) to step.
+//! * [`queue_protocol`] is what balancers, servers and ledgers send each other, for policies that want the
+//!   true queues: a [`Decision`](queue_protocol::Decision) goes from [`Step`](queue_protocol::Step) to step.
 //!
 //! What keeps failures from spreading (retries and their budget, outlier ejection, breakers, limits)
 //! is in [`guard`].
@@ -40,12 +40,12 @@
 mod balancer;
 mod endpoint;
 mod ewma;
-pub mod exchange;
 pub mod guard;
 mod hash;
 mod places;
 mod policy;
 mod prime;
+pub mod queue_protocol;
 mod rng;
 mod spec;
 mod sync;

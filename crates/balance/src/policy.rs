@@ -24,7 +24,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use crate::exchange::{Answer, Asked, Decision, Load, Step};
+use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{Rng, Time, View};
 pub(crate) use hashed::SharedTables;
 
@@ -140,7 +140,7 @@ pub struct PickCtx<'a> {
     pub now: Time,
     /// Hash of the request's key, for hash policies; without one they take a random hash.
     pub hash: Option<u64>,
-    /// Endpoints of this view that the request has already tried.
+    /// Endpoints of this view that the request has already attempted.
     pub excluded: &'a [Index],
 }
 
@@ -180,7 +180,7 @@ impl<'a> PickCtx<'a> {
     }
 }
 
-/// Endpoints that a request has tried: a list kept in place, allocating only beyond eight.
+/// Endpoints that a request has attempted: a list kept in place, allocating only beyond eight.
 #[derive(Clone, Debug, Default)]
 pub struct Excluded(SmallVec<[Index; 8]>);
 

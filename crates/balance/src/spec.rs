@@ -18,7 +18,6 @@ use std::num::NonZeroU32;
 pub use error::SpecError;
 pub use forms::{Form, Parameter};
 
-use crate::exchange::{Announce, Groups};
 use crate::policy::bounce::Bounce;
 use crate::policy::fallback::Fallback;
 use crate::policy::hashed::Hashed;
@@ -33,6 +32,7 @@ use crate::policy::ring_hash::{Ring, RingHashParams, RingSize};
 use crate::policy::round_robin::RoundRobin;
 use crate::policy::subset::{Subset, SubsetParams};
 use crate::policy::{Choices, Policy, SharedTables};
+use crate::queue_protocol::{Announce, Groups};
 use crate::{View, prime};
 
 /// A policy and its parameters.
@@ -66,10 +66,10 @@ pub enum Spec {
         /// Reports that a server sends a request, on average, 1–10000.
         overhead: NonZeroU32,
     },
-    /// Tries servers until one is not too busy.
+    /// Attempts servers until one is not too busy.
     Bounce {
         /// How many servers are tried at most, 1–16.
-        tries: NonZeroU32,
+        attempts: NonZeroU32,
     },
     /// Asks a board for an idle server.
     JoinIdleQueue {
@@ -125,7 +125,7 @@ pub struct UnevenShares {
 /// Bounds of parameters that no type holds.
 mod bounds {
     pub(super) const OVERHEAD: u32 = 10_000;
-    pub(super) const TRIES: u32 = 16;
+    pub(super) const ATTEMPTS: u32 = 16;
     pub(super) const BOARDS: u32 = 4096;
     pub(super) const GROUP: u32 = 65_536;
 }
@@ -214,7 +214,7 @@ impl Spec {
             },
             Self::JoinIdleQueue { .. } => Announce::BoardWhenIdle,
             Self::Ledger { .. } => Announce::Ledger,
-            _ => Announce::Nobody,
+            _ => Announce::Never,
         }
     }
 
@@ -263,7 +263,7 @@ impl Spec {
     ) -> Box<dyn Policy> {
         match self {
             Self::ALsq { choices, .. } => Box::new(LeastOutstanding::<true>::new(*choices)),
-            Self::Bounce { tries } => Box::new(Bounce::of(view, tries.get())),
+            Self::Bounce { attempts } => Box::new(Bounce::of(view, attempts.get())),
             Self::JoinIdleQueue { boards, fallback } => {
                 Box::new(Hosted::board(view, boards.get(), *fallback, previous))
             }
@@ -308,7 +308,7 @@ impl Spec {
                 check.choices(*choices)?;
                 check.range("overhead", overhead.get(), 1..=bounds::OVERHEAD)
             }
-            Self::Bounce { tries } => check.range("tries", tries.get(), 1..=bounds::TRIES),
+            Self::Bounce { attempts } => check.range("tries", attempts.get(), 1..=bounds::ATTEMPTS),
             Self::JoinIdleQueue { boards, .. } => {
                 check.range("boards", boards.get(), 1..=bounds::BOARDS)
             }

@@ -251,8 +251,8 @@ fn random_is_proportional_also_after_exclusion() {
     let law = [0.01, 0.02, 0.03, 0.04, 0.9];
     assert_law("random", &counts(&b, PICKS, &mut rng), &law);
     // Most draws hit the excluded one, so that the exact scan takes part too.
-    let tried = [Index::new(4)];
-    let ctx = PickCtx::new(Time::ZERO).excluding(&tried);
+    let attempted = [Index::new(4)];
+    let ctx = PickCtx::new(Time::ZERO).excluding(&attempted);
     let law = [0.1, 0.2, 0.3, 0.4, 0.0];
     assert_law("excluded", &counts_with(&b, &ctx, PICKS, &mut rng), &law);
 }

@@ -30,14 +30,14 @@ fn empty_gives_none() {
 }
 
 #[test]
-fn one_gives_it_even_when_it_was_tried() {
+fn one_gives_it_even_when_it_was_attempted() {
     let mut rng = Rng::seed(seed(2));
-    let tried = [Index::new(0)];
+    let attempted = [Index::new(0)];
     for spec in SPECS {
         let b = balancer(spec, equal(1));
         for hash in 0..50 {
             assert_eq!(b.pick(&NOW, &mut rng), Some(Index::new(0)), "{spec}");
-            let retry = NOW.with_hash(hash).excluding(&tried);
+            let retry = NOW.with_hash(hash).excluding(&attempted);
             assert_eq!(b.pick(&retry, &mut rng), Some(Index::new(0)), "{spec}");
         }
     }
@@ -110,9 +110,9 @@ fn excluded_endpoints_are_never_picked_while_others_exist() {
 }
 
 #[test]
-fn a_retry_leaves_a_level_that_was_tried_whole() {
+fn a_retry_leaves_a_level_that_was_attempted_whole() {
     let mut rng = Rng::seed(seed(6));
-    let tried = [Index::new(0)];
+    let attempted = [Index::new(0)];
     for spec in SPECS {
         let mut endpoints = equal(3);
         endpoints[1].priority = 1;
@@ -120,7 +120,7 @@ fn a_retry_leaves_a_level_that_was_tried_whole() {
         let b = balancer(spec, endpoints);
         for _ in 0..100 {
             assert_eq!(b.pick(&NOW, &mut rng), Some(Index::new(0)), "{spec}");
-            let retry = b.pick(&NOW.excluding(&tried), &mut rng);
+            let retry = b.pick(&NOW.excluding(&attempted), &mut rng);
             assert_eq!(retry, Some(Index::new(1)), "{spec}");
         }
     }

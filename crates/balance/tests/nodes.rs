@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::exchange::{
+use maglor_balance::queue_protocol::{
     Admission, Admitted, Answer, Decision, Inbound, Ledger, Member, Name, Question, Step,
 };
 use maglor_balance::{Balancer, Endpoint, Index, Locality, PickCtx, Rng, Spec, Time, ViewParams};

@@ -181,15 +181,15 @@ fn views_keep_their_invariants_under_every_policy() {
         let mut rng = Rng::seed(seed);
         for text in SPECS.iter().filter(|s| !s.contains("100000")) {
             let policy = text.parse::<Spec>().unwrap().build(&view).unwrap();
-            let mut tried = Vec::new();
+            let mut attempted = Vec::new();
             for round in 0..usable.len() + 1 {
-                let ctx = PickCtx::new(now).excluding(&tried);
+                let ctx = PickCtx::new(now).excluding(&attempted);
                 match policy.pick(&view, &ctx, &mut rng) {
                     None => assert!(usable.is_empty(), "{text}"),
                     Some(index) => {
                         assert!(view.is_usable(index), "{text}");
-                        assert_eq!(tried.contains(&index), round == usable.len(), "{text}");
-                        tried.push(index);
+                        assert_eq!(attempted.contains(&index), round == usable.len(), "{text}");
+                        attempted.push(index);
                     }
                 }
             }

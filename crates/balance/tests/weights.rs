@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::exchange::{
+use maglor_balance::queue_protocol::{
     Admission, Admitted, Answer, Decision, Inbound, Ledger, Member, Name, Question, Step,
 };
 use maglor_balance::{

@@ -67,10 +67,10 @@ impl Way {
             }
             Self::Each(cpu) => run(application, day, |_| template(cpu), &mut hpa, seed),
             Self::Known => {
-                let visits = application.visits();
+                let visit_ratios = application.visit_ratios();
                 let known = |at: usize| {
                     let service = &application.services[at];
-                    let peak = visits[at] * day.rps.1 * service.work * CORE;
+                    let peak = visit_ratios[at] * day.rps.1 * service.work * CORE;
                     Size {
                         cpu_millis: (peak / TARGET).clamp(25.0, CORE),
                         memory_mib: service.memory_mib * 1.2,
@@ -154,7 +154,7 @@ fn simulate(scenarios: &mut [Scenario], day: &Day) {
 }
 
 fn table(scenario: &Scenario, day: &Day) {
-    let all: f64 = scenario.application.visits().iter().sum();
+    let all: f64 = scenario.application.visit_ratios().iter().sum();
     println!(
         "{SERVICES} services, {all:.1} calls a request, {:.0}-{:.0} requests/s, {:.0} s, memory ±{:.0} %, seed {}",
         day.rps.0,

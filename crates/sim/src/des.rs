@@ -17,6 +17,7 @@
 //! of its own.
 
 mod arrivals;
+mod cluster;
 mod distribution;
 mod graph;
 mod guards;
@@ -30,7 +31,6 @@ mod run;
 mod scenario;
 mod server;
 mod tournament;
-mod world;
 
 pub use arrivals::Arrivals;
 pub use distribution::Service;

@@ -133,7 +133,7 @@ impl Ejections {
         self.look(now);
     }
 
-    /// Tells the detectors which endpoints there are.
+    /// Notifies the detectors which endpoints there are.
     fn look(&mut self, now: Time) {
         for watch in self.watches.values_mut() {
             let endpoints = watch.cluster.endpoints();

@@ -116,7 +116,7 @@ impl Deadline {
     /// The request's body, where its client waits to be told that it may send it.
     pub(super) fn held(&self) -> Option<Rc<Upload>> {
         let held = self.upload.as_ref();
-        held.filter(|upload| upload.gives_leave()).cloned()
+        held.filter(|upload| upload.permits_body()).cloned()
     }
 
     /// The request's body, if it has one.

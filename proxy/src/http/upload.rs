@@ -80,7 +80,7 @@ impl Upload {
     }
 
     /// Whether the client is to be told by this when it may send.
-    pub(super) fn gives_leave(&self) -> bool {
+    pub(super) fn permits_body(&self) -> bool {
         self.interim.is_some()
     }
 

@@ -14,7 +14,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 /// A listener with a full backlog refuses at once instead of queueing (unix(7): `EAGAIN`): the pause before connecting is
-/// tried again.
+/// retried.
 const FULL: Duration = Duration::from_millis(5);
 
 /// A listening socket on its way to a worker.

@@ -35,7 +35,7 @@ impl State {
     }
 }
 
-/// Tells the service manager, if there is one. One that cannot be told is no reason not to serve.
+/// Notifies the service manager, if there is one. One that cannot be told is no reason not to serve.
 pub(crate) fn notify(state: State) {
     let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else {
         return;

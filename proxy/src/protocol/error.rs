@@ -18,7 +18,7 @@ pub enum ProxyError {
     #[error("circuit breaker open")]
     BreakerOpen(Duration),
     /// More requests are in flight at the server than the balancer that sent this one wants to find
-    /// there; it tries another server (docs/queue-protocol.md).
+    /// there; it attempts another server (docs/queue-protocol.md).
     #[error("the server is busy: {0} requests in flight")]
     Busy(u32),
     /// The client closed its connection or reset its stream.

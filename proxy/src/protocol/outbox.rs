@@ -136,7 +136,7 @@ impl Outbox {
         all
     }
 
-    /// Gives back what a burst has left; to be called while nothing waits.
+    /// Returns what a burst has left; to be called while nothing waits.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() && self.tail.capacity() > KEPT {
             *self = Self::default();

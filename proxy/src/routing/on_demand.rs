@@ -150,7 +150,7 @@ pub(crate) struct Ask {
     pub(crate) key: Key,
     /// The name at the control plane.
     pub(crate) target: String,
-    /// Told when the answer is there.
+    /// Notified when the answer is there.
     pub(crate) answered: oneshot::Sender<()>,
 }
 

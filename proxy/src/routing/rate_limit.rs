@@ -107,7 +107,7 @@ fn hash_of(key: &RateKey, request: &Request, client: Option<IpAddr>) -> u64 {
         }
         (RateKey::SourceAddress, Some(IpAddr::V4(address))) => hash_bytes(&address.octets()),
         (RateKey::SourceAddress, Some(IpAddr::V6(address))) => hash_bytes(&address.octets()),
-        // Clients of a Unix socket cannot be told apart: they share a bucket.
+        // Clients of a Unix socket cannot be distinguished: they share a bucket.
         (RateKey::SourceAddress, None) => hash_bytes(&[]),
     }
 }

@@ -58,7 +58,7 @@ impl Shared {
         (shared, receiver)
     }
 
-    /// Tells the control thread, which decides what becomes of the endpoint.
+    /// Notifies the control thread, which decides what becomes of the endpoint.
     pub(crate) fn report(&self, report: Report) {
         // At the end of the process nobody listens any more.
         let _ = self.reports.send(report);

@@ -102,7 +102,7 @@ impl Worker {
         self.connections.wake_all();
     }
 
-    /// Tells those who want to know of a request that has ended.
+    /// Notifies those who want to know of a request that has ended.
     pub(crate) fn notify_observers(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
         let now = self.time(now);
         self.shared.observers.notify(entry, ended, now);
@@ -117,7 +117,7 @@ pub(crate) struct Connections {
     entered: Cell<u64>,
     free: RefCell<Vec<Slot>>,
     open: Cell<usize>,
-    /// Told when a connection ends.
+    /// Notified when a connection ends.
     left: Notify,
 }
 

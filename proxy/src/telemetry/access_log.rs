@@ -184,7 +184,7 @@ pub(crate) struct AccessLog {
     settings: Settings,
     waiting: Mutex<Waiting>,
     file: Mutex<File>,
-    /// Whether the file could not be written when it was last tried.
+    /// Whether the file could not be written when it was last attempted.
     failing: AtomicBool,
 }
 
@@ -228,7 +228,7 @@ impl AccessLog {
     }
 
     /// Writes what waits; returns how many lines were dropped since the last time, and why they cannot be written, where
-    /// that is news: of a disk that is full it is told once.
+    /// that is news: of a disk that is full it is logged once.
     pub(crate) fn flush(&self) -> (u64, Option<io::Error>) {
         let Waiting { lines, dropped } = std::mem::take(&mut *lock(&self.waiting));
         if lines.is_empty() {

@@ -178,7 +178,7 @@ impl Mesh {
     }
 }
 
-/// Reads until there is something to tell TLS from plain text by, or patience ends.
+/// Reads until there is something to distinguish TLS from plain text by, or patience ends.
 async fn first_bytes(
     tcp: &mut TcpStream,
     seen: &mut BytesMut,

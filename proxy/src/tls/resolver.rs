@@ -1,7 +1,7 @@
 //! Which of a filter chain's certificates a client is shown.
 //!
 //! By SNI against the certificates' own names: exact, then wildcard of one label (RFC 9525 §6.3).
-//! Certificates of equal names (say, one ECDSA and one RSA) are told apart by what the client can
+//! Certificates of equal names (say, one ECDSA and one RSA) are distinguished by what the client can
 //! verify. Without SNI, or with a name that no certificate has, the first one is shown.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The retry budget: how much of a cluster's traffic may be repeated tries.
+//! The retry budget: how much of a cluster's traffic may be repeated attempts.
 //!
 //! Retries help against single failures and harm when everything fails: each adds load to what has
 //! too much of it. So a cluster has a budget, which two bounds keep, both at every moment:
@@ -10,16 +10,16 @@
 //!   Else a service that answers within 10 ms would be granted hardly any retry that waits 25 ms;
 //! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and
 //!   Finagle's budget), but `min_per_second` may always be. This one holds when retries fail so fast
-//!   that few are in progress at a time. In a storm the tries are at most 1 + `percent` times the
+//!   that few are in progress at a time. In a storm the attempts are at most 1 + `percent` times the
 //!   requests.
 //!
-//! Hedged tries are taken from it, too. A retry of a request that no application saw is not: it
+//! Hedged attempts are taken from it, too. A retry of a request that no application saw is not: it
 //! adds no load (see [`retry`](super::retry)).
 //!
 //! The second bound is counted in tenths of `interval`, so it covers between nine and ten tenths.
 //!
 //! Invariants: granted permits that are alive = retries in progress; a permit is granted in one
-//! compare-and-exchange, so threads cannot exceed a bound together.
+//! compare-and-swap, so threads cannot exceed a bound together.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

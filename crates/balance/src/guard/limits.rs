@@ -163,7 +163,7 @@ impl Slots {
             } else {
                 return Admission::Overflow;
             };
-            match self.exchange(word, next) {
+            match self.replace(word, next) {
                 Ok(_) => return answer,
                 Err(seen) => word = seen,
             }
@@ -190,7 +190,7 @@ impl Slots {
             if active >= limit || waiting == 0 {
                 return Claim::Waiting;
             }
-            match self.exchange(word, word - WAITING + 1) {
+            match self.replace(word, word - WAITING + 1) {
                 Ok(_) => {
                     let wake = waiting > 1 && active + 1 < limit;
                     return Claim::Claimed { wake };
@@ -209,7 +209,7 @@ impl Slots {
         waiting > 1 && active < self.places()
     }
 
-    /// Gives a place back. `true`: somebody waits; wake one.
+    /// Returns a place. `true`: somebody waits; wake one.
     #[must_use = "true: wake one that waits"]
     #[inline]
     pub fn release(&self) -> bool {
@@ -245,7 +245,7 @@ impl Slots {
         self.max_waiting.load(Ordering::Relaxed)
     }
 
-    fn exchange(&self, from: u64, to: u64) -> Result<u64, u64> {
+    fn replace(&self, from: u64, to: u64) -> Result<u64, u64> {
         self.word
             .compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed)
     }

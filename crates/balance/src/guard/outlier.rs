@@ -175,7 +175,7 @@ impl Spared {
 
 /// Where an endpoint stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Standing {
+pub enum EjectionState {
     /// It is out.
     Ejected {
         /// Since when.

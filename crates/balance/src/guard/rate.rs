@@ -122,10 +122,10 @@ impl TokenBucket {
             let Some(next) = next else {
                 return verdict;
             };
-            let exchange =
+            let swapped =
                 self.full
                     .compare_exchange_weak(full, next, Ordering::Relaxed, Ordering::Relaxed);
-            match exchange {
+            match swapped {
                 Ok(_) => return verdict,
                 Err(seen) => full = seen,
             }

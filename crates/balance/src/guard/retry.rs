@@ -1,6 +1,6 @@
 //! Whether a failed try is followed by another one.
 //!
-//! [`Tries`] belongs to one request and says after each try [`Decision::Retry`] or
+//! [`Attempts`] belongs to one request and says after each attempt [`Decision::Retry`] or
 //! [`Decision::GiveUp`]. The rules, in the order in which they are asked:
 //!
 //! 1. The route allows retries, and the outcome meets one of its conditions.
@@ -10,13 +10,13 @@
 //!    idempotent (RFC 9110 §9.2.2), or the operator listed the gRPC status that it got, or allowed
 //!    all.
 //! 4. Its body can be sent again.
-//! 5. It has tries left. What no application has seen does not count, up to [`FREE_RETRIES`]; all
+//! 5. It has attempts left. What no application has seen does not count, up to [`FREE_RETRIES`]; all
 //!    else counts, and is not done for a request that is itself a retry of our client. So a chain of
-//!    k hops with r retries each makes at most 1 + k·r tries at its end, not (1 + r)^k.
+//!    k hops with r retries each makes at most 1 + k·r attempts at its end, not (1 + r)^k.
 //! 6. The deadline is later than the end of the pause.
 //! 7. The [`budget`](super::budget) has room. Free retries do not draw on it.
 //!
-//! A retry goes to another endpoint: the caller gives those tried to
+//! A retry goes to another endpoint: the caller gives those attempted to
 //! [`PickCtx::excluding`](crate::PickCtx::excluding).
 
 mod back_off;
@@ -39,7 +39,7 @@ use crate::{Rng, Time};
 /// the search for a living endpoint in a set of dead ones.
 pub const FREE_RETRIES: u32 = 5;
 
-/// When a route's requests are tried again.
+/// When a route's requests are retried.
 ///
 /// # Defaults
 ///
@@ -56,7 +56,7 @@ pub struct RetryPolicy {
     pub status_codes: Box<[u16]>,
     /// Repeat requests that are not idempotent even when an application may have seen them.
     pub non_idempotent: bool,
-    /// Pauses between tries.
+    /// Pauses between attempts.
     pub back_off: BackOff,
     /// A longer `Retry-After` means no retry.
     pub max_retry_after: Duration,
@@ -112,7 +112,7 @@ pub struct HedgePolicy {
     /// How long to wait for the head of an answer before the next try is started. `None`: for the
     /// per-try timeout, which then ends no try (Envoy's `hedge_on_per_try_timeout`).
     pub delay: Option<Duration>,
-    /// Tries beside the first one, 1 or more.
+    /// Attempts beside the first one, 1 or more.
     pub attempts: u32,
 }
 
@@ -140,7 +140,7 @@ pub struct Context<'a> {
     pub active: u32,
     /// The body can be sent (again): nothing of it was taken, or all that was taken is kept.
     pub replayable: bool,
-    /// There is a usable endpoint that this request has not tried.
+    /// There is a usable endpoint that this request has not attempted.
     pub elsewhere: bool,
     /// Now.
     pub now: Time,
@@ -167,7 +167,7 @@ pub enum GiveUp {
     NotRetriable,
     /// The route has no retries.
     Off,
-    /// All tries are used up.
+    /// All attempts are used up.
     Attempts,
     /// The body was longer than what is kept for a repetition.
     Body,
@@ -224,15 +224,15 @@ impl GiveUp {
     }
 }
 
-/// The tries of one request.
+/// The attempts of one request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tries {
+pub struct Attempts {
     counted: u32,
     free: u32,
     hedged: u32,
 }
 
-impl Tries {
+impl Attempts {
     /// Before the first try.
     #[must_use]
     pub const fn new() -> Self {
@@ -243,20 +243,20 @@ impl Tries {
         }
     }
 
-    /// Tries begun so far, the first one included.
+    /// Attempts begun so far, the first one included.
     #[must_use]
     pub const fn count(&self) -> u32 {
         1 + self.counted + self.free + self.hedged
     }
 
-    /// `x-envoy-attempt-count` of the current try, as the next hop is told: a try of a request that
+    /// `x-envoy-attempt-count` of the current attempt, as the next hop is told: an attempt of a request that
     /// is itself a retry is never a first one.
     #[must_use]
     pub fn announced(&self, request: &Request) -> u32 {
         self.count().max(request.attempt)
     }
 
-    /// What follows a try that ended with `outcome`.
+    /// What follows an attempt that ended with `outcome`.
     pub fn after(&mut self, outcome: &Outcome, cx: &Context<'_>, rng: &mut Rng) -> Decision {
         if !cx.policy.covers(outcome) {
             let off = cx.policy.attempts == 0;

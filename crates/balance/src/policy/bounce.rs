@@ -1,22 +1,22 @@
 //! `bounce`: the request itself asks. It goes to a candidate with an admission limit in its head; the
 //! inbound proxy there knows the true count, and above the limit sends the request back at once,
-//! before its body, with that count. After `tries` candidates the least loaded one must take it.
+//! before its body, with that count. After `attempts` candidates the least loaded one must take it.
 //!
-//! All tries but the last one ask for an idle server, the last one for one that is no busier than
-//! the best seen. With fewer candidates than tries the last candidate is the last try, and an only
-//! one must take the request. What comes out is the choice of the shortest of `tries` queues (Mitzenmacher,
+//! All attempts but the last one ask for an idle server, the last one for one that is no busier than
+//! the best seen. With fewer candidates than attempts the last candidate is the last attempt, and an only
+//! one must take the request. What comes out is the choice of the shortest of `attempts` queues (Mitzenmacher,
 //! 2001) with true counts at any number of balancers, but the search ends early where it can: two
 //! messages a bounce, none while servers are idle. It needs nothing but sidecars.
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
-use crate::exchange::{Classes, Decision, Step};
 use crate::places::{limit, rounded, unit_of};
+use crate::queue_protocol::{Classes, Decision, Step};
 use crate::{Rng, View};
 
 #[derive(Debug)]
 pub(crate) struct Bounce {
-    tries: u32,
+    attempts: u32,
     /// Where weights are those of localities.
     classes: Option<Classes>,
     local: LeastOutstanding,
@@ -24,18 +24,18 @@ pub(crate) struct Bounce {
 
 impl Bounce {
     /// For callers that say which endpoints are compared.
-    pub(crate) fn new(tries: u32) -> Self {
+    pub(crate) fn new(attempts: u32) -> Self {
         Self {
-            tries,
+            attempts,
             classes: None,
             local: LeastOutstanding::new(Choices::TWO),
         }
     }
 
-    pub(crate) fn of(view: &View, tries: u32) -> Self {
+    pub(crate) fn of(view: &View, attempts: u32) -> Self {
         Self {
             classes: Classes::by_locality(view),
-            ..Self::new(tries)
+            ..Self::new(attempts)
         }
     }
 
@@ -52,8 +52,8 @@ impl Bounce {
             return self.next_uneven(decision, view, members, ctx, rng);
         }
         let best = decision.best();
-        let tried = decision.seen.len() as u32;
-        let next = if tried < self.tries {
+        let attempted = decision.seen.len() as u32;
+        let next = if attempted < self.attempts {
             decision.draw(view, members, &[], ctx, rng)
         } else {
             None
@@ -61,7 +61,7 @@ impl Bounce {
         let Some(next) = next else {
             return Step::send(best.map(|seen| seen.index));
         };
-        if tried + 1 < self.tries && decision.has_more_than(next, view, members, ctx) {
+        if attempted + 1 < self.attempts && decision.has_more_than(next, view, members, ctx) {
             return Step::try_at(next, 0);
         }
         match best {
@@ -80,7 +80,7 @@ impl Bounce {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        let candidates = decision.candidates(view, members, self.tries, ctx, rng);
+        let candidates = decision.candidates(view, members, self.attempts, ctx, rng);
         let (unit, mut tosses) = (unit_of(&candidates), decision.tosses());
         let mut best: Option<(Index, f64)> = None;
         let mut left = &*candidates;

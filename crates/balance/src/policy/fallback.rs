@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
-use crate::exchange::{Answer, Decision, Patience, Step};
 use crate::places::{least, unit_of};
+use crate::queue_protocol::{Answer, Decision, Patience, Step};
 use crate::{Rng, View};
 
 /// The policy that takes over when a ledger or board does not answer.
@@ -48,8 +48,8 @@ impl fmt::Display for Fallback {
 /// Candidates of the fallback when it is `lor` or `probe`.
 const CHOICES: u32 = 2;
 
-/// Tries of the fallback when it is `bounce`.
-const TRIES: u32 = 3;
+/// Attempts of the fallback when it is `bounce`.
+const ATTEMPTS: u32 = 3;
 
 /// A fallback with its state.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Plan {
     /// `patience` is for questions of the fallback itself.
     pub(crate) fn new(fallback: Fallback, patience: Arc<Patience>) -> Self {
         match fallback {
-            Fallback::Bounce => Self::Bounce(Bounce::new(TRIES)),
+            Fallback::Bounce => Self::Bounce(Bounce::new(ATTEMPTS)),
             Fallback::LeastOutstanding => Self::LeastOutstanding,
             Fallback::Probe => Self::Probe(Probe::new(CHOICES, patience)),
         }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::fallback::{Fallback, Plan};
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
-use crate::exchange::{
+use crate::queue_protocol::{
     Admission, Answer, Asked, Classes, Decision, Groups, Name, Patience, Question, Step, Ticket,
     Trust,
 };
@@ -149,7 +149,7 @@ impl Hosted {
         }
     }
 
-    /// The question for this request, which does not want those that it has tried.
+    /// The question for this request, which does not want those that it has attempted.
     fn question(&self, cell: &Cell, ctx: &PickCtx<'_>) -> Option<Question> {
         if ctx.excluded.is_empty() || cell.question == Some(Question::Idle) {
             return cell.question;

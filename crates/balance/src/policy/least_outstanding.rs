@@ -19,27 +19,27 @@ use crate::places::{Candidate, Contest, Tie, least, unit_of};
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
-/// `BELIEVED`: whether the load is what the endpoint is believed to have from all balancers
+/// `ESTIMATED`: whether the load is what the endpoint is estimated to have from all balancers
 /// (`a-lsq`), or what this process has outstanding there.
 #[derive(Debug)]
-pub(crate) struct LeastOutstanding<const BELIEVED: bool = false> {
+pub(crate) struct LeastOutstanding<const ESTIMATED: bool = false> {
     choices: Choices,
 }
 
-impl<const BELIEVED: bool> LeastOutstanding<BELIEVED> {
+impl<const ESTIMATED: bool> LeastOutstanding<ESTIMATED> {
     pub(crate) fn new(choices: Choices) -> Self {
         Self { choices }
     }
 }
 
-impl<const BELIEVED: bool> Policy for LeastOutstanding<BELIEVED> {
+impl<const ESTIMATED: bool> Policy for LeastOutstanding<ESTIMATED> {
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         let field = view.field(ctx, rng)?;
         let slot = match self.choices {
-            Choices::Some(d) if field.is_even() => least_of::<BELIEVED>(&field, d.get(), rng),
-            Choices::Some(d) => least_of_uneven(&field, d.get(), load::<BELIEVED>, rng),
-            Choices::All if field.is_even() => least_of_all::<BELIEVED>(&field, rng),
-            Choices::All => least_of_all_uneven::<BELIEVED>(&field, rng),
+            Choices::Some(d) if field.is_even() => least_of::<ESTIMATED>(&field, d.get(), rng),
+            Choices::Some(d) => least_of_uneven(&field, d.get(), load::<ESTIMATED>, rng),
+            Choices::All if field.is_even() => least_of_all::<ESTIMATED>(&field, rng),
+            Choices::All => least_of_all_uneven::<ESTIMATED>(&field, rng),
         };
         Some(slot.index)
     }
@@ -48,12 +48,12 @@ impl<const BELIEVED: bool> Policy for LeastOutstanding<BELIEVED> {
 /// The least loaded of `d` draws. The first of equals wins: draws are independent and alike, so
 /// among equals the first is each with the same chance, and no further coin is needed.
 #[inline]
-fn least_of<'v, const BELIEVED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
+fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
     let mut best = field.draw(rng);
-    let mut least = load::<BELIEVED>(best);
+    let mut least = load::<ESTIMATED>(best);
     for _ in 1..d {
         let next = field.draw(rng);
-        let outstanding = load::<BELIEVED>(next);
+        let outstanding = load::<ESTIMATED>(next);
         // Which of two random endpoints is less loaded no branch predictor can know.
         let better = outstanding < least;
         best = select_unpredictable(better, next, best);
@@ -81,14 +81,14 @@ fn least_of_uneven<'v>(
 }
 
 /// The least loaded of all candidates, ties at random.
-fn least_of_all<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
+fn least_of_all<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     let mut best: Option<(&Slot, u32)> = None;
     let mut ties = 0_u32;
     for slot in field.group.slots() {
         if !field.is_plain() && !field.is_untried(slot) {
             continue;
         }
-        let outstanding = load::<BELIEVED>(slot);
+        let outstanding = load::<ESTIMATED>(slot);
         match best {
             Some((_, least)) if outstanding > least => {}
             Some((_, least)) if outstanding == least => {
@@ -105,14 +105,14 @@ fn least_of_all<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &
 }
 
 /// The same where shares are unequal. It allocates for more than 32 endpoints.
-fn least_of_all_uneven<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
+fn least_of_all_uneven<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     let slots = field.group.slots();
     let mut candidates: SmallVec<[Candidate<&'v Slot>; 32]> = slots
         .iter()
         .filter(|slot| field.is_untried(slot))
         .map(|of| Candidate {
             of,
-            load: load::<BELIEVED>(of),
+            load: load::<ESTIMATED>(of),
             weight: field.weight(of),
         })
         .collect();
@@ -125,9 +125,9 @@ fn least_of_all_uneven<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rn
 }
 
 #[inline]
-fn load<const BELIEVED: bool>(slot: &Slot) -> u32 {
-    if BELIEVED {
-        slot.stats.believed()
+fn load<const ESTIMATED: bool>(slot: &Slot) -> u32 {
+    if ESTIMATED {
+        slot.stats.estimated_load()
     } else {
         slot.stats.outstanding()
     }

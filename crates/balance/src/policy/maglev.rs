@@ -120,7 +120,7 @@ fn populate(members: &[Member], size: u32) -> Vec<u32> {
     let heaviest = members.iter().map(|m| m.weight).fold(0.0, f64::max);
     if members.iter().all(|m| m.weight == heaviest) {
         for turn in 0..size as usize {
-            table.give(&mut walkers[turn % members.len()]);
+            table.assign_next(&mut walkers[turn % members.len()]);
         }
         return table.owners;
     }
@@ -134,7 +134,7 @@ fn populate(members: &[Member], size: u32) -> Vec<u32> {
             break;
         };
         let i = first.0 as u32 as usize;
-        table.give(&mut walkers[i]);
+        table.assign_next(&mut walkers[i]);
         had[i] += 1;
         // Saturates for weights beyond any use: such a member gets no further turn.
         let round = (f64::from(had[i]) * heaviest / members[i].weight).ceil() as u32;
@@ -173,7 +173,7 @@ struct Slots {
 impl Slots {
     /// Gives the walker the first free slot on its way. There is one: callers give no more turns
     /// than slots.
-    fn give(&mut self, walker: &mut Walker) {
+    fn assign_next(&mut self, walker: &mut Walker) {
         let size = self.owners.len() as u32;
         while self.taken.contains(walker.slot) {
             walker.step(size);
@@ -254,7 +254,7 @@ mod tests {
             for (i, member) in members.iter().enumerate() {
                 if filled < size && round * member.weight >= targets[i] {
                     targets[i] += heaviest;
-                    table.give(&mut walkers[i]);
+                    table.assign_next(&mut walkers[i]);
                     filled += 1;
                 }
             }

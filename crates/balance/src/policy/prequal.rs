@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::least_outstanding::LeastOutstanding;
 use super::random::Random;
 use super::{Choices, Index, PickCtx, Policy};
-use crate::exchange::{Asked, Decision, Load, Step};
+use crate::queue_protocol::{Asked, Decision, Load, Step};
 use crate::{Rng, Time, View};
 
 /// The quantile above which a count is hot (the paper's best value).

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
-use crate::exchange::{Answer, Asked, Classes, Decision, Patience, Question, Step};
 use crate::places::{least, unit_of};
+use crate::queue_protocol::{Answer, Asked, Classes, Decision, Patience, Question, Step};
 use crate::{Rng, View};
 
 #[derive(Debug)]

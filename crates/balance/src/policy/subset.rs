@@ -9,8 +9,8 @@
 use smallvec::SmallVec;
 
 use super::{Choices, Index, PickCtx, Policy};
-use crate::exchange::Name;
 use crate::places::{Candidate, least, unit_of};
+use crate::queue_protocol::Name;
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 

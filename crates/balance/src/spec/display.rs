@@ -18,7 +18,7 @@ impl fmt::Display for Spec {
                 put("choices", choices);
                 put("overhead", overhead);
             }
-            Self::Bounce { tries } => put("tries", tries),
+            Self::Bounce { attempts } => put("tries", attempts),
             Self::JoinIdleQueue { boards, fallback } => {
                 put("boards", boards);
                 put("fallback", fallback);

@@ -62,7 +62,7 @@ pub(super) const FORMS: &[Form] = &[
     },
     Form {
         name: "bounce",
-        parameters: &[number("tries", 1, bounds::TRIES)],
+        parameters: &[number("tries", 1, bounds::ATTEMPTS)],
     },
     Form {
         name: "join-idle-queue",

@@ -107,8 +107,8 @@ impl Spec {
             "a-lsq" => a_lsq(given)?,
             "bounce" => {
                 let p = Parameters::new("bounce", &["tries"], given)?;
-                let tries = p.positive("tries", bounds::TRIES, positive(3))?;
-                Self::Bounce { tries }
+                let attempts = p.positive("tries", bounds::ATTEMPTS, positive(3))?;
+                Self::Bounce { attempts }
             }
             "join-idle-queue" => join_idle_queue(given)?,
             "ledger" => ledger(given)?,

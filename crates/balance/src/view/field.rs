@@ -1,4 +1,4 @@
-//! The field of candidates of one pick: a group, less what the request has tried, thinned by slow
+//! The field of candidates of one pick: a group, less what the request has attempted, thinned by slow
 //! start.
 //!
 //! Invariant: every draw is proportional to `weight × slow-start factor` among the endpoints that
@@ -52,9 +52,9 @@ impl Ramp<'_> {
 impl View {
     /// The candidates of a pick; `None` when no endpoint is usable.
     ///
-    /// The group is drawn by its share of the traffic. When the request has tried all of it, the
+    /// The group is drawn by its share of the traffic. When the request has attempted all of it, the
     /// highest group with an untried endpoint is taken instead, even one that gets no traffic of
-    /// its own; when everything has been tried, the exclusions are ignored: a repeated try beats
+    /// its own; when everything has been tried, the exclusions are ignored: a repeated attempt beats
     /// none.
     #[inline]
     pub(crate) fn field<'v>(&'v self, ctx: &'v PickCtx<'_>, rng: &mut Rng) -> Option<Field<'v>> {
@@ -223,7 +223,7 @@ impl<'v> Field<'v> {
         self.is_untried(slot) && self.passes(slot, self.ramp(), rng)
     }
 
-    /// Whether the request has not tried this endpoint yet, or must repeat one anyway.
+    /// Whether the request has not attempted this endpoint yet, or must repeat one anyway.
     pub(crate) fn is_untried(&self, slot: &Slot) -> bool {
         self.narrowing != Narrowing::Full || !self.ctx.excluded.contains(&slot.index)
     }

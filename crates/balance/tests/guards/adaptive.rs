@@ -63,8 +63,8 @@ fn health_changes_after_as_many_results_in_a_row() {
             }
             let healthy = checker.health() == Health::Healthy;
             assert_eq!(healthy, expected, "{i} of {results:?}");
-            let told = before != checker.health() && !(before == Health::Unknown && healthy);
-            assert_eq!(changed.is_some(), told);
+            let reported = before != checker.health() && !(before == Health::Unknown && healthy);
+            assert_eq!(changed.is_some(), reported);
             let base = if healthy { 5000 } else { 300 };
             let pause = checker.due().saturating_since(now).as_millis() as u64;
             assert!((base..=base * 3 / 2).contains(&pause));

@@ -116,7 +116,7 @@ fn both_bounds_hold_and_no_other() {
 
 /// A storm: everything fails at once, for every retry again, as fast as it can.
 #[test]
-fn a_storm_makes_a_fifth_more_tries() {
+fn a_storm_makes_a_fifth_more_attempts() {
     let budget = Arc::new(Budget::new(BudgetParams::default()));
     let (mut requests, mut retries) = (0_u32, 0_u32);
     for millis in 0..60_000 {
@@ -127,8 +127,8 @@ fn a_storm_makes_a_fifth_more_tries() {
             retries += u32::from(budget.retry(50, Duration::ZERO, at(millis)).is_some());
         }
     }
-    let tries = f64::from(requests + retries) / f64::from(requests);
-    assert!((1.19..=1.201).contains(&tries), "{tries}");
+    let attempts = f64::from(requests + retries) / f64::from(requests);
+    assert!((1.19..=1.201).contains(&attempts), "{attempts}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use maglor_balance::guard::Percent;
 use maglor_balance::guard::outlier::{
-    Detector, Enforcing, Event, Finding, Monitor, OutlierParams, Sample, Spared, Standing, Watched,
+    Detector, EjectionState, Enforcing, Event, Finding, Monitor, OutlierParams, Sample, Spared,
+    Watched,
 };
 use maglor_balance::{Rng, Time};
 use proptest::prelude::*;
@@ -338,8 +339,8 @@ fn never_more_than_the_share_and_never_all() {
             assert!(count <= params.max_ejections(n), "{count} of {n}");
             assert!(count == 0 || count < n, "never all");
             for (id, out) in out[..n].iter().enumerate() {
-                let standing = cluster.detector.standing(id as u64);
-                let there = matches!(standing, Some(Standing::Ejected { .. }));
+                let ejection_state = cluster.detector.ejection_state(id as u64);
+                let there = matches!(ejection_state, Some(EjectionState::Ejected { .. }));
                 assert_eq!(there, *out);
             }
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::budget::{Budget, BudgetParams};
 use maglor_balance::guard::retry::{
-    Answer, Condition, Conditions, Context, Decision, FREE_RETRIES, Failure, GiveUp, Outcome,
-    Pushback, Request, RetryPolicy, Tries,
+    Answer, Attempts, Condition, Conditions, Context, Decision, FREE_RETRIES, Failure, GiveUp,
+    Outcome, Pushback, Request, RetryPolicy,
 };
 use maglor_balance::{Rng, Time};
 use proptest::prelude::*;
@@ -79,7 +79,7 @@ fn no_request_gets_more_than_its_due() {
             deadline: deadline.map(at),
         };
         let budget = Arc::new(Budget::new(BudgetParams::default()));
-        let (mut tries, mut rng, mut held) = (Tries::new(), Rng::seed(seed), Vec::new());
+        let (mut attempts, mut rng, mut held) = (Attempts::new(), Rng::seed(seed), Vec::new());
         let (mut counted, mut free, mut now) = (0, 0, Time::ZERO);
         for (outcome, [replayable, elsewhere]) in outcomes {
             let context = Context {
@@ -92,7 +92,7 @@ fn no_request_gets_more_than_its_due() {
                 now,
             };
             let unseen = matches!(outcome, Outcome::Failure(failure) if failure.is_unseen());
-            match tries.after(&outcome, &context, &mut rng) {
+            match attempts.after(&outcome, &context, &mut rng) {
                 Decision::GiveUp(reason) => {
                     let good = matches!(outcome, Outcome::Answer(answer)
                         if answer.status == 200 && answer.grpc.is_none() && !answer.retriable_header);
@@ -118,7 +118,7 @@ fn no_request_gets_more_than_its_due() {
                 }
             }
             assert!(counted <= policy.attempts && free <= FREE_RETRIES);
-            assert_eq!(tries.count(), 1 + counted + free);
+            assert_eq!(attempts.count(), 1 + counted + free);
             assert_eq!(budget.in_progress() as usize, held.len());
         }
     });

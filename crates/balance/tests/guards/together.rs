@@ -9,8 +9,8 @@ use maglor_balance::guard::Percent;
 use maglor_balance::guard::budget::{Budget, BudgetParams, RetryPermit};
 use maglor_balance::guard::outlier::{Detector, Event, Monitor, OutlierParams, Sample, Watched};
 use maglor_balance::guard::retry::{
-    Answer, BackOff, Condition, Conditions, Context, Decision, Failure, Outcome, Request,
-    RetryPolicy, Tries,
+    Answer, Attempts, BackOff, Condition, Conditions, Context, Decision, Failure, Outcome, Request,
+    RetryPolicy,
 };
 use maglor_balance::{Balancer, PickCtx, Rng, SlowStart, Spec, Time, ViewParams};
 
@@ -71,17 +71,17 @@ struct Storm {
     rng: Rng,
     /// When the server has done what it has.
     free_at: Time,
-    /// Tries to begin: time, number, request.
+    /// Attempts to begin: time, number, request.
     due: BinaryHeap<Reverse<(Time, usize)>>,
     requests: Vec<Pending>,
-    tries: u32,
+    attempts: u32,
     /// Requests that were answered in time, by second of their arrival.
     good: Vec<u32>,
 }
 
 struct Pending {
     second: usize,
-    tries: Tries,
+    attempts: Attempts,
     permit: Option<RetryPermit>,
 }
 
@@ -108,7 +108,7 @@ impl Storm {
             free_at: Time::ZERO,
             due: BinaryHeap::new(),
             requests: Vec::new(),
-            tries: 0,
+            attempts: 0,
             good: vec![0; 40],
         }
     }
@@ -123,7 +123,7 @@ impl Storm {
                 self.due.push(Reverse((arrival, self.requests.len())));
                 self.requests.push(Pending {
                     second,
-                    tries: Tries::new(),
+                    attempts: Attempts::new(),
                     permit: None,
                 });
             }
@@ -134,8 +134,8 @@ impl Storm {
     }
 
     fn attempt(&mut self, which: usize, now: Time) {
-        self.tries += 1;
-        if self.requests[which].tries.count() == 1 {
+        self.attempts += 1;
+        if self.requests[which].attempts.count() == 1 {
             self.budget.request(now);
         }
         let backlog = self.free_at.saturating_since(now);
@@ -169,7 +169,7 @@ impl Storm {
             elsewhere: false,
             now,
         };
-        match request.tries.after(&outcome, &context, &mut self.rng) {
+        match request.attempts.after(&outcome, &context, &mut self.rng) {
             Decision::GiveUp(_) => {}
             Decision::Retry { after, permit } => {
                 request.permit = permit;
@@ -178,12 +178,12 @@ impl Storm {
         }
     }
 
-    /// Tries for each request, and the goodput of seconds, 0–1.
+    /// Attempts for each request, and the goodput of seconds, 0–1.
     fn result(&self, seconds: std::ops::Range<usize>) -> (f64, f64) {
         let good: u32 = self.good[seconds.clone()].iter().sum();
         let all = 70.0 * seconds.len() as f64;
-        let tries = f64::from(self.tries) / self.requests.len() as f64;
-        (tries, f64::from(good) / all)
+        let attempts = f64::from(self.attempts) / self.requests.len() as f64;
+        (attempts, f64::from(good) / all)
     }
 }
 
@@ -198,17 +198,17 @@ fn a_storm_ends_with_its_cause() {
     for interval in [2, 5].map(Duration::from_secs) {
         let mut with = Storm::new(BudgetParams::default(), interval);
         with.run();
-        let (tries, before) = with.result(0..10);
+        let (attempts, before) = with.result(0..10);
         // What the server has queued in vain takes it 3 s, at 100 a second with 84 coming in.
         let (_, after) = with.result(19..40);
-        assert!(tries <= 1.25, "{tries}");
+        assert!(attempts <= 1.25, "{attempts}");
         assert!(before == 1.0 && after == 1.0, "{before}, {after}");
 
         let mut without = Storm::new(boundless, interval);
         without.run();
-        let (tries, _) = without.result(0..10);
+        let (attempts, _) = without.result(0..10);
         let (_, after) = without.result(19..29);
-        assert!(tries > 2.0, "{tries}");
+        assert!(attempts > 2.0, "{attempts}");
         assert!(after < 0.1, "{after}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use maglor_balance::Rng;
 use maglor_balance::guard::budget::Budget;
 use maglor_balance::guard::retry::{
-    Answer, Context, Decision, Failure, Outcome, Request, RetryPolicy, Tries,
+    Answer, Attempts, Context, Decision, Failure, Outcome, Request, RetryPolicy,
 };
 use maglor_config::{Filter, RouteAction};
 
@@ -39,7 +39,7 @@ fn retried(policy: &RetryPolicy, outcome: &Outcome, idempotent: bool) -> Option<
         elsewhere: false,
         now: at(1),
     };
-    match Tries::new().after(outcome, &context, &mut Rng::seed(1)) {
+    match Attempts::new().after(outcome, &context, &mut Rng::seed(1)) {
         Decision::Retry { after, .. } => Some(after),
         Decision::GiveUp(_) => None,
     }

@@ -58,15 +58,15 @@ impl Application {
 
     /// Requests a second of each service when users make one.
     #[must_use]
-    pub fn visits(&self) -> Vec<f64> {
-        let mut visits = vec![0.0; self.services.len()];
-        visits[0] = 1.0;
-        for at in 0..visits.len() {
+    pub fn visit_ratios(&self) -> Vec<f64> {
+        let mut visit_ratios = vec![0.0; self.services.len()];
+        visit_ratios[0] = 1.0;
+        for at in 0..visit_ratios.len() {
             for (to, probability) in &self.services[at].calls {
-                visits[*to] += visits[at] * probability;
+                visit_ratios[*to] += visit_ratios[at] * probability;
             }
         }
-        visits
+        visit_ratios
     }
 
     /// Memory of that one of so many replicas of a service that uses most, now.

@@ -1,9 +1,9 @@
 //! Requests under way: records that are reused, so that a run allocates while it grows only.
 
 use maglor_balance::Outstanding;
-use maglor_balance::exchange::{Admitted, Decision};
+use maglor_balance::queue_protocol::{Admitted, Decision};
 
-use super::world::Attempt;
+use super::cluster::Attempt;
 
 /// No job.
 pub(super) const NONE: u32 = u32::MAX;

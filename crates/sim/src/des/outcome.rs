@@ -35,7 +35,7 @@ pub struct Outcome {
     pub requests: u64,
     /// Users' requests of the warm-up that were not, in all runs.
     pub discarded: u64,
-    /// Tries beyond the first, for each request to a service.
+    /// Attempts beyond the first, for each request to a service.
     pub retries_per_request: Estimate,
     /// How often a balancer left a server out, in all runs.
     pub ejections: u64,

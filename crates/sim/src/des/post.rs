@@ -6,7 +6,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-use maglor_balance::exchange::{Answer, Load, Question, Report};
+use maglor_balance::queue_protocol::{Answer, Load, Question, Report};
 
 use super::tournament::NEVER;
 

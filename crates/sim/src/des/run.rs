@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use super::cluster::Cluster;
 use super::outcome::{Outcome, Run};
 use super::scenario::{Scenario, ScenarioError};
-use super::world::World;
 
 impl Scenario {
     /// Simulates all runs on this thread.
@@ -25,7 +25,7 @@ impl Scenario {
     }
 
     fn run(&self, number: u32) -> Run {
-        World::new(self, number).run()
+        Cluster::new(self, number).run()
     }
 }
 

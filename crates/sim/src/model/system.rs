@@ -9,7 +9,7 @@ const MOST: u32 = 1_000_000;
 /// How near to 0 and to 1 the utilisation may come before rounding errors decide the result.
 const MARGIN: f64 = 1e-6;
 
-/// Balancers that do not tell each other anything, in front of equal servers.
+/// Balancers that do not send each other anything, in front of equal servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct System {
     pub(super) balancers: u32,

@@ -68,7 +68,7 @@ const PAGES: [Page; 12] = [
 pub(crate) struct Admin {
     pub(crate) app: SharedApp,
     pub(crate) log: Option<LogHandle>,
-    /// Told when somebody asks for a drain.
+    /// Notified when somebody asks for a drain.
     pub(crate) drain: Rc<Notify>,
     /// What the application can be asked.
     pub(crate) probes: Rc<BTreeMap<String, Probe>>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The pause before a failed reload is tried again: at first, and at most. It doubles in between.
+/// The pause before a failed reload is retried: at first, and at most. It doubles in between.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_until_something_new_is_tried() {
+    async fn pauses_grow_until_something_new_is_attempted() {
         let mut pending = PendingReload::default();
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);

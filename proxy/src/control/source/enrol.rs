@@ -3,7 +3,7 @@
 //!
 //! Whoever certifies has to be the control plane by the roots of the trust bundle, before it is shown the
 //! token. The token is all that is shown: an identity that has expired would keep its owner from the next one.
-//! What fails is tried again, later each time; meanwhile the last identity goes on.
+//! What fails is retried, later each time; meanwhile the last identity goes on.
 
 use std::io;
 use std::path::PathBuf;

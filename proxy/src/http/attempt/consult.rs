@@ -1,16 +1,16 @@
 //! An attempt whose endpoint is found by talking to endpoints' proxies, for policies that do; see
 //! [`crate::mesh::load_feedback::queue_protocol`].
 //!
-//! What is decided is decided in [`maglor_balance::exchange`], step by step; here the steps are taken: a
+//! What is decided is decided in [`maglor_balance::queue_protocol`], step by step; here the steps are taken: a
 //! question is put and waited for, a request is sent on a condition and comes back.
 
 use std::sync::Arc;
 
 use http::StatusCode;
-use maglor_balance::exchange::{
+use maglor_balance::guard::budget::RetryPermit;
+use maglor_balance::queue_protocol::{
     Admission, Announce, Asked as Recipients, Decision, Question, Step,
 };
-use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::{Excluded, Index, PickCtx};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -222,7 +222,7 @@ impl Attempts<'_> {
             ticket,
         } = step
         else {
-            return Err(self.cluster().nobody());
+            return Err(self.cluster().no_endpoint());
         };
         let time = self.service().worker.time(now);
         let target = consultation.endpoints.targets().get(to.get());

@@ -51,7 +51,7 @@ pub(super) struct Attempts<'a> {
     body: Payload,
     /// The body's part of the memory budget.
     _reserved: Option<Reserved>,
-    state: retry::Tries,
+    state: retry::Attempts,
     /// Endpoints that have failed.
     failed_endpoints: Vec<u64>,
 }
@@ -111,7 +111,7 @@ impl<'a> Attempts<'a> {
             request,
             body,
             _reserved: reserved,
-            state: retry::Tries::new(),
+            state: retry::Attempts::new(),
             failed_endpoints: Vec::new(),
         }
     }

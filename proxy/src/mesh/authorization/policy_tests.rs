@@ -28,11 +28,11 @@ impl Asker {
     fn member(account: &str) -> Self {
         Self {
             peer: Some(id(&format!("spiffe://mesh.test/ns/shop/sa/{account}"))),
-            ..Self::stranger()
+            ..Self::anonymous()
         }
     }
 
-    fn stranger() -> Self {
+    fn anonymous() -> Self {
         Self {
             peer: None,
             client: Some(IpAddr::from([10, 0, 0, 9])),
@@ -111,13 +111,13 @@ fn what_denies_is_asked_before_what_allows() {
     assert_eq!(web.asks(&policy, &GET, "/admin"), (false, Reason::Rule(1)));
     let audited: Vec<_> = policy.audited(&web.facts(None)).collect();
     assert_eq!(audited, [2]);
-    let stranger = Asker::stranger();
-    assert_eq!(stranger.asks(&policy, &GET, "/"), (false, Reason::Default));
+    let anonymous = Asker::anonymous();
+    assert_eq!(anonymous.asks(&policy, &GET, "/"), (false, Reason::Default));
 }
 
 #[test]
 fn who_has_proved_nothing_matches_no_identity() {
-    let stranger = Asker::stranger();
+    let anonymous = Asker::anonymous();
     for source in [
         "identities: '*'",
         "namespaces: '*'",
@@ -125,18 +125,18 @@ fn who_has_proved_nothing_matches_no_identity() {
         "identities: ['*'], networks: 10.0.0.0/8",
     ] {
         let allow = policy(&format!("rules: [{{from: [{{{source}}}]}}]"));
-        assert!(!stranger.asks(&allow, &GET, "/").0, "{source}");
-        assert!(!stranger.connects(&allow).0, "{source}");
+        assert!(!anonymous.asks(&allow, &GET, "/").0, "{source}");
+        assert!(!anonymous.connects(&allow).0, "{source}");
         assert!(Asker::member("web").asks(&allow, &GET, "/").0, "{source}");
         // "From anybody but …" is from them, too.
         let deny = policy(&format!(
             "rules: [{{action: deny, not_from: [{{{source}}}]}}]"
         ));
-        assert!(!stranger.asks(&deny, &GET, "/").0, "{source}");
+        assert!(!anonymous.asks(&deny, &GET, "/").0, "{source}");
         assert!(Asker::member("web").asks(&deny, &GET, "/").0, "{source}");
     }
     let by_address = policy("rules: [{from: [{networks: 10.0.0.0/8}]}]");
-    assert!(stranger.asks(&by_address, &GET, "/").0);
+    assert!(anonymous.asks(&by_address, &GET, "/").0);
 }
 
 #[test]

@@ -204,7 +204,7 @@ impl Own {
         }
     }
 
-    /// Takes what the control plane has certified. The roots that it told apart from that go on: another replica may
+    /// Takes what the control plane has certified. The roots that it distinguished from that go on: another replica may
     /// not know of the last ones yet. Where those do not lead to the certificate, the roots that came with it replace them.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use maglor_identity::{Authority, KeyRequest, LeafRequest};
 use super::*;
 use crate::telemetry::metrics::Metrics;
 
-struct World {
+struct Fixture {
     folder: tempfile::TempDir,
     metrics: Metrics,
     own: Own,
@@ -35,20 +35,20 @@ fn issued(by: &Authority, now: SystemTime) -> Identity {
     key.certified(chain.iter().map(|one| one.to_vec())).unwrap()
 }
 
-impl World {
+impl Fixture {
     /// A proxy that begins with these roots, and what an earlier one has left.
     fn new(roots: &TrustBundle, kept: Stored) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut world = Self {
+        let mut fixture = Self {
             folder,
             metrics: Metrics::new(1),
             own: Own::default(),
         };
-        world.put(roots);
-        let wanted = world.wanted();
-        let prepared = world.own.prepare(Some(&wanted), || kept).unwrap();
-        world.own.commit(prepared, &world.metrics.identity);
-        world
+        fixture.put(roots);
+        let wanted = fixture.wanted();
+        let prepared = fixture.own.prepare(Some(&wanted), || kept).unwrap();
+        fixture.own.commit(prepared, &fixture.metrics.identity);
+        fixture
     }
 
     fn wanted(&self) -> Wanted {
@@ -84,46 +84,46 @@ impl World {
 fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
     let (old, new) = (authority(), authority());
     let roots = old.bundle().unwrap();
-    let mut world = World::new(&roots, Stored::default());
-    assert!(!world.own.live().unwrap().is_identified());
-    world.own.fail("nobody answers".to_owned());
+    let mut fixture = Fixture::new(&roots, Stored::default());
+    assert!(!fixture.own.live().unwrap().is_identified());
+    fixture.own.fail("nobody answers".to_owned());
     assert_eq!(
-        world.missing(),
+        fixture.missing(),
         (Unusable::Missing, "nobody answers".to_owned())
     );
-    world.certified(identity(&old), &roots).unwrap();
-    assert!(world.own.missing(SystemTime::now()).is_none());
-    assert!(world.trusts(&roots));
+    fixture.certified(identity(&old), &roots).unwrap();
+    assert!(fixture.own.missing(SystemTime::now()).is_none());
+    assert!(fixture.trusts(&roots));
     let both = new.bundle().unwrap().union(&roots).unwrap();
-    world
+    fixture
         .own
-        .receive_bundle(both.clone(), &world.metrics.identity);
+        .receive_bundle(both.clone(), &fixture.metrics.identity);
     // From a replica that has not heard of the new root yet.
-    world.certified(identity(&old), &roots).unwrap();
-    assert!(world.trusts(&both));
+    fixture.certified(identity(&old), &roots).unwrap();
+    assert!(fixture.trusts(&both));
 }
 
 #[test]
 fn a_file_of_roots_takes_nothing_from_those_that_were_told() {
     let (old, new) = (authority(), authority());
     let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
-    let mut world = World::new(&roots, Stored::default());
-    world.put(&later);
-    world.own.poll(&world.metrics.identity);
-    assert!(world.trusts(&later), "nothing was told yet");
-    world
+    let mut fixture = Fixture::new(&roots, Stored::default());
+    fixture.put(&later);
+    fixture.own.poll(&fixture.metrics.identity);
+    assert!(fixture.trusts(&later), "nothing was told yet");
+    fixture
         .own
-        .receive_bundle(roots.clone(), &world.metrics.identity);
-    assert!(world.trusts(&roots));
-    world.put(&roots.union(&later).unwrap());
-    world.own.poll(&world.metrics.identity);
-    world.put(&later);
-    world.own.poll(&world.metrics.identity);
-    assert!(world.trusts(&roots.union(&later).unwrap()));
-    std::fs::write(world.folder.path().join("roots.pem"), "nonsense").unwrap();
-    world.own.poll(&world.metrics.identity);
+        .receive_bundle(roots.clone(), &fixture.metrics.identity);
+    assert!(fixture.trusts(&roots));
+    fixture.put(&roots.union(&later).unwrap());
+    fixture.own.poll(&fixture.metrics.identity);
+    fixture.put(&later);
+    fixture.own.poll(&fixture.metrics.identity);
+    assert!(fixture.trusts(&roots.union(&later).unwrap()));
+    std::fs::write(fixture.folder.path().join("roots.pem"), "nonsense").unwrap();
+    fixture.own.poll(&fixture.metrics.identity);
     assert!(
-        world.trusts(&roots.union(&later).unwrap()),
+        fixture.trusts(&roots.union(&later).unwrap()),
         "the last good ones stay"
     );
 }
@@ -133,16 +133,16 @@ fn what_an_earlier_process_has_left_is_used_if_the_roots_vouch_for_it() {
     let (old, foreign) = (authority(), authority());
     let roots = old.bundle().unwrap();
     let kept = left(identity(&old), &roots);
-    let world = World::new(&roots, kept);
-    assert!(world.own.live().unwrap().is_identified());
-    let renewal = world.own.renew_at().unwrap();
+    let fixture = Fixture::new(&roots, kept);
+    assert!(fixture.own.live().unwrap().is_identified());
+    let renewal = fixture.own.renew_at().unwrap();
     let wait = renewal.duration_since(SystemTime::now()).unwrap();
     assert!(wait > Duration::from_secs(16 * 3600), "{wait:?}");
     // Its roots came with it, and are another authority's.
     let kept = left(identity(&foreign), &roots);
-    let world = World::new(&roots, kept);
-    assert!(!world.own.live().unwrap().is_identified());
-    assert_eq!(world.own.renew_at(), None);
+    let fixture = Fixture::new(&roots, kept);
+    assert!(!fixture.own.live().unwrap().is_identified());
+    assert_eq!(fixture.own.renew_at(), None);
 }
 
 /// The control plane was away for longer than a certificate lives, and has had another root since.
@@ -150,46 +150,46 @@ fn what_an_earlier_process_has_left_is_used_if_the_roots_vouch_for_it() {
 fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
     let (old, new) = (authority(), authority());
     let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
-    let mut world = World::new(&roots, Stored::default());
+    let mut fixture = Fixture::new(&roots, Stored::default());
     let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
     let expired = issued(&old, long_ago);
     let end = expired.expires();
-    let taken = world.certified(expired, &roots);
+    let taken = fixture.certified(expired, &roots);
     assert!(
         matches!(taken, Err(NotTaken::Unusable(Unusable::Expired(at))) if at == end),
         "{taken:?}"
     );
-    world
+    fixture
         .own
-        .receive_bundle(roots.clone(), &world.metrics.identity);
-    world.own.fail("nobody answers".to_owned());
+        .receive_bundle(roots.clone(), &fixture.metrics.identity);
+    fixture.own.fail("nobody answers".to_owned());
     let expected = (Unusable::Expired(end), "nobody answers".to_owned());
-    assert_eq!(world.missing(), expected);
+    assert_eq!(fixture.missing(), expected);
     // The platform replaces the file, by which the control plane proves itself.
-    assert!(world.own.anchors().unwrap().is_same(&roots));
-    world.put(&later);
-    world.own.poll(&world.metrics.identity);
+    assert!(fixture.own.anchors().unwrap().is_same(&roots));
+    fixture.put(&later);
+    fixture.own.poll(&fixture.metrics.identity);
     let both = roots.union(&later).unwrap();
-    assert!(world.own.anchors().unwrap().is_same(&both));
-    world.certified(identity(&new), &later).unwrap();
-    assert!(world.own.missing(SystemTime::now()).is_none());
-    assert!(world.trusts(&later));
-    assert!(world.own.anchors().unwrap().is_same(&later));
+    assert!(fixture.own.anchors().unwrap().is_same(&both));
+    fixture.certified(identity(&new), &later).unwrap();
+    assert!(fixture.own.missing(SystemTime::now()).is_none());
+    assert!(fixture.trusts(&later));
+    assert!(fixture.own.anchors().unwrap().is_same(&later));
 }
 
 #[test]
 fn a_root_that_is_taken_away_leaves_an_identity_that_is_not_used() {
     let (old, new) = (authority(), authority());
     let roots = old.bundle().unwrap();
-    let mut world = World::new(&roots, left(identity(&old), &roots));
+    let mut fixture = Fixture::new(&roots, left(identity(&old), &roots));
     let later = new.bundle().unwrap();
-    world
+    fixture
         .own
-        .receive_bundle(later.clone(), &world.metrics.identity);
-    assert_eq!(world.missing().0, Unusable::Untrusted);
+        .receive_bundle(later.clone(), &fixture.metrics.identity);
+    assert_eq!(fixture.missing().0, Unusable::Untrusted);
     // By the file, a replica that has not heard of the new root still proves itself.
     let both = roots.union(&later).unwrap();
-    assert!(world.own.anchors().unwrap().is_same(&both));
+    assert!(fixture.own.anchors().unwrap().is_same(&both));
 }
 
 /// Clocks of machines differ; what is good is not given up for what is not.
@@ -198,23 +198,23 @@ fn a_certificate_that_proves_nothing_replaces_none_that_is_good() {
     let (ours, theirs) = (authority(), authority());
     let roots = ours.bundle().unwrap();
     let good = identity(&ours);
-    let mut world = World::new(&roots, left(good.clone(), &roots));
+    let mut fixture = Fixture::new(&roots, left(good.clone(), &roots));
     let day = Duration::from_secs(24 * 3600);
     let early = issued(&ours, SystemTime::now() + 2 * day);
-    let taken = world.certified(early.clone(), &roots);
+    let taken = fixture.certified(early.clone(), &roots);
     assert!(matches!(taken, Err(NotTaken::Early(_))), "{taken:?}");
-    let taken = world.certified(identity(&theirs), &roots);
+    let taken = fixture.certified(identity(&theirs), &roots);
     assert!(
         matches!(taken, Err(NotTaken::Unusable(Unusable::Untrusted))),
         "{taken:?}"
     );
-    assert_eq!(world.own.live().unwrap().expires(), Some(good.expires()));
-    assert!(world.own.missing(SystemTime::now()).is_none());
+    assert_eq!(fixture.own.live().unwrap().expires(), Some(good.expires()));
+    assert!(fixture.own.missing(SystemTime::now()).is_none());
     // The clock was set back: those of before and of after it begin later than it says.
-    let mut world = World::new(&roots, left(early, &roots));
+    let mut fixture = Fixture::new(&roots, left(early, &roots));
     let next = issued(&ours, SystemTime::now() + 2 * day);
-    world.certified(next.clone(), &roots).unwrap();
-    assert_eq!(world.own.live().unwrap().expires(), Some(next.expires()));
+    fixture.certified(next.clone(), &roots).unwrap();
+    assert_eq!(fixture.own.live().unwrap().expires(), Some(next.expires()));
 }
 
 #[test]
@@ -225,6 +225,6 @@ fn roots_of_an_earlier_process_count_although_its_identity_has_expired() {
         identity: None,
         roots: Some(later.clone()),
     };
-    let world = World::new(&roots, kept);
-    assert!(world.trusts(&roots.union(&later).unwrap()));
+    let fixture = Fixture::new(&roots, kept);
+    assert!(fixture.trusts(&roots.union(&later).unwrap()));
 }

@@ -3,7 +3,7 @@
 //! A sidecar sees both: the request that its application works on, and the calls that the application
 //! makes for it. They have the same `x-request-id` where the application passes it on, as it does for
 //! tracing. While a call is under way the request is no work for the server, so it does not count as in
-//! flight there (see [`maglor_balance::exchange::Inbound`]).
+//! flight there (see [`maglor_balance::queue_protocol::Inbound`]).
 //!
 //! Requests of one identifier may be several at a time, when a service is called twice for one trace. Which
 //! of them makes a call cannot be known, and need not be: counts are of requests, not of this request.

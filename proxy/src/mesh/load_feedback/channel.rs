@@ -14,7 +14,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use hashbrown::HashMap;
 use http::{Method, StatusCode};
 use maglor_balance::Index;
-use maglor_balance::exchange::{Answer, Load, Name, Question, Report};
+use maglor_balance::queue_protocol::{Answer, Load, Name, Question, Report};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};

@@ -128,7 +128,7 @@ impl Half {
             let n = self.wrote(n, on_bytes)?;
             self.buffered.advance(n);
         }
-        // Gives back the memory below an empty rest.
+        // Returns the memory below an empty rest.
         self.buffered = Bytes::new();
         while let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.len() > 0) {
             let n = ready!(pipe.poll_drain(cx, target.tcp()));

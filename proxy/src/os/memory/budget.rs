@@ -178,7 +178,7 @@ impl Budget {
         self.limit.load(Ordering::Relaxed) / STEPS
     }
 
-    /// Measures the memory in use, and gives back what is free of it where that is near the limit. To be called by
+    /// Measures the memory in use, and returns what is free of it where that is near the limit. To be called by
     /// workers after each [`Budget::step`], which is sooner than the control thread's turn under an attack.
     pub(crate) fn trim(&self) {
         let Some((limit, mut now)) = self.limit().and_then(|limit| Some((limit, in_use()?))) else {
@@ -278,7 +278,7 @@ impl Budget {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Asks for so many more bytes of a body to be kept; whoever gets them gives them back.
+    /// Asks for so many more bytes of a body to be kept; whoever gets them returns them.
     pub(crate) fn keep(&self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let before = self.kept.fetch_add(bytes, Ordering::Relaxed);
@@ -291,7 +291,7 @@ impl Budget {
         fits
     }
 
-    /// Gives back what was kept.
+    /// Returns what was kept.
     pub(crate) fn release(&self, bytes: usize) {
         self.kept.fetch_sub(bytes as u64, Ordering::Relaxed);
     }

@@ -205,7 +205,7 @@ impl Candidate {
             alpn.iter()
                 .position(|offered| self.alpn.iter().any(|name| **name == **offered))?
         };
-        // Any address is less specific than a prefix of length 0: both are told apart by 1.
+        // Any address is less specific than a prefix of length 0: both are distinguished by 1.
         let prefix = if self.source.is_empty() {
             0
         } else {

@@ -63,7 +63,7 @@ known! {
 }
 
 /// Whether `known` is `name` in lower case. Both are of one length and made of characters that names
-/// may have: letters, digits and dashes are told apart by what 0x20 makes of them.
+/// may have: letters, digits and dashes are distinguished by what 0x20 makes of them.
 fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     // Eight bytes at a time, the last eight perhaps once more.

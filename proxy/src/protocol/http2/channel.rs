@@ -203,7 +203,7 @@ impl Core {
         frame::encode_words(kind::GOAWAY, 0, &words, self.output.tail());
     }
 
-    /// Gives a stream up and forgets it.
+    /// Abandons a stream and forgets it.
     pub(super) fn reset(&mut self, stream: u32, reason: Reason) {
         self.streams.remove(&stream);
         self.past.add(stream, End::ResetHere);

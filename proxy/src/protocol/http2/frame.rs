@@ -9,7 +9,7 @@ use super::header::{Header, TOO_MUCH_PADDING, check_size, fragment};
 pub(super) use super::header::{LAST_STREAM, encode_words, flag, header, kind};
 use super::reason::{Malformed, Reason};
 
-/// What a frame says. Of DATA each piece is told as it comes; field blocks are told whole.
+/// What a frame says. Of DATA each piece is reported as it comes; field blocks are reported whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Frame<'a> {
     /// A piece of a body.
@@ -18,7 +18,7 @@ pub(crate) enum Frame<'a> {
         stream: u32,
         /// May be empty.
         bytes: &'a [u8],
-        /// Bytes besides that count for flow control, told with the last piece of a frame.
+        /// Bytes besides that count for flow control, reported with the last piece of a frame.
         padding: u32,
         /// Nothing of the message follows.
         end: bool,
@@ -225,7 +225,7 @@ impl Decoder {
                 }
             }
         };
-        self.tell(header, &payload).map(Some)
+        self.interpret(header, &payload).map(Some)
     }
 
     fn header(&mut self, input: &mut &[u8]) -> Option<Header> {
@@ -365,7 +365,7 @@ impl Decoder {
         }
     }
 
-    fn tell<'s, 'i: 's>(
+    fn interpret<'s, 'i: 's>(
         &'s mut self,
         header: Header,
         payload: &Payload<'i>,

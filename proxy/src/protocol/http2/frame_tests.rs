@@ -17,7 +17,7 @@ fn client(frames: &[Vec<u8>]) -> Vec<u8> {
 /// What frames say, with the pieces of bodies joined, and what is wrong with the last one.
 fn decode(bytes: &[u8], step: usize) -> (Vec<String>, Option<Malformed>) {
     let mut decoder = Decoder::new(20_000);
-    let mut told = Vec::new();
+    let mut frames = Vec::new();
     let mut body = Vec::new();
     for mut piece in bytes.chunks(step) {
         loop {
@@ -31,17 +31,17 @@ fn decode(bytes: &[u8], step: usize) -> (Vec<String>, Option<Malformed>) {
                 })) => {
                     body.extend_from_slice(bytes);
                     if padding > 0 || end {
-                        told.push(format!("{stream} {body:?} {padding} {end}"));
+                        frames.push(format!("{stream} {body:?} {padding} {end}"));
                         body.clear();
                     }
                 }
-                Ok(Some(frame)) => told.push(format!("{frame:?}")),
-                Err(error) => return (told, Some(error)),
+                Ok(Some(frame)) => frames.push(format!("{frame:?}")),
+                Err(error) => return (frames, Some(error)),
             }
         }
         assert!(piece.is_empty());
     }
-    (told, None)
+    (frames, None)
 }
 
 #[test]
@@ -71,19 +71,19 @@ fn frames_say_the_same_however_they_are_cut() {
         frame(kind::GOAWAY, 0, 0, b"12345678 and why"),
         frame(kind::DATA, 9, 1, &[0]),
     ]);
-    let (told, wrong) = decode(&bytes, bytes.len());
+    let (frames, wrong) = decode(&bytes, bytes.len());
     assert_eq!(wrong, None);
-    assert_eq!(told.len(), 18, "{told:?}");
+    assert_eq!(frames.len(), 18, "{frames:?}");
     assert!(
-        told[1].contains("block: [97, 98], end: true, circular: false"),
+        frames[1].contains("block: [97, 98], end: true, circular: false"),
         "{}",
-        told[1]
+        frames[1]
     );
-    assert_eq!(told[2], "1 [120, 121] 4 false");
-    assert!(told[6].contains(&format!("block: {long:?}")));
-    assert_eq!(told[17], "1 [] 1 true");
+    assert_eq!(frames[2], "1 [120, 121] 4 false");
+    assert!(frames[6].contains(&format!("block: {long:?}")));
+    assert_eq!(frames[17], "1 [] 1 true");
     for step in [1, 2, 3, 7, 9, 10, 100, 8192] {
-        assert_eq!(decode(&bytes, step), (told.clone(), None), "{step}");
+        assert_eq!(decode(&bytes, step), (frames.clone(), None), "{step}");
     }
 }
 
@@ -174,9 +174,9 @@ fn the_preface_and_settings_come_first() {
         [&PREFACE[..], &ping].concat(),
         [&PREFACE[..], &frame(kind::SETTINGS, 1, 0, &[])].concat(),
     ] {
-        let (told, wrong) = decode(&bad, 5);
+        let (frames, wrong) = decode(&bad, 5);
         assert_eq!(wrong.map(|wrong| wrong.reason), Some(Reason::Protocol));
-        assert!(told.is_empty());
+        assert!(frames.is_empty());
     }
     let mut decoder = Decoder::new(100);
     assert!(decoder.is_in_head());

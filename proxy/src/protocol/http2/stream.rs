@@ -202,7 +202,7 @@ impl Stream {
         state.send_window <= LAST_STREAM.into()
     }
 
-    /// The peer gives it up. Of a request that was whole that is all that it says.
+    /// The peer abandons it. Of a request that was whole that is all that it says.
     pub(super) fn given_up(&self) {
         self.state.borrow_mut().fail(Failed::Gone);
     }
@@ -369,7 +369,7 @@ impl Stream {
         Poll::Ready(window)
     }
 
-    /// Gives it up on this side, unless it is over.
+    /// Abandons it on this side, unless it is over.
     pub(crate) fn give_up(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.fate() == Fate::Over {

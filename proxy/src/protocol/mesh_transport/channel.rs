@@ -371,7 +371,7 @@ impl Core {
         self.output.words(kind::GOAWAY, 0, &words);
     }
 
-    /// Gives a stream up and forgets it.
+    /// Abandons a stream and forgets it.
     pub(super) fn reset(&mut self, stream: u32, reason: Reason) {
         self.streams.remove(&stream);
         self.output.words(kind::RESET, stream, &[reason as u32]);

@@ -28,10 +28,10 @@ impl Core {
                 http2,
             } => match &self.role {
                 Role::Server(_) => self.accept(channel, stream, text, (end, http2))?,
-                Role::Client { .. } => self.told(stream, kind::HEAD, |s| s.head(text, end))?,
+                Role::Client { .. } => self.deliver(stream, kind::HEAD, |s| s.head(text, end))?,
             },
             Frame::Trailers { stream, text } => {
-                self.told(stream, kind::TRAILERS, |s| s.trailers(text))?;
+                self.deliver(stream, kind::TRAILERS, |s| s.trailers(text))?;
             }
             Frame::Reset { stream, reason } => {
                 self.check_known(stream, kind::RESET)?;
@@ -45,9 +45,11 @@ impl Core {
                 self.output.words(kind::PONG, 0, &words);
             }
             Frame::Goaway { last, .. } => self.gone(last),
-            Frame::Settings { max_streams: told } => {
+            Frame::Settings {
+                max_streams: deliver,
+            } => {
                 if let Role::Client { max_streams, .. } = &mut self.role {
-                    *max_streams = told;
+                    *max_streams = deliver;
                 }
             }
             Frame::Pong(_) | Frame::Silent => {}
@@ -79,20 +81,20 @@ impl Core {
     fn data(&mut self, stream: u32, bytes: &[u8], end: bool) -> Result<(), Malformed> {
         // A frame is at most 16 kB long.
         self.arrived(bytes.len() as u32)?;
-        self.told(stream, kind::DATA, |s| s.data(bytes, end))
+        self.deliver(stream, kind::DATA, |s| s.data(bytes, end))
     }
 
     /// Tells a stream something, if it is still there.
-    fn told(
+    fn deliver(
         &mut self,
         stream: u32,
         kind: u8,
-        tell: impl FnOnce(&Stream) -> Result<Fate, Malformed>,
+        deliver: impl FnOnce(&Stream) -> Result<Fate, Malformed>,
     ) -> Result<(), Malformed> {
         let Some(found) = self.streams.get(&stream) else {
             return self.check_known(stream, kind);
         };
-        match tell(found)? {
+        match deliver(found)? {
             Fate::GoesOn => {}
             Fate::Over => {
                 self.streams.remove(&stream);
@@ -115,7 +117,7 @@ impl Core {
         if stream == 0 {
             return self.grow(increment);
         }
-        self.told(stream, kind::WINDOW, |s| s.credit(increment))
+        self.deliver(stream, kind::WINDOW, |s| s.credit(increment))
     }
 
     fn gone(&mut self, last: u32) {

@@ -108,7 +108,7 @@ pub enum Malformed {
     Stream(u8),
 }
 
-/// What a frame says. Of DATA each piece is told as it comes; texts are told whole.
+/// What a frame says. Of DATA each piece is reported as it comes; texts are reported whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
     /// A piece of a body; `end` with the last one.
@@ -319,7 +319,7 @@ impl Decoder {
                 }
             }
         };
-        self.tell(header, payload).map(Some)
+        self.interpret(header, payload).map(Some)
     }
 
     fn header(&mut self, input: &mut &[u8]) -> Option<Header> {
@@ -418,7 +418,7 @@ impl Decoder {
         self.text.take()
     }
 
-    fn tell<'s, 'i: 's>(
+    fn interpret<'s, 'i: 's>(
         &'s mut self,
         header: Header,
         payload: Payload<'i>,

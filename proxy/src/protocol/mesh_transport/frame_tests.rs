@@ -6,38 +6,38 @@ const LIMIT: usize = 40_000;
 
 /// What a frame says, without the buffer it was read from; pieces of one body are joined.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Told {
+enum Decoded {
     Data(u32, Vec<u8>, bool),
     Head(u32, Option<Vec<u8>>, bool, bool),
     Trailers(u32, Option<Vec<u8>>),
     Other(String),
 }
 
-fn told(frame: Frame<'_>) -> Told {
+fn decoded(frame: Frame<'_>) -> Decoded {
     match frame {
-        Frame::Data { stream, bytes, end } => Told::Data(stream, bytes.to_vec(), end),
+        Frame::Data { stream, bytes, end } => Decoded::Data(stream, bytes.to_vec(), end),
         Frame::Head {
             stream,
             text,
             end,
             http2,
-        } => Told::Head(stream, text.map(<[u8]>::to_vec), end, http2),
-        Frame::Trailers { stream, text } => Told::Trailers(stream, text.map(<[u8]>::to_vec)),
-        other => Told::Other(format!("{other:?}")),
+        } => Decoded::Head(stream, text.map(<[u8]>::to_vec), end, http2),
+        Frame::Trailers { stream, text } => Decoded::Trailers(stream, text.map(<[u8]>::to_vec)),
+        other => Decoded::Other(format!("{other:?}")),
     }
 }
 
 /// Decodes bytes that come in these pieces.
-fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Told>, Malformed> {
+fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Decoded>, Malformed> {
     let mut decoder = Decoder::new(LIMIT);
-    let mut all: Vec<Told> = Vec::new();
+    let mut all: Vec<Decoded> = Vec::new();
     for mut piece in pieces {
         while let Some(frame) = decoder.next(&mut piece)? {
             if frame == Frame::Silent {
                 continue;
             }
-            match (all.last_mut(), told(frame)) {
-                (Some(Told::Data(of, bytes, end)), Told::Data(stream, more, ends))
+            match (all.last_mut(), decoded(frame)) {
+                (Some(Decoded::Data(of, bytes, end)), Decoded::Data(stream, more, ends))
                     if *of == stream && !*end =>
                 {
                     bytes.extend(more);
@@ -91,17 +91,17 @@ fn each_kind_is_told() {
         frame(kind::DATA, flag::END, 1, b""),
     ];
     let all = decode([&bytes.concat()[..]]).unwrap();
-    let other = |text: &str| Told::Other(text.into());
+    let other = |text: &str| Decoded::Other(text.into());
     assert_eq!(
         all,
         [
             other("Settings { max_streams: 9 }"),
-            Told::Head(1, Some(b"head".to_vec()), true, true),
-            Told::Trailers(2, Some(b"t".to_vec())),
+            Decoded::Head(1, Some(b"head".to_vec()), true, true),
+            Decoded::Trailers(2, Some(b"t".to_vec())),
             other("Reset { stream: 3, reason: Refused }"),
             other("Ping(72623859790382856)"),
             other("Goaway { last: 7, reason: Failed }"),
-            Told::Data(1, vec![], true),
+            Decoded::Data(1, vec![], true),
         ]
     );
 }
@@ -163,8 +163,8 @@ fn a_text_longer_than_the_limit_is_told_as_such_and_no_more() {
     ]
     .concat();
     let all = decode([&bytes[..]]).unwrap();
-    let fine = Told::Head(2, Some(b"fine".to_vec()), false, false);
-    assert_eq!(all, [Told::Head(1, None, true, false), fine]);
+    let fine = Decoded::Head(2, Some(b"fine".to_vec()), false, false);
+    assert_eq!(all, [Decoded::Head(1, None, true, false), fine]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn seed() -> u64 {
 }
 
 /// A random frame, and what it says.
-fn random(rng: &mut Rng) -> (Vec<u8>, Told) {
+fn random(rng: &mut Rng) -> (Vec<u8>, Decoded) {
     let stream = 1 + below(rng, 5) as u32;
     let end = below(rng, 2) == 1;
     let flags = if end { flag::END } else { 0 };
@@ -219,7 +219,7 @@ fn random(rng: &mut Rng) -> (Vec<u8>, Told) {
             let mut body = bytes(rng, 3000);
             body.push(1);
             let encoded = frame(kind::DATA, flags, stream, &body);
-            (encoded, Told::Data(stream, body, end))
+            (encoded, Decoded::Data(stream, body, end))
         }
         1 | 2 => {
             let text = bytes(rng, 2000);
@@ -236,17 +236,17 @@ fn random(rng: &mut Rng) -> (Vec<u8>, Told) {
                 };
                 encoded.extend(frame(kind::HEAD, flags | more, stream, part));
             }
-            (encoded, Told::Head(stream, Some(text), end, false))
+            (encoded, Decoded::Head(stream, Some(text), end, false))
         }
         3 => {
             let encoded = frame(kind::WINDOW, 0, stream, &[0, 0, 1, 0]);
             let text = format!("Window {{ stream: {stream}, increment: 256 }}");
-            (encoded, Told::Other(text))
+            (encoded, Decoded::Other(text))
         }
         _ => {
             let encoded = frame(kind::RESET, 0, stream, &[0, 0, 0, 1]);
             let text = format!("Reset {{ stream: {stream}, reason: Cancelled }}");
-            (encoded, Told::Other(text))
+            (encoded, Decoded::Other(text))
         }
     }
 }
@@ -257,16 +257,16 @@ fn however_reads_are_cut_the_same_frames_are_found() {
     for _ in 0..200 {
         let frames: Vec<_> = (0..1 + below(rng, 12)).map(|_| random(rng)).collect();
         let bytes: Vec<u8> = frames.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
-        let mut expected: Vec<Told> = Vec::new();
-        for (_, told) in frames {
-            match (expected.last_mut(), told) {
-                (Some(Told::Data(of, bytes, end)), Told::Data(stream, more, ends))
+        let mut expected: Vec<Decoded> = Vec::new();
+        for (_, decoded) in frames {
+            match (expected.last_mut(), decoded) {
+                (Some(Decoded::Data(of, bytes, end)), Decoded::Data(stream, more, ends))
                     if *of == stream && !*end =>
                 {
                     bytes.extend(more);
                     *end = ends;
                 }
-                (_, told) => expected.push(told),
+                (_, decoded) => expected.push(decoded),
             }
         }
         let mut pieces = Vec::new();

@@ -248,7 +248,7 @@ impl Stream {
         Ok(Fate::GoesOn)
     }
 
-    /// The peer gives it up. A whole message stays what it is.
+    /// The peer abandons it. A whole message stays what it is.
     pub(super) fn given_up(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended && reason == Reason::Done {
@@ -386,7 +386,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Gives it up on this side, unless it is over.
+    /// Abandons it on this side, unless it is over.
     pub(crate) fn give_up(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.fate() == Fate::Over {

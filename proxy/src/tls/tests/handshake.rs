@@ -29,7 +29,7 @@ async fn the_certificate_is_chosen_by_sni() {
         ("other.test", &default),
     ];
     for (name, expected) in cases {
-        let seen = exchange(&server, &client, name).await.unwrap();
+        let seen = round_trip(&server, &client, name).await.unwrap();
         assert_eq!(seen.certificate, first_certificate(expected), "{name}");
     }
 }
@@ -40,7 +40,7 @@ async fn without_sni_the_first_certificate_is_shown() {
     let first = ca.issue(&["a.test", "127.0.0.1"]);
     let second = ca.issue(&["b.test"]);
     let server = server(&downstream(&[&first, &second]));
-    let seen = exchange(&server, &client(&upstream(&ca), &[]), "127.0.0.1")
+    let seen = round_trip(&server, &client(&upstream(&ca), &[]), "127.0.0.1")
         .await
         .unwrap();
     assert_eq!(seen.certificate, first_certificate(&first));
@@ -54,7 +54,7 @@ async fn of_two_certificates_for_a_name_one_is_shown_that_the_client_can_verify(
     let ecdsa = ca.issue(&["a.test"]);
     let server = server(&downstream(&[&ed25519, &ecdsa]));
     let both = client(&upstream(&ca), &[]);
-    let seen = exchange(&server, &both, "a.test").await.unwrap();
+    let seen = round_trip(&server, &both, "a.test").await.unwrap();
     assert_eq!(seen.certificate, first_certificate(&ed25519));
 
     let mut provider = CryptoProvider::clone(provider());
@@ -72,7 +72,7 @@ async fn of_two_certificates_for_a_name_one_is_shown_that_the_client_can_verify(
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let seen = exchange(&server, &Arc::new(ecdsa_only), "a.test")
+    let seen = round_trip(&server, &Arc::new(ecdsa_only), "a.test")
         .await
         .unwrap();
     assert_eq!(seen.certificate, first_certificate(&ecdsa));
@@ -92,12 +92,12 @@ async fn alpn_is_the_servers_preference_among_what_the_client_offers() {
     ];
     for (offered, expected) in cases {
         let client = client(&upstream(&ca), offered);
-        let seen = exchange(&server, &client, "a.test").await.unwrap();
+        let seen = round_trip(&server, &client, "a.test").await.unwrap();
         assert_eq!(seen.alpn.as_deref(), expected);
     }
-    let stranger = client(&upstream(&ca), &[b"h3"]);
+    let other = client(&upstream(&ca), &[b"h3"]);
     assert_eq!(
-        refusal(&tls, &stranger, "a.test").await,
+        refusal(&tls, &other, "a.test").await,
         rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)
     );
 }
@@ -127,14 +127,14 @@ async fn client_certificates_required_optional_missing_and_of_another_ca() {
     let (known, unknown) = (with(&ca), with(&other_ca));
 
     for tls in [&required, &optional] {
-        let seen = exchange(&server(tls), &known, "a.test").await.unwrap();
+        let seen = round_trip(&server(tls), &known, "a.test").await.unwrap();
         assert!(seen.client_certificate);
         assert_eq!(
             refusal(tls, &unknown, "a.test").await,
             rustls::Error::AlertReceived(AlertDescription::UnknownCA)
         );
     }
-    let seen = exchange(&server(&optional), &anonymous, "a.test")
+    let seen = round_trip(&server(&optional), &anonymous, "a.test")
         .await
         .unwrap();
     assert!(!seen.client_certificate);
@@ -162,7 +162,7 @@ async fn the_server_is_verified_unless_told_otherwise() {
         insecure_skip_verify: true,
         ..upstream(&other_ca)
     };
-    exchange(&server(&tls), &client(&insecure, &[]), "b.test")
+    round_trip(&server(&tls), &client(&insecure, &[]), "b.test")
         .await
         .unwrap();
 }
@@ -184,9 +184,9 @@ async fn versions() {
     let client_12 = Arc::new(client_12);
 
     let client = client(&upstream(&ca), &[]);
-    let seen = exchange(&server(&both), &client, "a.test").await.unwrap();
+    let seen = round_trip(&server(&both), &client, "a.test").await.unwrap();
     assert_eq!(seen.version, ProtocolVersion::TLSv1_3);
-    let seen = exchange(&server(&both), &client_12, "a.test")
+    let seen = round_trip(&server(&both), &client_12, "a.test")
         .await
         .unwrap();
     assert_eq!(seen.version, ProtocolVersion::TLSv1_2);
@@ -213,7 +213,7 @@ async fn sessions_are_resumed_until_the_configuration_changes() {
     );
     let mut kinds = Vec::new();
     for _ in 0..3 {
-        let seen = exchange(&server, &client, "a.test").await.unwrap();
+        let seen = round_trip(&server, &client, "a.test").await.unwrap();
         assert!(seen.client_certificate, "also in a resumed session");
         kinds.push(seen.kind);
     }
@@ -221,7 +221,7 @@ async fn sessions_are_resumed_until_the_configuration_changes() {
     assert_eq!(kinds, [Full, Resumed, Resumed]);
     let rebuilt = self::server(&tls);
     assert_eq!(
-        exchange(&rebuilt, &client, "a.test").await.unwrap().kind,
+        round_trip(&rebuilt, &client, "a.test").await.unwrap().kind,
         Full
     );
 }

@@ -28,7 +28,7 @@ impl Ca {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        // Authorities are told apart by name.
+        // Authorities are distinguished by name.
         let name = dir.path().display().to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.self_signed(&key).unwrap();
@@ -112,7 +112,7 @@ struct Seen {
 }
 
 /// One connection on a loopback socket. The server reads its first bytes before the handshake.
-async fn exchange(
+async fn round_trip(
     server: &Arc<ServerConfig>,
     client: &Arc<ClientConfig>,
     name: &str,
@@ -166,7 +166,7 @@ async fn exchange(
 
 /// The rustls error of a failed exchange.
 async fn refusal(server: &DownstreamTls, client: &Arc<ClientConfig>, name: &str) -> rustls::Error {
-    let error = exchange(&self::server(server), client, name)
+    let error = round_trip(&self::server(server), client, name)
         .await
         .unwrap_err();
     let inner = error.into_inner().expect("an error of rustls");

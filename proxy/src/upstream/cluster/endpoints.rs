@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use maglor_balance::exchange::Groups;
+use maglor_balance::queue_protocol::Groups;
 use maglor_balance::{self as balance, Balancer, Excluded, Index, Time};
 use maglor_config::Address;
 use maglor_config::cluster::{self as config, EndpointAddress};

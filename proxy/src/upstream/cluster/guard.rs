@@ -108,7 +108,7 @@ impl Guard {
         let Some((_, line)) = &self.seats else {
             return Ok((choose(now)?, now));
         };
-        // Those who wait have been told of whatever is free now; it is theirs.
+        // Those who wait have been notified of whatever is free now; it is theirs.
         if line.waiting() == 0 {
             match choose(now) {
                 Err(ProxyError::EndpointsFull) => {}

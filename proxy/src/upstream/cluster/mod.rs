@@ -338,7 +338,7 @@ impl Cluster {
             let index = endpoints.balancer().pick(&context, rng);
             let target = index.and_then(|index| endpoints.targets().get(index.get()));
             let (Some(index), Some(target)) = (index, target) else {
-                return Err(self.nobody());
+                return Err(self.no_endpoint());
             };
             // All others are excluded, too: those that have failed are better than those without room.
             if full.contains(&index) {
@@ -367,7 +367,7 @@ impl Cluster {
 
     /// No endpoint is usable.
     #[cold]
-    pub(crate) fn nobody(&self) -> ProxyError {
+    pub(crate) fn no_endpoint(&self) -> ProxyError {
         self.metrics.no_endpoint.add_shared(1);
         ProxyError::NoHealthyUpstream
     }

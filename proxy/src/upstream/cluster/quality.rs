@@ -34,7 +34,7 @@ pub(in crate::upstream) fn judge(endpoints: &Endpoints, chosen: Index) -> Qualit
     let targets = endpoints.targets().iter().enumerate();
     let loads = targets.filter_map(|(at, target)| {
         let index = Index::new(at);
-        let load = target.stats.believed();
+        let load = target.stats.estimated_load();
         let before = load.saturating_sub(u32::from(index == chosen));
         view.is_usable(index).then_some((index, before))
     });

@@ -191,7 +191,7 @@ struct Name {
     endpoint: usize,
     /// In order, so that an answer that is only shuffled is no other one.
     addresses: Vec<IpAddr>,
-    /// Whether it could not be resolved when that was last tried.
+    /// Whether it could not be resolved when that was last attempted.
     failing: bool,
 }
 
@@ -238,7 +238,7 @@ impl Name {
         std::mem::replace(&mut self.addresses, addresses) != self.addresses
     }
 
-    /// There was none. It is asked for again at once, and it may stay so for long: that is told once.
+    /// There was none. It is asked for again at once, and it may stay so for long: that is logged once.
     fn failed(&mut self, error: &NetError, cluster: &Cluster) {
         if !std::mem::replace(&mut self.failing, true) {
             let error = in_words(error);

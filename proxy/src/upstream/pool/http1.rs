@@ -369,7 +369,7 @@ impl Source for Connection {
             .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Gives the connection back to its pool, or closes it.
+    /// Returns the connection to its pool, or closes it.
     fn release(self: Box<Self>) {
         if self.keep_alive && self.state == State::Idle && self.input.is_empty() {
             let home = Rc::clone(&self.home);

@@ -33,7 +33,7 @@ const TRIM: (usize, usize) = (3, 4);
 /// So many idle connections are left alone until their idle timeout.
 const KEEP_WARM: usize = 4;
 
-/// Told when somebody waits for a connection, for which another worker may have one to spare.
+/// Notified when somebody waits for a connection, for which another worker may have one to spare.
 static WANTED: Notify = Notify::const_new();
 
 /// The pools of a worker.
@@ -77,7 +77,7 @@ impl Pools {
         own.any(|pool| pool.close_one_idle())
     }
 
-    /// Tells all workers that somebody waits for a connection.
+    /// Notifies all workers that somebody waits for a connection.
     pub(super) fn want() {
         WANTED.notify_waiters();
     }
@@ -137,7 +137,7 @@ pub(crate) struct Pool {
     config: RefCell<Arc<config::Cluster>>,
     /// Who waits for a connection to come back, because there may be no more of them.
     waiting: Cell<usize>,
-    /// Told when something has come back.
+    /// Notified when something has come back.
     pub(super) returned: Rc<Notify>,
     connections: RefCell<Arc<Queue>>,
     /// Connections to the same endpoint that requests share.

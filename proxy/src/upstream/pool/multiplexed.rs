@@ -39,7 +39,7 @@ pub(crate) struct Multiplexed {
     max_requests: Cell<Option<NonZeroU32>>,
     /// The endpoint has chosen HTTP/1.1 when it could last choose.
     declined: Cell<bool>,
-    /// Told when a stream has ended.
+    /// Notified when a stream has ended.
     returned: Rc<Notify>,
 }
 

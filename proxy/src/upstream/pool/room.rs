@@ -66,7 +66,7 @@ pub(super) enum Found<T> {
 /// Where somebody stands who wants room that others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Anywhere: a connection may serve many, more of them than have been told of it.
+    /// Anywhere: a connection may serve many, more of them than have been notified of it.
     Any,
     /// Behind the others.
     Last,
@@ -92,7 +92,7 @@ impl Sender<'_> {
             return Ok(Found::Room(room));
         }
         let pool = self.pools.get(self.cluster, self.target, self.now);
-        // Those who wait have been told of whatever is free now; it is theirs.
+        // Those who wait have been notified of whatever is free now; it is theirs.
         let mut behind = turn == Turn::Last && queue.waiting() > 0;
         let mut line = queue.line()?;
         let _waits = pool.wait();

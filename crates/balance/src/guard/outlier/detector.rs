@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::difference::{Answers, differing};
 use super::monitor::Totals;
 use super::rates::{Counts, outliers};
-use super::{Event, Finding, Monitor, OutlierParams, Spared, Standing};
+use super::{EjectionState, Event, Finding, Monitor, OutlierParams, Spared};
 use crate::{Rng, Time};
 
 /// How long a probe may go unanswered before another one is sent.
@@ -42,7 +42,7 @@ pub struct Detector {
 #[derive(Debug)]
 struct Host {
     watched: Watched,
-    standing: Standing,
+    ejection_state: EjectionState,
     /// Recent ejections: one more with each, one less with each interval in service.
     count: u32,
     /// While it is out: when it is probed next, if its time is over or nobody answers.
@@ -58,7 +58,7 @@ impl Host {
         let totals = watched.monitor.totals();
         Self {
             watched,
-            standing: Standing::Serving,
+            ejection_state: EjectionState::Serving,
             count: 0,
             probe_due: Time::ZERO,
             swept: totals,
@@ -68,7 +68,7 @@ impl Host {
     }
 
     fn is_ejected(&self) -> bool {
-        matches!(self.standing, Standing::Ejected { .. })
+        matches!(self.ejection_state, EjectionState::Ejected { .. })
     }
 
     fn eject(
@@ -81,7 +81,7 @@ impl Host {
         self.count = self.count.saturating_add(1);
         let extra = params.max_ejection_time_jitter.mul_f64(rng.unit());
         let time = params.ejection_time(self.count).saturating_add(extra);
-        self.standing = Standing::Ejected {
+        self.ejection_state = EjectionState::Ejected {
             since: now,
             until: now + time,
             finding,
@@ -109,11 +109,11 @@ impl Host {
     }
 
     fn back(&mut self, now: Time) -> Event {
-        let since = match self.standing {
-            Standing::Ejected { since, .. } => since,
-            Standing::Serving => now,
+        let since = match self.ejection_state {
+            EjectionState::Ejected { since, .. } => since,
+            EjectionState::Serving => now,
         };
-        self.standing = Standing::Serving;
+        self.ejection_state = EjectionState::Serving;
         self.watched.monitor.forgive();
         // What was counted while it was out (in panic, say) is not held against it.
         self.swept = self.watched.monitor.totals();
@@ -162,9 +162,9 @@ impl Detector {
         }
         let mut events = Vec::new();
         while self.ejected() > self.params.max_ejections(self.hosts.len()) {
-            let end = |host: &Host| match host.standing {
-                Standing::Ejected { until, .. } => Some(until),
-                Standing::Serving => None,
+            let end = |host: &Host| match host.ejection_state {
+                EjectionState::Ejected { until, .. } => Some(until),
+                EjectionState::Serving => None,
             };
             let first = self.hosts.iter_mut().filter(|host| host.is_ejected());
             let Some(first) = first.min_by_key(|host| end(host)) else {
@@ -267,7 +267,7 @@ impl Detector {
     fn send_probes(&mut self, now: Time, events: &mut Vec<Event>) {
         let distress = self.nobody_answers(now);
         for host in &mut self.hosts {
-            let Standing::Ejected { until, .. } = host.standing else {
+            let EjectionState::Ejected { until, .. } = host.ejection_state else {
                 continue;
             };
             if now >= host.probe_due && (distress || now >= until) {
@@ -332,8 +332,8 @@ impl Detector {
 
     /// Where an endpoint stands; `None` if it is not in the set.
     #[must_use]
-    pub fn standing(&self, id: u64) -> Option<Standing> {
-        self.position(id).map(|at| self.hosts[at].standing)
+    pub fn ejection_state(&self, id: u64) -> Option<EjectionState> {
+        self.position(id).map(|at| self.hosts[at].ejection_state)
     }
 
     fn position(&self, id: u64) -> Option<usize> {

@@ -112,13 +112,13 @@ impl Monitor {
         let mut word = self.streaks.load(Ordering::Relaxed);
         loop {
             let (next, found) = Streaks::unpack(word).then(sample, params);
-            let exchange = self.streaks.compare_exchange_weak(
+            let swapped = self.streaks.compare_exchange_weak(
                 word,
                 next.pack(),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
-            match exchange {
+            match swapped {
                 Ok(_) => return found,
                 Err(seen) => word = seen,
             }

@@ -1,4 +1,4 @@
-//! What makes a try worth repeating: Envoy's conditions under Envoy's names (`x-envoy-retry-on` and
+//! What makes an attempt worth repeating: Envoy's conditions under Envoy's names (`x-envoy-retry-on` and
 //! `x-envoy-retry-grpc-on`).
 
 use std::fmt;

@@ -1,11 +1,11 @@
-//! How a try ended, and which conditions that meets.
+//! How an attempt ended, and which conditions that meets.
 
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions};
 use crate::guard::GrpcStatus;
 
-/// How a try ended, judged before anything of it went to the client.
+/// How an attempt ended, judged before anything of it went to the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// The head of a response arrived.
@@ -110,7 +110,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the application cannot have seen the request. Such a request is tried again whatever
+    /// Whether the application cannot have seen the request. Such a request is retried whatever
     /// its method, and not at the budget's expense.
     #[must_use]
     pub const fn is_unseen(self) -> bool {

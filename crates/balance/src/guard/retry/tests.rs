@@ -19,7 +19,7 @@ struct Case {
     budget: Arc<Budget>,
     replayable: bool,
     elsewhere: bool,
-    tries: Tries,
+    attempts: Attempts,
     rng: Rng,
 }
 
@@ -34,7 +34,7 @@ impl Case {
             budget: Arc::new(Budget::new(BudgetParams::default())),
             replayable: true,
             elsewhere: true,
-            tries: Tries::new(),
+            attempts: Attempts::new(),
             rng: Rng::seed(1),
         }
     }
@@ -49,7 +49,7 @@ impl Case {
             elsewhere: self.elsewhere,
             now: Time::ZERO,
         };
-        match self.tries.after(&outcome, &context, &mut self.rng) {
+        match self.attempts.after(&outcome, &context, &mut self.rng) {
             Decision::Retry { after, permit } => Ok((after, permit.is_none())),
             Decision::GiveUp(reason) => Err(reason),
         }
@@ -69,7 +69,7 @@ impl Case {
             delay: None,
             attempts,
         };
-        self.tries.hedge(&hedge, &context).map(drop)
+        self.attempts.hedge(&hedge, &context).map(drop)
     }
 }
 
@@ -132,18 +132,18 @@ fn what_was_seen_is_repeated_only_where_that_is_harmless() {
 }
 
 #[test]
-fn tries_are_counted_and_free_ones_bounded() {
+fn attempts_are_counted_and_free_ones_bounded() {
     let mut case = Case::new(&[Condition::FiveXx], GET);
-    assert_eq!(case.tries.count(), 1);
+    assert_eq!(case.attempts.count(), 1);
     assert!(case.decide(status(500)).is_ok());
     assert!(case.decide(status(500)).is_ok());
-    assert_eq!(case.tries.count(), 3);
+    assert_eq!(case.attempts.count(), 3);
     assert_eq!(case.decide(status(500)), Err(GiveUp::Attempts));
     for _ in 0..FREE_RETRIES {
         assert!(case.decide(failed(Failure::Connect)).is_ok());
     }
     assert_eq!(case.decide(failed(Failure::Connect)), Err(GiveUp::Attempts));
-    assert_eq!(case.tries.count(), 3 + FREE_RETRIES);
+    assert_eq!(case.attempts.count(), 3 + FREE_RETRIES);
 }
 
 #[test]
@@ -177,8 +177,8 @@ fn a_retry_of_the_client_is_not_multiplied() {
     assert_eq!(case.hedge(1), Err(GiveUp::Chain));
 }
 
-/// Tries at the end of a chain of hops when everything fails there.
-fn tries_at_the_end(hops: u32, attempt: u32) -> u32 {
+/// Attempts at the end of a chain of hops when everything fails there.
+fn attempts_at_the_end(hops: u32, attempt: u32) -> u32 {
     if hops == 0 {
         return 1;
     }
@@ -186,7 +186,7 @@ fn tries_at_the_end(hops: u32, attempt: u32) -> u32 {
     case.request.attempt = attempt;
     let mut total = 0;
     loop {
-        total += tries_at_the_end(hops - 1, case.tries.announced(&case.request));
+        total += attempts_at_the_end(hops - 1, case.attempts.announced(&case.request));
         if case.decide(status(500)).is_err() {
             return total;
         }
@@ -196,7 +196,7 @@ fn tries_at_the_end(hops: u32, attempt: u32) -> u32 {
 #[test]
 fn chains_grow_by_addition() {
     for hops in 1..6 {
-        assert_eq!(tries_at_the_end(hops, 1), 1 + 2 * hops);
+        assert_eq!(attempts_at_the_end(hops, 1), 1 + 2 * hops);
     }
 }
 
@@ -269,7 +269,7 @@ fn hedging_asks_for_what_a_retry_asks_for() {
     case.replayable = true;
     assert_eq!(case.hedge(1), Ok(()));
     assert_eq!(
-        (case.hedge(1), case.tries.count()),
+        (case.hedge(1), case.attempts.count()),
         (Err(GiveUp::Attempts), 2)
     );
 }
@@ -288,10 +288,10 @@ fn permits_are_what_is_in_progress() {
         now: Time::ZERO,
     };
     let mut rng = Rng::seed(3);
-    let retry = || Tries::new().after(&status(500), &context, &mut Rng::seed(3));
+    let retry = || Attempts::new().after(&status(500), &context, &mut Rng::seed(3));
     let mut held = vec![retry(), retry(), retry()];
     assert_eq!(budget.in_progress(), 3);
-    let over = Tries::new().after(&status(500), &context, &mut rng);
+    let over = Attempts::new().after(&status(500), &context, &mut rng);
     assert!(matches!(over, Decision::GiveUp(GiveUp::Budget)));
     held.pop();
     assert_eq!(budget.in_progress(), 2);

@@ -357,7 +357,7 @@ impl Source {
         self.unapplied = failed;
     }
 
-    /// Tells those who wait, and gives those who know a host its new routes.
+    /// Notifies those who wait, and gives those who know a host its new routes.
     fn settle(&mut self, routing: bool) {
         for (name, followed) in &mut self.followed {
             if followed.settled && !routing {

@@ -5,7 +5,7 @@
 //! response to such a request: `in-flight=7`, or `refused=7` where the request was not let in.
 //! Numbers are decimal. Neither application ever sees the field.
 
-use maglor_balance::exchange::{Admission, Ticket};
+use maglor_balance::queue_protocol::{Admission, Ticket};
 use smallvec::SmallVec;
 
 use crate::protocol::fields::{Fields, Known};

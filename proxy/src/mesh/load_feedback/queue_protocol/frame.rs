@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use maglor_balance::exchange::{Among, Load, Name, Referral, Report, Ticket};
+use maglor_balance::queue_protocol::{Among, Load, Name, Referral, Report, Ticket};
 
 /// Bytes of a frame.
 pub const LENGTH: usize = 32;

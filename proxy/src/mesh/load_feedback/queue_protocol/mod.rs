@@ -1,6 +1,6 @@
 //! Messages between proxies about how busy servers are, so that balancing goes by true queues.
 //!
-//! The decisions (what to ask, what to answer, what to report) are [`maglor_balance::exchange`]'s; here
+//! The decisions (what to ask, what to answer, what to report) are [`maglor_balance::queue_protocol`]'s; here
 //! is what they look like on the wire, described for others in docs/queue-protocol.md:
 //!
 //! * the field `x-maglor-queue` of requests and responses: under which condition a request is to be let
@@ -20,7 +20,7 @@ mod wire;
 
 use std::fmt::Debug;
 
-use maglor_balance::exchange::Report;
+use maglor_balance::queue_protocol::Report;
 
 pub use self::frame::{Frame, LENGTH as FRAME_LENGTH};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_balance::exchange::{Admitted, Held, Report};
+use maglor_balance::queue_protocol::{Admitted, Held, Report};
 use tokio::time::{Instant, timeout_at};
 
 use super::{LedgerLocation, LoadReporter, Reported};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use maglor_balance::exchange::{
+use maglor_balance::queue_protocol::{
     Admission, Admitted, Among, Announce, Groups, Inbound, Ledger, Load, Member, Name, Referral,
     Report,
 };
@@ -172,7 +172,7 @@ impl LoadReporter {
         let Some((_, ledger)) = &mut ledger_host.ledger else {
             return;
         };
-        if ledger.believed(from).is_none() {
+        if ledger.estimated_load(from).is_none() {
             return;
         }
         ledger.report(from, report, now);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maglor_balance::Rng;
-use maglor_balance::exchange::Announce;
+use maglor_balance::queue_protocol::Announce;
 use tokio::sync::mpsc;
 
 use crate::mesh::load_feedback::queue_protocol::Frame;

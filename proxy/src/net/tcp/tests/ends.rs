@@ -105,7 +105,7 @@ async fn a_side_that_goes_away_in_the_middle_of_much() {
                 mut client,
                 mut server,
                 task,
-                told,
+                counted,
             } = Running::new(HOUR).await;
             let sender = tokio::task::spawn_local(async move {
                 let result = send(&mut client, 1 << 40, 65536).await;
@@ -113,7 +113,7 @@ async fn a_side_that_goes_away_in_the_middle_of_much() {
                 client
             });
             let mut buf = vec![0; 65536];
-            while told.0.get() < 4 * MIB {
+            while counted.0.get() < 4 * MIB {
                 assert_ne!(server.read(&mut buf).await.unwrap(), 0);
             }
             if sender_goes {
@@ -265,7 +265,7 @@ async fn dropping_a_tunnel_closes_both_sides() {
         let mut run = Running::new(HOUR).await;
         run.client.write_all(b"x").await.unwrap();
         run.server.read_exact(&mut [0]).await.unwrap();
-        assert_eq!(run.told(), (1, 0), "counted while it runs");
+        assert_eq!(run.counted(), (1, 0), "counted while it runs");
         run.task.abort();
         assert_eq!(run.client.read(&mut [0]).await.unwrap(), 0);
         assert_eq!(run.server.read(&mut [0]).await.unwrap(), 0);

@@ -121,7 +121,7 @@ async fn a_slow_reader_slows_the_sender_down() {
         let Running {
             mut client,
             mut server,
-            told,
+            counted,
             task,
         } = Running::new(HOUR).await;
         let sender = tokio::task::spawn_local(async move {
@@ -130,8 +130,8 @@ async fn a_slow_reader_slows_the_sender_down() {
         });
         // Until all buffers on the way are full and nothing moves any more.
         let mut before = u64::MAX;
-        while before != told.0.get() || before == 0 {
-            before = told.0.get();
+        while before != counted.0.get() || before == 0 {
+            before = counted.0.get();
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(

@@ -43,7 +43,7 @@ struct Running {
     client: TcpStream,
     server: TcpStream,
     /// Bytes that it told to have written: to the endpoint, to the client.
-    told: Rc<(Cell<u64>, Cell<u64>)>,
+    counted: Rc<(Cell<u64>, Cell<u64>)>,
     task: JoinHandle<Outcome>,
 }
 
@@ -60,8 +60,8 @@ impl Running {
         server: TcpStream,
         idle_timeout: Duration,
     ) -> Self {
-        let told = Rc::new((Cell::new(0), Cell::new(0)));
-        let counters = Rc::clone(&told);
+        let counted = Rc::new((Cell::new(0), Cell::new(0)));
+        let counters = Rc::clone(&counted);
         let task = tokio::task::spawn_local(async move {
             let on_bytes = |to_up, to_down| {
                 counters.0.set(counters.0.get() + to_up);
@@ -72,13 +72,13 @@ impl Running {
         Self {
             client,
             server,
-            told,
+            counted,
             task,
         }
     }
 
-    fn told(&self) -> (u64, u64) {
-        (self.told.0.get(), self.told.1.get())
+    fn counted(&self) -> (u64, u64) {
+        (self.counted.0.get(), self.counted.1.get())
     }
 }
 

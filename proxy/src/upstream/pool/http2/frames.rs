@@ -15,7 +15,7 @@ pub(super) const END_STREAM: u8 = 1;
 /// Length of a client's preface.
 pub(super) const PREFACE: usize = 24;
 const HEADER: usize = 9;
-/// WINDOW_UPDATE is told with its payload.
+/// WINDOW_UPDATE is reported with its payload.
 const LONGEST: usize = HEADER + 4;
 
 /// A frame's header.

@@ -29,7 +29,7 @@ use tier::Tier;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct World<'s> {
+pub(super) struct Cluster<'s> {
     scenario: &'s Scenario,
     now: u64,
     chance: Chance,
@@ -49,7 +49,7 @@ pub(super) struct World<'s> {
     /// Whether answers are judged.
     guarded: bool,
     /// Room for the balancers that a server tells, kept to be reused.
-    told: Vec<u32>,
+    notified: Vec<u32>,
     held: Places,
     /// What proxies add to a user's request, in nanoseconds.
     penalty: u64,
@@ -98,7 +98,7 @@ impl Chance {
     }
 }
 
-impl<'s> World<'s> {
+impl<'s> Cluster<'s> {
     /// The system at its beginning: empty. The scenario was checked.
     pub(super) fn new(scenario: &'s Scenario, run: u32) -> Self {
         let mut chance = Chance::new(scenario.seed, run);
@@ -138,7 +138,7 @@ impl<'s> World<'s> {
             changes: Changes::new(scenario),
             recorder: Recorder::new(scenario.requests),
             guarded: scenario.is_guarded(),
-            told: Vec::new(),
+            notified: Vec::new(),
             held: Places::default(),
             // Each service is called once for each request of a user.
             penalty: penalty * u64::from(services),
@@ -301,7 +301,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Ends a request, or a try of one; returns whose call it was, if it is at its end.
+    /// Ends a request, or an attempt of one; returns whose call it was, if it is at its end.
     #[inline]
     fn complete(&mut self, at: u32) -> u32 {
         if self.guarded && !self.judge(at) {
@@ -361,7 +361,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Gives a request up that no server takes.
+    /// Abandons a request that no server takes.
     fn fail(&mut self, at: u32) {
         if self.guarded {
             self.let_go(at, None);

@@ -1,4 +1,4 @@
-//! What proxies tell each other about queues, as values: the code that decides what to ask, what to
+//! What proxies send each other about queues, as values: the code that decides what to ask, what to
 //! answer and what to report. Who carries it, the proxy over its connections or the simulator
 //! through virtual time, is not its business.
 //!

@@ -11,7 +11,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::exchange::{
+use maglor_balance::queue_protocol::{
     Admission, Answer, Decision, Inbound, Ledger, Load, Member, Name, Question, Referral, Step,
     Ticket,
 };
@@ -67,10 +67,10 @@ fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
             }
             Step::Wait => match waiting.pop() {
                 Some((from, question)) if rng.below(3) > 0 => {
-                    let stranger = Name::from_bits(rng.next_u64());
+                    let unknown = Name::from_bits(rng.next_u64());
                     let own =
                         Name::of(&b.view().endpoints()[rng.below(5) as usize % b.view().len()].key);
-                    let names = [None, Some(stranger), Some(own)];
+                    let names = [None, Some(unknown), Some(own)];
                     let name = names[rng.below(3) as usize];
                     let second = names[rng.below(3) as usize];
                     let ticket = (rng.below(2) > 0).then_some(Ticket {
@@ -98,24 +98,24 @@ fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
 }
 
 #[test]
-fn every_decision_ends_at_a_usable_endpoint_that_was_not_tried() {
+fn every_decision_ends_at_a_usable_endpoint_that_was_not_attempted() {
     let mut rng = Rng::seed(seed(41));
     for spec in SPECS {
         let endpoints = equal(9);
         endpoints[2].stats.set_healthy(false);
         let b = balancer(spec, endpoints);
         for round in 0..500 {
-            let tried = [Index::new(round % 9), Index::new(7)];
-            let ctx = at(round as u64).excluding(&tried);
+            let attempted = [Index::new(round % 9), Index::new(7)];
+            let ctx = at(round as u64).excluding(&attempted);
             let index = drive(&b, &ctx, &mut rng).unwrap();
             assert!(b.view().is_usable(index), "{spec}");
-            assert!(!tried.contains(&index), "{spec}");
+            assert!(!attempted.contains(&index), "{spec}");
         }
         let b = balancer(spec, Vec::new());
         assert_eq!(drive(&b, &at(0), &mut rng), None, "{spec}");
         let b = balancer(spec, equal(1));
-        let tried = [Index::new(0)];
-        let again = drive(&b, &at(0).excluding(&tried), &mut rng);
+        let attempted = [Index::new(0)];
+        let again = drive(&b, &at(0).excluding(&attempted), &mut rng);
         assert_eq!(
             again,
             Some(Index::new(0)),
@@ -166,14 +166,14 @@ fn bounce_does_not_ask_twice_where_it_has_no_choice() {
     let only = sent(&b.begin(&mut decision, &at(0), &mut rng));
     assert_eq!(only, (Index::new(0), Admission::Always));
 
-    // The last of two is the last try, whatever the number of tries: also with one more that is
+    // The last of two is the last attempt, whatever the number of attempts: also with one more that is
     // down, and on a retry.
     let mut endpoints = equal(4);
     endpoints[3].stats.set_healthy(false);
     endpoints.swap(0, 3);
     let b = balancer("bounce(tries=3)", endpoints);
-    let tried = [Index::new(1)];
-    let ctx = at(0).excluding(&tried);
+    let attempted = [Index::new(1)];
+    let ctx = at(0).excluding(&attempted);
     let (first, limit) = sent(&b.begin(&mut decision, &ctx, &mut rng));
     assert_eq!(limit, Admission::AtMost(0));
     let (second, limit) = sent(&b.refused(&mut decision, (first, 4), &ctx, &mut rng));
@@ -403,7 +403,7 @@ fn a_ledger_and_inbound_proxies_keep_the_true_count_through_losses() {
     let later = Time::from_nanos((now + 1000) * 1_000_000);
     for (name, inbound) in names.iter().zip(&inbounds) {
         ledger.report(*name, &inbound.report(), later);
-        assert_eq!(ledger.believed(*name), Some(inbound.in_flight()));
+        assert_eq!(ledger.estimated_load(*name), Some(inbound.in_flight()));
     }
 }
 
@@ -422,7 +422,7 @@ fn what_servers_say_reaches_the_statistics() {
         };
         b.heard(server, &load, at(1).now);
         assert_eq!(
-            b.view().endpoint(server).unwrap().stats.believed(),
+            b.view().endpoint(server).unwrap().stats.estimated_load(),
             in_flight
         );
         if in_flight == 0 {

@@ -1,10 +1,10 @@
 //! Places that are kept after errors, at balancers and at servers' inbound proxies; see
 //! [`maglor_balance::Usual`].
 
-use maglor_balance::exchange::Held;
+use maglor_balance::queue_protocol::Held;
 use maglor_balance::{Outstanding, Time};
 
-use super::World;
+use super::Cluster;
 use crate::des::post::Mail;
 
 /// Places by number.
@@ -41,7 +41,7 @@ impl Places {
     }
 }
 
-impl World<'_> {
+impl Cluster<'_> {
     /// Ends an attempt that was answered with an error.
     pub(super) fn release_failed(&mut self, at: u32) {
         let now = self.time();

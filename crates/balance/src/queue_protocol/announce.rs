@@ -16,19 +16,19 @@ pub enum Announce {
     /// A [`Report`](super::Report), to the ledger of its group.
     Ledger,
     /// Nobody.
-    Nobody,
+    Never,
 }
 
 impl Announce {
     /// Which of `balancers` balancers are told this time, each independently of the others; calls
-    /// `tell` with their positions in increasing order.
-    pub fn choose_balancers(self, balancers: u32, rng: &mut Rng, mut tell: impl FnMut(u32)) {
+    /// `notify` with their positions in increasing order.
+    pub fn choose_balancers(self, balancers: u32, rng: &mut Rng, mut notify: impl FnMut(u32)) {
         let Self::Balancers { overhead } = self else {
             return;
         };
         let chance = overhead / f64::from(balancers.max(1));
         if chance >= 1.0 {
-            (0..balancers).for_each(tell);
+            (0..balancers).for_each(notify);
             return;
         }
         // Gaps between successes of independent trials are geometric, which takes one draw for each
@@ -40,7 +40,7 @@ impl Announce {
             if at >= f64::from(balancers) {
                 return;
             }
-            tell(at as u32);
+            notify(at as u32);
             at += 1.0;
         }
     }
@@ -54,20 +54,23 @@ mod tests {
     fn each_balancer_is_told_with_the_same_chance() {
         let mut rng = Rng::seed(3);
         let announce = Announce::Balancers { overhead: 2.5 };
-        let mut told = [0_u32; 10];
+        let mut notified = [0_u32; 10];
         for _ in 0..40_000 {
-            announce.choose_balancers(10, &mut rng, |b| told[b as usize] += 1);
+            announce.choose_balancers(10, &mut rng, |b| notified[b as usize] += 1);
         }
         // Binomial with n = 40 000, p = 0.25: standard deviation 87.
-        assert!(told.iter().all(|t| t.abs_diff(10_000) < 450), "{told:?}");
+        assert!(
+            notified.iter().all(|t| t.abs_diff(10_000) < 450),
+            "{notified:?}"
+        );
     }
 
     #[test]
     fn all_are_told_when_the_overhead_allows() {
         let mut rng = Rng::seed(4);
-        let mut told = Vec::new();
-        Announce::Balancers { overhead: 10.0 }.choose_balancers(4, &mut rng, |b| told.push(b));
-        assert_eq!(told, [0, 1, 2, 3]);
+        let mut notified = Vec::new();
+        Announce::Balancers { overhead: 10.0 }.choose_balancers(4, &mut rng, |b| notified.push(b));
+        assert_eq!(notified, [0, 1, 2, 3]);
         Announce::Ledger.choose_balancers(4, &mut rng, |_| panic!("a ledger is no balancer"));
     }
 }

@@ -53,7 +53,7 @@ pub enum Question {
 
 /// The servers of a group that a balancer may send a request to: those of the priority level and locality
 /// that the request's share of the traffic leads to, less those that are down in the balancer's eyes, and
-/// those that the request has tried.
+/// those that the request has attempted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Among {
     /// Which servers there are in the group, as [`membership`](Self::membership) sums them up.

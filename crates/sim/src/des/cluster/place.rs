@@ -1,16 +1,16 @@
 //! How a request finds its server: at once under a local policy, step by step and by mail under a
 //! collaborative one. All decisions are those of `maglor_balance`; this carries them out.
 
-use maglor_balance::exchange::{
+use maglor_balance::queue_protocol::{
     Admission, Announce, Answer, Asked, Audit, Load, Name, Question, Report, Step, Ticket,
 };
 use maglor_balance::{Balancer, Excluded, Index, PickCtx, Rng};
 
-use super::World;
+use super::Cluster;
 use crate::des::jobs::Jobs;
 use crate::des::post::Mail;
 
-impl World<'_> {
+impl Cluster<'_> {
     #[inline]
     pub(super) fn place(&mut self, at: u32) {
         let now = self.time();
@@ -24,8 +24,8 @@ impl World<'_> {
         let balancer = &tier.balancers[job.balancer as usize];
         let rng = &mut self.chance.policy;
         let picked = if self.guarded {
-            let tried = &self.jobs.attempting(at).1.tried;
-            balancer.pick(&PickCtx::new(now).excluding(tried), rng)
+            let attempted = &self.jobs.attempting(at).1.attempted;
+            balancer.pick(&PickCtx::new(now).excluding(attempted), rng)
         } else {
             balancer.pick(&PickCtx::new(now), rng)
         };
@@ -47,12 +47,12 @@ impl World<'_> {
         next: impl FnOnce(&Balancer, &mut Jobs, &PickCtx<'_>, &mut Rng) -> Step,
     ) {
         let now = self.time();
-        let tried = if self.guarded {
-            self.jobs.attempting(at).1.tried.clone()
+        let attempted = if self.guarded {
+            self.jobs.attempting(at).1.attempted.clone()
         } else {
             Excluded::new()
         };
-        let ctx = PickCtx::new(now).excluding(&tried);
+        let ctx = PickCtx::new(now).excluding(&attempted);
         let job = self.jobs.get(at);
         let tier = &self.tiers[usize::from(job.service)];
         let balancer = &tier.balancers[job.balancer as usize];
@@ -381,9 +381,10 @@ impl World<'_> {
                     ..Load::default()
                 };
                 let (announce, balancers) = (help.announce, tier.balancers.len() as u32);
-                let mut told = std::mem::take(&mut self.told);
-                announce.choose_balancers(balancers, &mut self.chance.network, |b| told.push(b));
-                for balancer in told.drain(..) {
+                let mut notified = std::mem::take(&mut self.notified);
+                announce
+                    .choose_balancers(balancers, &mut self.chance.network, |b| notified.push(b));
+                for balancer in notified.drain(..) {
                     self.mail(Mail::Heard {
                         service,
                         balancer,
@@ -391,13 +392,13 @@ impl World<'_> {
                         load,
                     });
                 }
-                self.told = told;
+                self.notified = notified;
             }
             Announce::BoardWhenIdle if report.in_flight == 0 => {
                 self.mail(Mail::Idle { service, from });
             }
             Announce::Ledger => self.report(service, from, report),
-            Announce::BoardWhenIdle | Announce::Nobody => {}
+            Announce::BoardWhenIdle | Announce::Never => {}
         }
     }
 

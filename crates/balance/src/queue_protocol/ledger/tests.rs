@@ -62,16 +62,20 @@ fn a_lost_referral_is_forgotten_with_the_next_report() {
     let mut rng = Rng::seed(3);
     let mut ledger = Ledger::new(names(1), None, 5);
     let sent = refer(&mut ledger, 3, at(0), &mut rng);
-    assert_eq!(ledger.believed(sent[0].server), Some(3));
+    assert_eq!(ledger.estimated_load(sent[0].server), Some(3));
     // The second never arrived; the server has the first and the third and ends the first.
     ledger.report(sent[0].server, &report(1, sent[2].ticket), at(2));
-    assert_eq!(ledger.believed(sent[0].server), Some(1));
+    assert_eq!(ledger.estimated_load(sent[0].server), Some(1));
     // The third was lost, but it is long ago.
     let more = refer(&mut ledger, 1, at(3), &mut rng)[0];
     ledger.report(more.server, &report(0, sent[2].ticket), at(10));
-    assert_eq!(ledger.believed(more.server), Some(1), "may be on its way");
+    assert_eq!(
+        ledger.estimated_load(more.server),
+        Some(1),
+        "may be on its way"
+    );
     ledger.report(more.server, &report(0, sent[2].ticket), at(100));
-    assert_eq!(ledger.believed(more.server), Some(0));
+    assert_eq!(ledger.estimated_load(more.server), Some(0));
 }
 
 #[test]
@@ -83,12 +87,12 @@ fn foreign_traffic_is_seen_and_old_epochs_are_not_counted() {
         number: 40,
     };
     ledger.report(Name::from_bits(1), &report(5, Some(old)), at(50));
-    assert_eq!(ledger.believed(Name::from_bits(1)), Some(5));
+    assert_eq!(ledger.estimated_load(Name::from_bits(1)), Some(5));
     for referral in refer(&mut ledger, 5, at(50), &mut rng) {
         assert_eq!(referral.server.to_bits(), 2);
     }
     ledger.report(Name::from_bits(99), &report(5, None), at(50));
-    assert_eq!(ledger.believed(Name::from_bits(99)), None);
+    assert_eq!(ledger.estimated_load(Name::from_bits(99)), None);
 }
 
 #[test]
@@ -103,7 +107,7 @@ fn a_silent_server_is_audited_now_and_then() {
     assert!(audited.len() <= 2, "each at most once: {audited:?}");
     // The answer of the audit is a report like any other.
     ledger.report(first[0].server, &report(0, first[0].ticket), at(1030));
-    assert_eq!(ledger.believed(first[0].server), Some(0));
+    assert_eq!(ledger.estimated_load(first[0].server), Some(0));
 }
 
 #[test]
@@ -225,9 +229,9 @@ fn members_that_stay_keep_their_counts() {
     let mut ledger = Ledger::new(names(2), None, 1);
     refer(&mut ledger, 4, at(0), &mut rng);
     ledger.set_members([member(2, 1), member(8, 1)], None);
-    assert_eq!(ledger.believed(Name::from_bits(1)), None);
-    assert_eq!(ledger.believed(Name::from_bits(2)), Some(2));
-    assert_eq!(ledger.believed(Name::from_bits(8)), Some(0));
+    assert_eq!(ledger.estimated_load(Name::from_bits(1)), None);
+    assert_eq!(ledger.estimated_load(Name::from_bits(2)), Some(2));
+    assert_eq!(ledger.estimated_load(Name::from_bits(8)), Some(0));
     ledger.set_members([], None);
     assert_eq!(ledger.ask(at(1), &mut rng), (None, None));
 }

@@ -1,4 +1,4 @@
-//! Failures and guards: how a request that failed is judged, tried again, or given up.
+//! Failures and guards: how a request that failed is judged, retried, or given up.
 //!
 //! All decisions are those of [`maglor_balance::guard`]. What is the proxy's own there is simple here:
 //! every request may be repeated, a pause is a reminder, a probe of an ejected server is answered as
@@ -11,10 +11,10 @@ use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
 use maglor_balance::guard::budget::{Budget, RetryPermit};
 use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_balance::guard::outlier::{Detector, Event, Monitor, Sample, Watched};
-use maglor_balance::guard::retry::{self, Answer, Tries};
+use maglor_balance::guard::retry::{self, Answer, Attempts};
 use maglor_balance::{Excluded, Index, Time};
 
-use super::World;
+use super::Cluster;
 use crate::des::guards::{Faults, Guards};
 use crate::des::post::Mail;
 use crate::des::scenario::Scenario;
@@ -33,8 +33,8 @@ pub(super) struct Guarded {
 /// What guards know of a request.
 #[derive(Debug, Default)]
 pub(in crate::des) struct Attempt {
-    pub(in crate::des) tried: Excluded,
-    tries: Tries,
+    pub(in crate::des) attempted: Excluded,
+    attempts: Attempts,
     permit: Option<RetryPermit>,
     pass: Option<Pass>,
     /// Whether it has one of the balancer's places.
@@ -84,7 +84,7 @@ impl Guarded {
     }
 }
 
-impl World<'_> {
+impl Cluster<'_> {
     /// Sets the first reminders of the detectors.
     pub(super) fn start_guards(&mut self) {
         for service in 0..self.tiers.len() as u16 {
@@ -124,7 +124,7 @@ impl World<'_> {
         }
     }
 
-    /// Gives back what a request holds; `good` is what is known of its answer.
+    /// Returns what a request holds; `good` is what is known of its answer.
     pub(super) fn let_go(&mut self, at: u32, good: Option<bool>) {
         let now = self.time();
         let (job, attempt) = self.jobs.attempting(at);
@@ -161,7 +161,7 @@ impl World<'_> {
         }
     }
 
-    /// Takes an answer in; `false` when the request is going to be tried again.
+    /// Takes an answer in; `false` when the request is going to be retried.
     pub(super) fn judge(&mut self, at: u32) -> bool {
         let (fails, server) = (self.jobs.get(at).fails, self.jobs.get(at).server);
         self.note(at, server, fails);
@@ -206,7 +206,7 @@ impl World<'_> {
         let (job, attempt) = self.jobs.attempting(at);
         let tier = &self.tiers[usize::from(job.service)];
         let guarded = &tier.guards[job.balancer as usize];
-        attempt.tried.insert(Index::new(server as usize));
+        attempt.attempted.insert(Index::new(server as usize));
         let usable = tier.balancers[job.balancer as usize].view().usable();
         let context = retry::Context {
             policy,
@@ -214,12 +214,12 @@ impl World<'_> {
             budget: &guarded.budget,
             active: guarded.slots.active(),
             replayable: true,
-            elsewhere: usable > attempt.tried.len(),
+            elsewhere: usable > attempt.attempted.len(),
             now,
         };
         let outcome = retry::Outcome::Answer(Answer::status(error));
         match attempt
-            .tries
+            .attempts
             .after(&outcome, &context, &mut self.chance.policy)
         {
             retry::Decision::GiveUp(_) => false,

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Member, Name};
+use maglor_balance::queue_protocol::{Announce, Board, Groups, Inbound, Ledger, Member, Name};
 use maglor_balance::{
     Balancer, Endpoint, Index, Rng, SlowStart, Spec, SubsetParams, Time, Usual, View, ViewParams,
 };

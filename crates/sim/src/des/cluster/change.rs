@@ -1,6 +1,6 @@
 //! What changes by itself: antagonists and disturbances.
 
-use super::{World, nanos};
+use super::{Cluster, nanos};
 use crate::des::post::Mail;
 use crate::des::scenario::{Change, Disturbance, Scenario};
 use crate::des::tournament::NEVER;
@@ -36,7 +36,7 @@ impl Changes {
     }
 }
 
-impl World<'_> {
+impl Cluster<'_> {
     pub(super) fn change(&mut self) {
         if self.changes.turn_at <= self.now {
             return self.move_antagonist();

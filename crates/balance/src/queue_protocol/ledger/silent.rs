@@ -2,7 +2,7 @@
 
 use super::{Ledger, Scan, Scope};
 use crate::Rng;
-use crate::exchange::message::Referral;
+use crate::queue_protocol::message::Referral;
 
 impl Ledger {
     /// The server without a place whose turn it is. Where most have none, another one beside it.

@@ -10,7 +10,7 @@
 //! ledger may believe it busy because the last referral or report was lost. The ledger therefore
 //! audits a server that has been silent for several service times although it should be busy.
 //!
-//! After a restart the ledger believes all servers idle, and knows better as soon as each of them
+//! After a restart the ledger estimates all servers idle, and knows better as soon as each of them
 //! has ended a request. Its new epoch keeps tickets of the old life out of the count.
 //!
 //! A server that does not answer audits either loses its place until it reports again, see
@@ -90,7 +90,7 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Audit(pub Name);
 
-/// What the ledger believes about a server.
+/// What the ledger estimates about a server.
 #[derive(Clone, Debug)]
 struct Entry {
     name: Name,
@@ -109,7 +109,7 @@ struct Entry {
     seen: u32,
     sent_at: Time,
     /// When the first referral was made since it last reported.
-    owed_at: Time,
+    pending_since: Time,
     /// When it last reported or was last asked to.
     heard_at: Time,
     /// Audits since it last reported.
@@ -220,9 +220,9 @@ impl Ledger {
     }
 
     /// The answer to [`Question::Referral`](super::Question::Referral): the server with the least
-    /// believed load for its weight, which counts one more from now on. Also whom to audit.
+    /// estimated load for its weight, which counts one more from now on. Also whom to audit.
     ///
-    /// A server that neither reports nor answers audits has no place here: believed loads would grow for
+    /// A server that neither reports nor answers audits has no place here: estimated loads would grow for
     /// ever, and the others with them. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
         self.ask_among(None, now, rng)
@@ -259,7 +259,7 @@ impl Ledger {
         };
         let entry = &mut self.entries[best];
         if entry.sent == entry.seen {
-            entry.owed_at = now;
+            entry.pending_since = now;
         }
         entry.sent = entry.sent.wrapping_add(1);
         entry.sent_at = now;
@@ -309,7 +309,7 @@ impl Ledger {
         entry.reported = report;
         entry.heard_at = now;
         entry.audits = 0;
-        entry.owed_at = now;
+        entry.pending_since = now;
         let returns = std::mem::take(&mut entry.lost);
         if let Some(latest) = report.latest
             && latest.epoch == self.epoch
@@ -325,10 +325,10 @@ impl Ledger {
         }
     }
 
-    /// What the ledger believes is in flight at a server; `None` for a stranger.
+    /// What the ledger estimates is in flight at a server; `None` for a stranger.
     #[must_use]
-    pub fn believed(&self, name: Name) -> Option<u32> {
-        self.find(name).map(|at| self.entries[at].believed())
+    pub fn estimated_load(&self, name: Name) -> Option<u32> {
+        self.find(name).map(|at| self.entries[at].estimated_load())
     }
 
     fn find(&self, name: Name) -> Option<usize> {
@@ -349,7 +349,7 @@ impl Ledger {
         most.then_some(Scope::Offered)
     }
 
-    /// One pass: the server to refer to, by its believed load and its share ([`places`](crate::places)), and
+    /// One pass: the server to refer to, by its estimated load and its share ([`places`](crate::places)), and
     /// one that should have been heard of.
     fn scan(&self, scope: Scope, now: Time, rng: &mut Rng) -> Scan {
         let patience = self.silence();
@@ -373,7 +373,7 @@ impl Ledger {
             }
             let candidate = Candidate {
                 of,
-                load: entry.believed(),
+                load: entry.estimated_load(),
                 weight: share,
             };
             contest.offer(candidate, rng, |best| entry.against(&self.entries[best]));
@@ -438,7 +438,7 @@ impl Entry {
             sent: 0,
             seen: 0,
             sent_at: Time::ZERO,
-            owed_at: Time::ZERO,
+            pending_since: Time::ZERO,
             heard_at: Time::ZERO,
             audits: 0,
             lost: false,
@@ -457,7 +457,7 @@ impl Entry {
         }
     }
 
-    fn believed(&self) -> u32 {
+    fn estimated_load(&self) -> u32 {
         let reported = self.reported.in_flight;
         reported.saturating_add(self.sent.wrapping_sub(self.seen))
     }
@@ -476,10 +476,10 @@ impl Entry {
     fn is_silent(&self, now: Time, patience: Duration) -> bool {
         let (last, patience) = match self.audits {
             _ if self.lost => (self.heard_at, LOST_AUDIT),
-            0 => (self.heard_at.max(self.owed_at), patience),
+            0 => (self.heard_at.max(self.pending_since), patience),
             _ => (self.heard_at, AUDIT_WAIT),
         };
-        (self.lost || self.believed() > 0) && now.saturating_since(last) > patience
+        (self.lost || self.estimated_load() > 0) && now.saturating_since(last) > patience
     }
 }
 

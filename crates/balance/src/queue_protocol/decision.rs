@@ -173,7 +173,7 @@ impl Decision {
         }
     }
 
-    /// An endpoint that the request has neither tried nor seen, nor one of `but`; `None` when there
+    /// An endpoint that the request has neither attempted nor seen, nor one of `but`; `None` when there
     /// is none left. `members` narrows the choice down to a group; without them all draws of a
     /// request are from the part of the view that the first one was from.
     pub(crate) fn draw(
@@ -207,7 +207,7 @@ impl Decision {
         draw_member(view, members, &known, rng)
     }
 
-    /// The candidates of a request where shares are unequal: `tries` places, as in
+    /// The candidates of a request where shares are unequal: `attempts` places, as in
     /// [`places`](crate::places), drawn by weight, each once at most. So a server can come up several times,
     /// and less often the nearer the weights are to each other, never where they are equal. Draws of
     /// distinct servers would make a light one the second choice of nearly all requests.
@@ -215,7 +215,7 @@ impl Decision {
         &mut self,
         view: &View,
         members: Option<&[Index]>,
-        tries: u32,
+        attempts: u32,
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Candidates {
@@ -227,7 +227,7 @@ impl Decision {
         }
         let mut drawn = Candidates::new();
         let fits = |at: &&Index| view.is_usable(**at) && !ctx.excluded.contains(at);
-        let first = self.first.iter().filter(fits).take(tries as usize);
+        let first = self.first.iter().filter(fits).take(attempts as usize);
         drawn.extend(first.map(|of| Candidate {
             of: *of,
             load: 0,
@@ -235,7 +235,7 @@ impl Decision {
         }));
         let mut rng = Rng::seed(self.seed);
         match members {
-            Some(members) => draw_members(&mut drawn, view, members, tries, ctx, &mut rng),
+            Some(members) => draw_members(&mut drawn, view, members, attempts, ctx, &mut rng),
             None => {
                 let part = self.part.and_then(|part| view.field_within(part, ctx));
                 if let Some(field) = part {
@@ -244,7 +244,7 @@ impl Decision {
                         let untried = !ctx.excluded.contains(&slot.index);
                         untried.then(|| (slot.index, field.weight(slot)))
                     };
-                    draw_places(&mut drawn, field.least_weight(), tries, draw, &mut rng);
+                    draw_places(&mut drawn, field.least_weight(), attempts, draw, &mut rng);
                 }
             }
         }
@@ -293,15 +293,15 @@ pub(crate) type Candidates = SmallVec<[Candidate<Index>; 4]>;
 /// Places that were drawn before are drawn again so often before a draw is given up.
 const REPEATS: u32 = 16;
 
-/// Draws `tries` places by `draw`, which gives servers by weight; `unit` is the size of a place.
+/// Draws `attempts` places by `draw`, which gives servers by weight; `unit` is the size of a place.
 fn draw_places(
     drawn: &mut Candidates,
     unit: f64,
-    tries: u32,
+    attempts: u32,
     draw: impl Fn(&mut Rng) -> Option<(Index, f64)>,
     rng: &mut Rng,
 ) {
-    for _ in drawn.len()..tries as usize {
+    for _ in drawn.len()..attempts as usize {
         for _ in 0..REPEATS {
             let Some((of, weight)) = draw(rng) else {
                 return;
@@ -324,7 +324,7 @@ fn draw_members(
     drawn: &mut Candidates,
     view: &View,
     members: &[Index],
-    tries: u32,
+    attempts: u32,
     ctx: &PickCtx<'_>,
     rng: &mut Rng,
 ) {
@@ -348,7 +348,7 @@ fn draw_members(
         }
         last
     };
-    draw_places(drawn, unit, tries, draw, rng);
+    draw_places(drawn, unit, attempts, draw, rng);
 }
 
 /// Draws before the members are looked at one by one.

@@ -197,7 +197,7 @@ impl Admitted {
         self.ahead
     }
 
-    /// The request waits for calls of its own from now on. Gives what to report: the server has one
+    /// The request waits for calls of its own from now on. Returns what to report: the server has one
     /// less to work on.
     pub fn wait(&mut self, now: Time) -> Report {
         if !std::mem::replace(&mut self.waiting, true) {
@@ -220,7 +220,7 @@ impl Admitted {
         }
     }
 
-    /// Ends the request: takes it into the averages and gives what to report. There is nothing to
+    /// Ends the request: takes it into the averages and returns what to report. There is nothing to
     /// report when it was waiting to the end, for the server's load has not changed.
     pub fn finish(mut self, now: Time) -> Option<Report> {
         let latency = now.saturating_since(self.since);
@@ -236,14 +236,14 @@ impl Admitted {
         self.leave()
     }
 
-    /// Ends a request that nothing is learnt from: its client has gone. Gives what to report.
+    /// Ends a request that nothing is learnt from: its client has gone. Returns what to report.
     pub fn abandon(self) -> Option<Report> {
         self.leave()
     }
 
     /// Ends a request that was answered with an error, or not at all. That is no sign of speed: it does
     /// not enter the pace, counts as slow in the latency, and keeps its place until a good answer would
-    /// have come. Gives what to report.
+    /// have come. Returns what to report.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ impl Classes {
             of: vec![NONE; view.len()].into(),
         };
         for group in view.groups() {
-            if !goes_by_locality(view, group) {
+            if !depends_on_locality(view, group) {
                 let members = group.slots().iter().map(|slot| slot.index).collect();
                 all.add(members, group.equal_weights());
                 continue;
@@ -65,7 +65,7 @@ impl Classes {
     pub(crate) fn by_locality(view: &View) -> Option<Self> {
         let mut groups = view.groups().iter();
         groups
-            .any(|group| goes_by_locality(view, group))
+            .any(|group| depends_on_locality(view, group))
             .then(|| Self::new(view))
     }
 
@@ -87,7 +87,7 @@ impl Classes {
     }
 }
 
-fn goes_by_locality(view: &View, group: &Group) -> bool {
+fn depends_on_locality(view: &View, group: &Group) -> bool {
     if group.equal_weights() {
         return false;
     }

@@ -3,7 +3,6 @@
 //! SNI is matched with the names in the certificates: exact, then wildcards of one label (RFC 9525 §6.3).
 //! Among certificates with the same names (for example ECDSA and RSA) the first that the client can verify is
 //! selected. Without SNI, or with an unknown name, the first certificate is used.
-//! verify. Without SNI, or with a name that no certificate has, the first one is shown.
 
 use std::sync::Arc;
 

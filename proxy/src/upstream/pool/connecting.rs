@@ -84,7 +84,6 @@ impl ConnectAttempt {
     ///
     /// # Errors
     /// Those of [`connect()`].
-    /// Those of [`connect()`].
     pub(super) async fn start(
         self,
         pool: &Rc<Pool>,

@@ -16,7 +16,7 @@ pub(super) fn text_of(file: &Path) -> Text {
     Some(hasher.finish())
 }
 
-/// See the module's documentation.
+/// The last reading of the configuration file.
 #[derive(Debug, Default)]
 pub(super) struct LastRead {
     /// Text of the configuration in force, once the file was read again.

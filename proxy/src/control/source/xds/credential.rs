@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use maglor_identity::Live;
 
-/// See the module's documentation.
+/// The identity issued by the control plane.
 pub(super) struct Credential {
     /// `None` if the control plane issues none.
     live: Option<Arc<Live>>,

@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use super::splice::{self, Pipe};
 use crate::net::io::Io;
 
-/// Size of the thread's buffer: the plain text of a TLS record. A read that fills it is taken as the start of bulk data.
+/// Size of the thread's buffer: the plain text of a TLS record. A read that fills it is taken as the start of
+/// bulk data.
 const BUFFER: usize = 16 * 1024;
 /// Maximum number of reads before other tasks get a turn.
 const ROUNDS: usize = 16;

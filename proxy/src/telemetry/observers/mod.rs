@@ -2,7 +2,7 @@
 //!
 //! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without a tap and an
 //! access log, a request costs a single check ([`Observers::any`]). Memory is bounded: a tap buffers
-//! [`WAITING`] lines of [`WAITING_BYTES`], and the next line has the number of those dropped.
+//! [`WAITING`] lines of [`WAITING_BYTES`] in all, and the next line has the number of those dropped.
 
 mod filter;
 

@@ -1,19 +1,19 @@
 //! The data plane: sidecar and standalone reverse proxy.
 //!
-//! The folders are layers: each uses those above it in this list and none below. ARCHITECTURE.md tells in which order a
-//! connection and a request meet them.
+//! The folders are layers: each uses those above it in this list and none below. ARCHITECTURE.md describes in
+//! which order a connection and a request pass through them.
 
 // The operating system: memory, descriptors, redirection.
 mod os;
 // Sockets and byte streams.
 mod net;
-// Bytes to messages and back.
+// Parsing and encoding of messages.
 mod protocol;
-// What is counted and logged.
+// Metrics and logs.
 mod telemetry;
 // TLS on both sides.
 mod tls;
-// What a worker owns, and what all threads share.
+// State of a worker, and state that all threads share.
 mod runtime;
 // Clusters, endpoints and connections to them.
 mod upstream;
@@ -23,7 +23,7 @@ mod mesh;
 mod routing;
 // A request, from its head to its last byte.
 mod http;
-// From an accepted socket to a protocol.
+// Accepted connections, up to the choice of protocol.
 mod downstream;
 // The control thread.
 mod control;
@@ -35,7 +35,8 @@ pub use os::redirection;
 pub use protocol::error::{ProxyError, Verdict};
 pub use protocol::http1::{FramingError, HeadError};
 
-/// Parts that benchmarks and fuzz targets drive by themselves. Nothing else may use them: they change with the code.
+/// Parts that benchmarks and fuzz targets drive directly. No other code may use them: they change without
+/// notice.
 #[doc(hidden)]
 pub mod seams {
     pub use crate::control::request_steps::{Head, Router};

@@ -7,9 +7,9 @@ mod cli;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// jemalloc looks for its settings under this name: few arenas (there are few threads), free pages
-/// kept for half a second, only small objects in the threads' own caches, and slabs of 16 pages for
-/// connections' buffers, because what describes a slab stays when the slab goes.
+/// jemalloc reads its settings from this symbol: few arenas (there are few threads), free pages kept for half
+/// a second, only small objects in thread caches, and slabs of 16 pages for connection buffers, because a
+/// slab's metadata is not freed with the slab.
 #[allow(
     unsafe_code,
     reason = "the name is jemalloc's, and so is the type: a C string"

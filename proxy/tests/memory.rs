@@ -1,6 +1,6 @@
-//! Memory: what idle connections hold, what bulk takes, and that it comes back.
+//! Memory tests: use of idle connections and of bulk transfers, and its release.
 //!
-//! Numbers hold for the release build; in debug the same is done with less and looser bounds.
+//! The bounds hold for the release build; a debug build runs with fewer connections and looser bounds.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use support::{Web, connect, get, wait_quiet};
 
 const RELEASE: bool = !cfg!(debug_assertions);
 
-/// Resident memory when it has stopped to change.
+/// Returns the resident memory once it no longer changes.
 fn settled(proxy: &Proxy) -> u64 {
     let mut last = 0;
     eventually(TIMEOUT * 3, "memory settles", || {
@@ -125,7 +125,7 @@ fn many_large_responses_at_once_are_bounded() {
     let proxy = Web::to([upstream.address()]).start();
     assert_eq!(get(&proxy, "/bytes/100000").status, 200);
     let before = proxy.allocated_bytes();
-    // Responses are not read: each costs what a connection's buffers may hold, whatever its length.
+    // Responses are not read: each may use only the connection's buffers, whatever its length.
     let clients: Vec<_> = (0..50)
         .map(|_| {
             let mut client = connect(&proxy);
@@ -150,7 +150,7 @@ fn a_budget_bounds_connections() {
         .top("memory_budget: 8MiB")
         .start();
     let open = || proxy.metric("maglor_downstream_connections", &[]);
-    // (8 − 6) MiB for 4 KiB each.
+    // (8 − 6) MiB, with 4 KiB for each.
     let mut clients: Vec<_> = (0..512).map(|_| connect(&proxy)).collect();
     eventually(TIMEOUT, "all are accepted", || open() >= 512.0);
     let mut late = connect(&proxy);
@@ -180,13 +180,13 @@ fn a_budget_bounds_the_bodies_that_are_kept() {
     for client in &mut clients {
         assert_eq!(client.response_to("POST").status, 200);
     }
-    // 150 of 60 kB are 9 MB; a fifth of the budget is 3.3 MB.
+    // 150 bodies of 60 kB are 9 MB; a fifth of the budget is 3.3 MB.
     let bodies = proxy.metric("maglor_memory_shed_total", &["what=\"body\""]);
     assert!(bodies >= 50.0, "{bodies}");
     assert_eq!(get(&proxy, "/").status, 200);
 }
 
-/// Lines of taps are allocated by workers and freed by the control thread.
+/// Workers allocate the lines of taps, and the control thread frees them.
 #[test]
 fn what_taps_have_passed_on_does_not_count() {
     const TAPS: usize = 8;

@@ -1,5 +1,5 @@
-//! Mutual TLS between workloads of the mesh: who gets in, what the application hears of it, and that
-//! neither a new certificate nor a new root costs a request.
+//! Mutual TLS between workloads of the mesh: admission, what the application learns about the client, and
+//! that neither a new certificate nor a new root costs a request.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +22,7 @@ use support::mesh::{Member, Pair, Root, both, careless, id};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// A member's own proxy, in front of its application.
+/// Starts a member's proxy in front of its application.
 fn inbound(member: &Member, upstream: &Upstream, tls: &str) -> Proxy {
     Web::to([upstream.address()])
         .top(&member.yaml())
@@ -30,12 +30,12 @@ fn inbound(member: &Member, upstream: &Upstream, tls: &str) -> Proxy {
         .start()
 }
 
-/// Speaks HTTP/1.1 over TLS.
+/// Connects with HTTP/1.1 over TLS.
 fn client(proxy: &Proxy, config: &Arc<ClientConfig>) -> RawHttp1 {
     RawHttp1::connect_tls(proxy.listener("web"), "a.test", Arc::clone(config))
 }
 
-/// Whether there is an answer.
+/// Returns whether a request is answered.
 fn is_answered(mut client: RawHttp1) -> bool {
     let sent = client.connection().send(GET);
     sent.is_ok() && client.connection().read_head().is_ok()
@@ -99,7 +99,7 @@ fn unauthenticated_clients_are_refused_and_counted_by_reason() {
     assert_eq!(handshakes(&proxy, "full"), 1.0);
 }
 
-/// Each file of the identity is the one that is named.
+/// Each file of the identity is the configured one.
 #[test]
 fn a_proxy_is_who_its_files_say_and_trusts_the_roots_of_its_bundle() {
     let (root, foreign) = (Root::new(), Root::new());
@@ -128,8 +128,8 @@ fn a_proxy_is_who_its_files_say_and_trusts_the_roots_of_its_bundle() {
         let last = upstream.last();
         assert_eq!(last.header("x-forwarded-client-cert"), Some(&*shown));
     }
-    // The same certificate and the roots of the other mesh: clients of its own mesh are refused, those of the other
-    // one are not.
+    // The same certificate with the roots of the other mesh: clients of its own mesh are rejected, those of
+    // the other one are not.
     let proxy = start(&own, &theirs);
     let trusting = |pair: &Pair| careless(Some(pair), &[&TLS13]);
     let shown = |by: &Root| trusting(&by.sign(&[&id("web")]));
@@ -208,7 +208,7 @@ fn forwarding_of_client_identities_is_configured() {
     assert_eq!(asked("remove"), (None, None));
 }
 
-/// A member's proxy for its own requests, to one other proxy.
+/// Starts a member's outbound proxy with one other proxy as its endpoint.
 fn outbound(member: &Member, to: &Proxy, cluster: &str) -> Web {
     Web::to([to.listener("web")])
         .top(&member.yaml())
@@ -312,7 +312,7 @@ fn a_sidecar_takes_members_plain_text_and_servers_that_speak_first() {
     let mut silent = RawHttp1::connect(proxy.listener("web"));
     let greeting = silent.connection().read_until(b"\n").unwrap();
     assert_eq!(greeting, b"220 hello\r\n");
-    // With ALPN it would have promised HTTP.
+    // With ALPN it would have offered HTTP.
     let mut member = client(&proxy, &root.member("web").client(""));
     member.connection().send([0, 1, 2, 3]).unwrap();
     assert_eq!(member.connection().read_until(b"\n").unwrap(), greeting);
@@ -332,7 +332,7 @@ fn a_sidecar_takes_members_plain_text_and_servers_that_speak_first() {
     let proxy = sidecar(first.address(), "strict");
     let mut plain = RawHttp1::connect(proxy.listener("web"));
     plain.send("HELO a\r\n");
-    // An alert, and nothing of the application's.
+    // An alert, and no bytes of the application.
     let rest = plain.connection().read_to_end().unwrap_or_default();
     assert!(!rest.starts_with(b"220"));
     eventually(TIMEOUT, "plain text", || {
@@ -397,7 +397,7 @@ fn a_broken_file_leaves_the_last_good_identity_in_force() {
         client(&proxy, &web).get("/");
         upstream.last().header("x-forwarded-client-cert") == Some(&*by("cart-2"))
     });
-    // At the start there is no last good one.
+    // At the start there is no last valid one.
     cart.write(&half, &root.pem);
     let config = Web::to([upstream.address()])
         .top(&cart.yaml())
@@ -412,7 +412,7 @@ fn a_broken_file_leaves_the_last_good_identity_in_force() {
     );
 }
 
-/// Issues all there is to a member.
+/// Issues certificate and key of a member.
 fn issue(authority: &Authority, account: &str) -> Pair {
     let request = LeafRequest::new(id(account).parse().unwrap());
     let issued = authority.issue(&request, SystemTime::now()).unwrap();
@@ -422,9 +422,9 @@ fn issue(authority: &Authority, account: &str) -> Pair {
     }
 }
 
-/// Rotates leaves and root under load, over connections that are kept `short` by a setting of the
-/// server's `http` or of the client's cluster, so that there are handshakes all the time. How many
-/// were full, and how many resumed a session.
+/// Rotates leaves and root under load. Connections are kept `short` by a setting of the server's `http` or of
+/// the client's cluster, so that there are handshakes all the time. Returns the numbers of full handshakes
+/// and of resumed sessions.
 fn rotate_under_load(protocol: &str, short: (&str, &str)) -> (f64, f64) {
     let dir = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
@@ -459,7 +459,7 @@ fn rotate_under_load(protocol: &str, short: (&str, &str)) -> (f64, f64) {
     change(&inbound, &|| cart.write(&issue(&old, "cart"), &root));
     change(&outbound, &|| web.write(&issue(&old, "web"), &root));
 
-    // A new root: one of them knows it before the other.
+    // A new root: one proxy gets it before the other.
     let new = Authority::create(old.trust_domain(), now).unwrap();
     let crossed = new.crossed_by(&old, now).unwrap();
     let new = new.with_chain(crossed.as_bytes()).unwrap();

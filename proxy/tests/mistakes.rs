@@ -1,5 +1,5 @@
-//! Mistakes on the command line of `maglor-proxy`, and in what a configuration names on the machine: what is said,
-//! and that `--check` and the start say the same.
+//! Mistakes on the command line of `maglor-proxy`, and in files and addresses that a configuration names: the
+//! messages, and that `--check` and the start agree.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::TIMEOUT;
 use maglor_testkit::certs::Authority;
 
-/// Runs to the end; exit code and standard error. One that continues running has started.
+/// Runs to the end; returns exit code and standard error. A process that keeps running has started.
 fn run(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_maglor-proxy"));
     command.args(args).current_dir(folder);
@@ -47,7 +47,7 @@ fn run(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     (status.code(), reader.join().unwrap())
 }
 
-/// (arguments, what has to be said).
+/// (arguments, expected parts of the message).
 const COMMAND_LINES: &[(&str, &[&str])] = &[
     (
         "",
@@ -180,13 +180,13 @@ fn a_command_line_that_makes_no_sense_gets_one_that_does() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Both ways say the same, with the same exit code.
+/// Asserts that check and start report the same, with the same exit code.
 #[track_caller]
 fn agree(file: &str, folder: &Path) -> (Option<i32>, String) {
     let checked = run(&["--check", file], folder);
     let started = run(&[file], folder);
     let lines = |said: &str| {
-        // The start also has a log.
+        // The start also writes a log.
         let lines = said
             .lines()
             .filter(|line| !line.contains(" INFO ") && !line.contains(" WARN "));
@@ -194,7 +194,7 @@ fn agree(file: &str, folder: &Path) -> (Option<i32>, String) {
     };
     assert_eq!(checked.0, started.0, "{file}: {}\n{}", checked.1, started.1);
     let (check, start) = (lines(&checked.1), lines(&started.1));
-    // A check names all that is wrong, a start the first.
+    // A check reports all errors, a start the first.
     assert!(
         check.contains(start.trim_end()),
         "{file}:\n{check}\nstart:\n{start}"
@@ -218,7 +218,7 @@ fn a_check_refuses_what_a_start_refuses() {
     assert!(count > 30, "{count}");
 }
 
-/// A configuration with one thing that cannot be used here, and what has to be said of it.
+/// A configuration with one unusable part, and the expected message.
 struct Unusable {
     name: &'static str,
     yaml: String,
@@ -333,7 +333,7 @@ fn a_check_finds_what_would_keep_a_start_from_starting_here() {
     let mut cases = unusable(folder.path(), &taken);
     let secret = folder.path().join("secret.key");
     std::fs::set_permissions(&secret, Permissions::from_mode(0o0)).unwrap();
-    // Root reads it all the same.
+    // Root can read it nevertheless.
     if std::fs::read(&secret).is_err() {
         cases.push(Unusable {
             name: "a key of another user",
@@ -362,7 +362,7 @@ fn a_check_finds_what_would_keep_a_start_from_starting_here() {
     }
 }
 
-/// One that would start: the check agrees, and has left nothing behind.
+/// A valid configuration: the check succeeds, and leaves nothing behind.
 #[test]
 fn a_check_of_a_good_configuration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();

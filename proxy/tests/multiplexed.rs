@@ -1,5 +1,5 @@
-//! Connections that requests share, in HTTP/2 and in the mesh's own transport: what begins on them, how they end,
-//! and what does not outlive a request.
+//! Shared connections, by HTTP/2 and by the mesh transport: how they begin and end, and that nothing outlives
+//! a request.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,10 +22,10 @@ use support::mesh::Root;
 use support::relay::{Slow, relay};
 use support::{Web, outstanding, wait_quiet};
 
-/// How a cluster of members is used to.
+/// Settings for the protocol to a cluster of members.
 const PROTOCOLS: [&str; 3] = ["policy: random", "protocol: http2", "protocol: http1"];
 
-/// A workload of the mesh in front of an application.
+/// Starts the proxy of a mesh workload in front of an application.
 fn inbound(root: &Root, application: &Upstream) -> Proxy {
     Web::to([application.address()])
         .top(&root.member("server").yaml())
@@ -50,7 +50,7 @@ fn requests_with_little_time_find_a_connection_in_the_end() {
         ..Slow::default()
     };
     for protocol in PROTOCOLS {
-        // The handshake takes more time than any request has.
+        // The handshake takes longer than any request's timeout.
         let endpoint = relay(inbound.listener("web"), slow);
         let outbound = outbound(&root, endpoint, protocol)
             .route("timeout: 200ms")
@@ -94,7 +94,7 @@ fn an_upload_ends_with_its_response() {
     // More than the endpoint's window, so that the upload waits for credit that never comes.
     let data = pattern::bytes(200_000);
     frames.send(Ok(Frame::data(data.into()))).unwrap();
-    // The client has not ended its request, and will not.
+    // The client has not ended its request, and never does.
     let answer = client.ask(h2::request("POST", "/", body));
     assert_eq!(answer.status.as_u16(), 200);
     server.finish();
@@ -107,7 +107,8 @@ fn h2_frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&head, payload].concat()
 }
 
-/// An HTTP/2 client that sees informational responses: their statuses, the last one's, and `link` of each.
+/// Sends a request with an HTTP/2 client that receives informational responses; returns their statuses, the
+/// final one, and `link` of each.
 fn ask_for_all(
     address: SocketAddr,
     request: http::Request<()>,
@@ -173,7 +174,7 @@ fn informational_responses_reach_http2_clients() {
             "{seen:?}"
         );
         assert!(!seen[0].1.is_empty(), "{seen:?}");
-        // The body comes when the endpoint wants it.
+        // The body is sent when the endpoint asks for it.
         let mut post = get("/continue");
         *post.method_mut() = http::Method::POST;
         post.headers_mut()
@@ -189,8 +190,8 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
     let application = Upstream::start("a");
     let root = Root::new();
     let slow = Slow {
-        // The server has sent all some time before the client has read all, and more than a second after it gets
-        // to end.
+        // The server has sent everything some time before the client has read it, and more than a second
+        // after its drain began.
         piece: Duration::from_millis(25),
         ..Slow::default()
     };
@@ -217,8 +218,8 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
 fn a_client_of_http2_loses_nothing_when_its_connection_is_left() {
     let application = Upstream::start("a");
     let slow = Slow {
-        // The server has sent all some time before the client has read all, and more than a second after it gets
-        // to end.
+        // The server has sent everything some time before the client has read it, and more than a second
+        // after its drain began.
         piece: Duration::from_millis(25),
         ..Slow::default()
     };

@@ -1,5 +1,4 @@
-//! Two workloads of the mesh and the transport between them: what requests go through it, what they share,
-//! and how they end.
+//! Two workloads of the mesh and the transport between them: its requests, shared connections, and their end.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,7 +28,7 @@ struct Pair {
     outbound: Proxy,
 }
 
-/// The proxy of an application.
+/// Starts the proxy of an application.
 fn inbound(member: &Member, application: SocketAddr, tls: &str, more: &str) -> Proxy {
     start(&format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -44,7 +43,7 @@ listeners:
     ))
 }
 
-/// The proxy of a client that calls these.
+/// Starts the proxy of a client that calls these endpoints.
 fn outbound(member: &Member, endpoints: &[&Proxy], cluster: &str) -> Proxy {
     Web::to(endpoints.iter().map(|proxy| proxy.listener("in")))
         .top(&member.yaml())
@@ -65,12 +64,12 @@ impl Pair {
         Self { inbound, outbound }
     }
 
-    /// What comes by HTTP/2 is never alone on a connection.
+    /// Connects by HTTP/2, whose requests are never sent by HTTP/1.1 when alone.
     fn client(&self) -> Client {
         Client::connect(self.outbound.listener("web"))
     }
 
-    /// Connections between the two that speak this.
+    /// Returns the number of connections between the two with this protocol.
     fn spoken(&self, protocol: &str) -> f64 {
         let label = format!("protocol=\"{protocol}\"");
         let name = "maglor_downstream_protocol_detected_total";
@@ -110,7 +109,7 @@ fn messages_of_all_kinds_arrive_as_they_were_sent() {
         let answer = client.ask(h2::get(&format!("/status/{status}")));
         assert_eq!((answer.status.as_u16(), answer.body.len()), (status, 0));
     }
-    // An answer before the request is whole.
+    // A response before the request is complete.
     let answer = client.ask(h2::request(
         "POST",
         "/early/413",
@@ -166,7 +165,7 @@ fn what_http1_clients_ask_at_the_same_time_goes_together() {
 fn informational_responses_and_expectations_pass() {
     let application = Upstream::start("a");
     let pair = Pair::start(&application);
-    // So that the others are not alone.
+    // Another request, so that the following ones use shared connections.
     let mut busy = pair.client();
     let hanging = busy.send(h2::get("/hang"));
     let waiting = std::thread::spawn(move || {
@@ -215,7 +214,7 @@ fn one_slow_reader_stops_no_other_and_takes_little_memory() {
         let more = proxy.resident_bytes().saturating_sub(before);
         assert!(more < 8 * 1024 * 1024, "{more} bytes");
     }
-    // The slow ones are answered all the same.
+    // The slow ones are answered nevertheless.
     for response in slow.into_iter().take(2) {
         let body = client.run(response.into_body().collect()).unwrap();
         assert!(body.to_bytes() == pattern::bytes(20_000_000));
@@ -228,7 +227,7 @@ fn stalled_uploads_stop_no_small_request() {
     let application = Upstream::start("a");
     let pair = Pair::start(&application);
     let mut client = pair.client();
-    // Together they ask for more than the connection's window.
+    // Together they need more than the connection's window.
     let stuck: Vec<_> = (0..24)
         .map(|_| {
             client.send(h2::request(
@@ -298,7 +297,7 @@ fn connections_that_grow_old_cost_no_request() {
         .top(&root.member("client").yaml())
         .cluster("tls: mesh")
         .start();
-    // Nothing is sent again but what the inbound proxy has not looked at.
+    // Only requests that the inbound proxy has not processed are repeated.
     let request = "POST /delay/2ms HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi";
     let load = Load::start(outbound.listener("web"), 16, request);
     eventually(TIMEOUT, "connections have been replaced", || {
@@ -333,7 +332,7 @@ fn a_rolling_restart_under_load_costs_no_request() {
 #[test]
 fn versions_that_do_not_know_it_go_on_with_http2() {
     let application = Upstream::start("a");
-    // A server of before, and one whose operator wants it so.
+    // An older server, and one whose operator has disabled the transport.
     let old = Pair::with(
         &application,
         "{mesh: strict, alpn: [h2, http/1.1]}",
@@ -343,7 +342,7 @@ fn versions_that_do_not_know_it_go_on_with_http2() {
     let mut client = old.client();
     assert_eq!(client.ask(upload(100_000)).json()["bytes"], 100_000);
     assert_eq!((old.spoken("mux"), old.spoken("http2")), (0.0, 1.0));
-    // A client of before.
+    // An older client.
     let new = Pair::with(&application, "mesh", "", "protocol: http2");
     let mut client = new.client();
     assert_eq!(client.ask(upload(100_000)).json()["bytes"], 100_000);
@@ -377,7 +376,7 @@ fn upgrades_have_connections_of_their_own() {
     let mut client = RawHttp1::connect(pair.outbound.listener("web"));
     client.send("GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n");
     let head = client.connection().read_head().unwrap();
-    // Only websocket is on the list of what may be upgraded.
+    // Only websocket upgrades are allowed.
     assert!(head.starts_with("HTTP/1.1 "), "{head}");
     assert_eq!(other.ask(h2::get("/")).text(), "a");
 }

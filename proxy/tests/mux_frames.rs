@@ -1,4 +1,4 @@
-//! Frames by hand: what a workload of the mesh may send, and what costs it its stream or its connection.
+//! Handwritten frames: what a mesh workload may send, and what ends its stream or its connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +21,7 @@ const GOAWAY: u8 = 7;
 const SETTINGS: u8 = 8;
 const END: u8 = 1;
 
-/// A frame that was read.
+/// A received frame.
 #[derive(Debug, Eq, PartialEq)]
 struct Seen {
     kind: u8,
@@ -30,7 +30,7 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-/// A member that speaks by hand.
+/// A member that sends handwritten frames.
 struct Raw(RawConnection);
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
@@ -56,14 +56,14 @@ impl Raw {
         }
     }
 
-    /// The head of the response on a stream.
+    /// Reads the head of the response on a stream.
     fn head(&mut self, stream: u32) -> String {
         let seen = self.next();
         assert_eq!((seen.kind, seen.stream), (HEAD, stream), "{seen:?}");
         String::from_utf8(seen.payload).unwrap()
     }
 
-    /// The connection is closed with this last word.
+    /// Asserts that the connection ends with a GOAWAY of this last stream.
     fn assert_gone(mut self, last: u32, what: &str) {
         let seen = self.next();
         let word = [&last.to_be_bytes()[..], &[0, 0, 0, 3]].concat();
@@ -131,7 +131,7 @@ fn a_request_by_hand() {
         (data.kind, data.flags, &data.payload[..]),
         (DATA, END, &b"a"[..])
     );
-    // A kind of a later version is skipped, and numbers may be left out.
+    // Unknown frame types of later versions are skipped, and stream numbers may have gaps.
     raw.send(frame(77, 255, 3, "whatever"));
     raw.send(frame(
         HEAD,
@@ -218,7 +218,7 @@ fn a_body_of_another_length_than_announced_is_cut_off() {
 fn streams_above_the_limit_are_refused_and_those_before_live() {
     let fixture = Fixture::start("max_concurrent_streams: 2");
     let mut raw = fixture.connect();
-    // In one piece, and only the first is ever answered: the order of what comes back is certain.
+    // In one write, and only the first is ever answered: the order of the responses is certain.
     let requests: Vec<u8> = (1..)
         .zip(["/delay/200ms", "/hang", "/"])
         .flat_map(|(stream, path)| {
@@ -282,7 +282,7 @@ fn more_than_the_window_costs_the_connection() {
     let mut raw = fixture.connect();
     raw.send(frame(HEAD, 0, 1, "POST /hang HTTP/1.1\r\nhost: a\r\n\r\n"));
     for _ in 0..200 {
-        // It may be closed before all is sent.
+        // The connection may be closed before everything is sent.
         if raw.0.send(frame(DATA, 0, 1, [1; 16_000])).is_err() {
             break;
         }
@@ -305,7 +305,7 @@ fn windows_are_kept_and_heads_need_none() {
     }
     let mut sent = [0; 18];
     let (mut all, mut heads) = (0, 0);
-    // Sixteen windows of streams are the connection's.
+    // The connection's window has the size of sixteen stream windows.
     while all < 1 << 20 || heads < 17 {
         let seen = raw.next();
         if seen.kind == DATA {
@@ -319,7 +319,7 @@ fn windows_are_kept_and_heads_need_none() {
     raw.send(frame(HEAD, END, 40, GET));
     assert!(raw.head(40).starts_with("HTTP/1.1 200"));
     raw.send(frame(RESET, 0, 40, [0, 0, 0, 1]));
-    // Room for the connection is none for a stream that has used up its own.
+    // A larger connection window is of no use to a stream that has used up its own.
     raw.send(frame(WINDOW, 0, 0, (1_u32 << 24).to_be_bytes()));
     for stream in 1..=17 {
         raw.send(frame(WINDOW, 0, stream, (1_u32 << 20).to_be_bytes()));
@@ -346,7 +346,7 @@ fn who_asks_and_never_reads_is_left() {
         let head = |stream| frame(HEAD, END, stream, "GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
         more.flat_map(head).collect::<Vec<_>>()
     };
-    // All but a few are refused, and nothing takes that.
+    // All but a few are refused, and the client does not read the refusals.
     eventually(TIMEOUT, "it is counted", || {
         let _ = raw.0.send(many());
         fixture.failed("backlog") == 1.0

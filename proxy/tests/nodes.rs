@@ -1,5 +1,6 @@
-//! Three nodes with priorities and weights of their own, as `localFirst` and `trafficDistribution` give them: a
-//! ledger knows what each of them may use, shares are those of `lor`, and latency is the ledger's.
+//! Three nodes with different priorities and weights, as `localFirst` and `trafficDistribution` set them: a
+//! ledger respects the servers that each node may use, shares are those of `lor`, and latency is that of the
+//! ledger.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,17 +23,17 @@ const NODES: usize = 3;
 const SERVERS: usize = 6;
 const CLIENTS: usize = 6;
 
-/// Weight (0: priority 1) of the servers of each node, at each node.
+/// Weight (0: priority 1) of the servers of each node, by client's node.
 type Lists = [[u32; NODES]; NODES];
 
-/// `localFirst`, where two thirds of the calls come from the first node: half of those stay.
+/// `localFirst`, if two thirds of the calls come from the first node: half of those stay.
 const LOCAL_FIRST: Lists = [[500, 250, 250], [0, 1000, 0], [0, 0, 1000]];
 
 fn node_of(server: usize) -> usize {
     server % NODES
 }
 
-/// The cluster as it is on a node.
+/// Returns the cluster's configuration on a node.
 fn cluster(name: &str, addresses: &[SocketAddr], weights: &[u32; NODES], policy: &str) -> String {
     let endpoint = |(server, address): (usize, &SocketAddr)| {
         let node = node_of(server);
@@ -75,7 +76,7 @@ impl Fixture {
         }
     }
 
-    /// Each inbound proxy knows the list of its own node.
+    /// Configures each inbound proxy with the list of its own node.
     fn know(&self, lists: &Lists, policy: &str) {
         for (at, proxy) in self.inbound.iter().enumerate() {
             let own = self.addresses[at];
@@ -88,7 +89,7 @@ impl Fixture {
         }
     }
 
-    /// The outbound proxy of the first node.
+    /// Starts the outbound proxy of the first node.
     fn outbound(&self, weights: &[u32; NODES], policy: &str) -> Proxy {
         let yaml = Web::to([]).yaml();
         let (head, _) = yaml.split_once("- {name: backend").unwrap();
@@ -96,7 +97,7 @@ impl Fixture {
         support::start(&format!("{head}{cluster}"))
     }
 
-    /// The outbound proxy of a node, with so many balancers that count for themselves.
+    /// Starts the outbound proxy of a node, with this many independent balancers.
     fn balancers(&self, count: usize, weights: &[u32; NODES], policy: &str) -> Proxy {
         let mut text = "admin: {address: \"127.0.0.1:0\"}\nlisteners:\n".to_owned();
         for at in 0..count {
@@ -117,7 +118,7 @@ impl Fixture {
         support::start(&text)
     }
 
-    /// Servers work on one request after the other, for an exponential time.
+    /// Makes servers handle one request at a time, for an exponentially distributed time.
     fn queue(&self, service: Duration, seed: u64) {
         for (at, application) in self.applications.iter().enumerate() {
             let rng = Rng::seed(seed ^ (at as u64 + 1) << 32);
@@ -136,7 +137,7 @@ impl Fixture {
         self.applications.iter().map(Upstream::requests).collect()
     }
 
-    /// The shares of the nodes of so many requests.
+    /// Returns the shares of the nodes over this many requests.
     fn shares(&self, outbound: &Proxy, requests: u64) -> [f64; NODES] {
         let counts = || self.counts();
         let stop = AtomicBool::new(false);
@@ -158,7 +159,7 @@ impl Fixture {
                 });
                 counts()
             };
-            // Channels are opened by the first ones.
+            // The first requests open the channels.
             let (before, after) = (after(60), after(60 + requests));
             (before, after)
         });
@@ -166,7 +167,7 @@ impl Fixture {
     }
 }
 
-/// Clients end even where the test fails: its scope waits for them.
+/// Stops the clients even if the test fails: its scope waits for them.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -175,7 +176,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// The shares of the nodes of what has come in between.
+/// Returns the shares of the nodes between two counts.
 fn by_node(before: &[u64], after: &[u64]) -> [f64; NODES] {
     let mut shares = [0.0; NODES];
     for (server, (after, before)) in after.iter().zip(before).enumerate() {
@@ -185,7 +186,7 @@ fn by_node(before: &[u64], after: &[u64]) -> [f64; NODES] {
     shares.map(|share| share / sum)
 }
 
-/// Asserts shares to four standard deviations of so many independent draws.
+/// Asserts shares within four standard deviations of independent draws.
 #[track_caller]
 fn judge(what: &str, shares: [f64; NODES], wanted: [f64; NODES], requests: u64) {
     for (share, wanted) in shares.iter().zip(wanted) {
@@ -197,8 +198,8 @@ fn judge(what: &str, shares: [f64; NODES], wanted: [f64; NODES], requests: u64) 
     }
 }
 
-/// Sends requests at `rate` a second for `time`, each by a balancer at random, sixteen at a time from each at
-/// most; their number, and their mean latency from the moment when they were due.
+/// Sends requests at `rate` a second for `time`, each by a random balancer, with at most sixteen in progress
+/// at each. Returns their number, and their mean latency from the time when they were due.
 fn load(balancers: &[SocketAddr], rate: f64, time: Duration, seed: u64) -> (u64, Duration) {
     const CONNECTIONS: usize = 16;
     let (done, results) = channel();
@@ -247,7 +248,7 @@ fn shares_are_those_of_the_node_and_servers_those_of_the_ledger() {
     let fixture = Fixture::start();
     for (lists, wanted) in [
         (LOCAL_FIRST, [0.5, 0.25, 0.25]),
-        // `trafficDistribution`: what is near, as long as it is healthy.
+        // `trafficDistribution`: near servers, as long as they are healthy.
         ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], [1.0, 0.0, 0.0]),
     ] {
         for policy in ["lor(choices=2)", "bounce(tries=3)", "ledger(group=40)"] {
@@ -269,8 +270,9 @@ fn shares_are_those_of_the_node_and_servers_those_of_the_ledger() {
     }
 }
 
-/// Two thirds of the calls come from the first node, servers work on one request at a time: shares of the nodes are those of
-/// `lor`, for only as many of its calls leave it as its servers cannot take, and latency is the ledger's.
+/// Two thirds of the calls come from the first node, and servers handle one request at a time. Shares of the
+/// nodes are those of `lor`, since only as many calls leave the first node as its servers cannot handle, and
+/// latency is that of the ledger.
 #[test]
 fn latency_is_the_ledgers_where_shares_are_those_of_the_nodes() {
     const SERVICE: Duration = Duration::from_millis(100);
@@ -290,7 +292,7 @@ fn latency_is_the_ledgers_where_shares_are_those_of_the_nodes() {
         };
         let balancers: Vec<SocketAddr> = proxies.iter().flat_map(listeners).collect();
         let rate = 0.7 * SERVERS as f64 / SERVICE.as_secs_f64();
-        // Channels are opened, and ledgers notified.
+        // Open channels, and bring ledgers up to date.
         load(&balancers, rate, Duration::from_secs(1), seed);
         let before = fixture.counts();
         let (requests, mean) = load(&balancers, rate, Duration::from_secs(30), seed + 1);

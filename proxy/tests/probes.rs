@@ -1,4 +1,4 @@
-//! The application's probes by way of the admin port, for a kubelet that has no mutual TLS.
+//! The application's probes through the admin port, for a kubelet without mutual TLS.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use maglor_testkit::{RawHttp1, Upstream};
 fn the_application_is_asked_over_loopback() {
     let application = Upstream::start("well");
     let port = application.address().port();
-    // There is no listener any more.
+    // An address whose listener is closed.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -1,5 +1,5 @@
-//! Requests that wait for a connection are served in order of arrival, despite newer ones; and no request waits
-//! for one that is idle.
+//! Requests that wait for a connection are served in order of arrival, despite newer ones; and no request
+//! waits while a connection is idle.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::{TIMEOUT, Upstream};
 use support::{Web, get, h2};
 
-/// Sends requests without a pause through what is narrower, and looks where the order shows.
+/// Sends requests continuously through a bottleneck, and checks their order.
 fn arrive_in_order(limits: &str) {
     const REQUESTS: usize = 600;
     let upstream = Upstream::start("a");
@@ -23,7 +23,7 @@ fn arrive_in_order(limits: &str) {
             TIMEOUT.as_secs()
         ))
         .start();
-    // On one connection the proxy sees them in order; all the time some wait and others come.
+    // The proxy receives them in order on one connection; some always wait while others arrive.
     let mut client = h2::Client::connect(proxy.listener("web"));
     let sent: Vec<_> = (0..REQUESTS)
         .map(|number| client.send(h2::get(&format!("/{number}"))))
@@ -61,7 +61,7 @@ fn an_idle_connection_is_replaced_wherever_it_is() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let endpoints = [a.address(), b.address()];
     for protocol in ["http1", "http2"] {
-        // At another worker, and at another endpoint.
+        // Idle at another worker, and at another endpoint.
         for (workers, count, limit) in [
             (2, 1, "max_connections: 1"),
             (2, 2, "max_connections: 1"),
@@ -80,7 +80,7 @@ fn an_idle_connection_is_replaced_wherever_it_is() {
                 let status = get(&proxy, "/").status;
                 assert_eq!(status, 200, "{protocol} {workers} {count} {limit}");
             }
-            // No request had to wait for an idle timeout or a sweep.
+            // No request waited for an idle timeout or a sweep.
             let took = began.elapsed();
             assert!(
                 took < Duration::from_secs(5),

@@ -1,5 +1,5 @@
-//! Balancing by true queues: outbound proxies, inbound proxies that report the load of their servers,
-//! and what happens when some do not.
+//! Balancing by true queues: outbound proxies, inbound proxies that report the load of their servers, and the
+//! behaviour if some do not.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,7 +39,7 @@ impl Server {
         self.inbound.listener("web")
     }
 
-    /// Configures the inbound proxies with each other, so that they keep a ledger.
+    /// Configures the inbound proxies with each other, so that they host a ledger.
     fn know(&self, all: &[Self], policy: &str) {
         let endpoints: Vec<_> = all.iter().map(|one| one.address().to_string()).collect();
         let own = self.address();
@@ -55,8 +55,8 @@ impl Server {
         );
     }
 
-    /// Makes the application slow, and sends it requests that no balancer knows of. They end when the
-    /// load is stopped.
+    /// Makes the application slow, and sends it requests that no balancer knows of. They end when the load is
+    /// stopped.
     fn occupy(&self, requests: usize, service: Duration) -> Load {
         let name = self.application.name().to_owned();
         self.application
@@ -93,7 +93,7 @@ fn count(proxy: &Proxy, name: &str) -> f64 {
     proxy.metric(&format!("maglor_exchange_{name}_total"), &[])
 }
 
-/// Requests without foreign ones that the application has had.
+/// Returns the number of the application's requests without those of the background load.
 fn own(server: &Server) -> usize {
     let recorded = server.application.recorded();
     recorded
@@ -118,7 +118,7 @@ fn a_busy_server_sends_requests_back_before_it_sees_them() {
     }
     assert_eq!(own(&servers[0]), 0);
     let bounces = count(&outbound, "bounces");
-    // Each request picks the busy one first with probability 1/2: 20, standard deviation 3.2.
+    // Each request picks the busy one first with probability 1/2: mean 20, standard deviation 3.2.
     assert!((4.0..=36.0).contains(&bounces), "{bounces}");
     assert_eq!(count(&servers[0].inbound, "refused"), bounces);
     let ejected = outbound.metric("maglor_upstream_ejected_endpoints", &[]);
@@ -143,7 +143,7 @@ fn where_all_are_busy_the_least_busy_takes_it() {
         assert_eq!(get(&outbound, "/").status, 200);
     }
     let taken = (own(&servers[0]), own(&servers[1]));
-    // The loads ask again at once when they are answered, so that counts dip periodically.
+    // The background clients send again at once after each response, so that counts dip periodically.
     assert!(taken.0 >= 17 && taken.0 + taken.1 == 20, "{taken:?}");
     few.stop();
     many.stop();
@@ -200,7 +200,8 @@ fn the_ledger_knows_what_no_balancer_sees() {
     }
 }
 
-/// Two servers in the mesh that keep a ledger, each with the identity of an account; requests to both.
+/// Runs two servers of the mesh that host a ledger, each with the identity of an account, and sends requests
+/// to both; returns the number of refused reports.
 fn reports_refused(accounts: [&str; 2]) -> f64 {
     let root = Root::new();
     let members = accounts.map(|account| root.member(account));
@@ -229,7 +230,7 @@ fn reports_refused(accounts: [&str; 2]) -> f64 {
         (0..4).for_each(|_| assert_eq!(get(&outbound, "/").status, 200));
         sum("reports") >= 5.0
     });
-    // What was sent first has arrived when something later has.
+    // The first reports have arrived when later ones have.
     eventually(
         TIMEOUT,
         "reports are refused, or have had the time to be",
@@ -266,7 +267,7 @@ fn without_its_ledger_a_balancer_falls_back() {
         .iter()
         .position(|one| count(&one.inbound, "referrals") > 0.0)
         .unwrap();
-    // Its proxy dies with all that it knows.
+    // Its proxy is killed with all its state.
     drop(servers.remove(host));
     let before = count(&outbound, "fallbacks");
     for _ in 0..50 {
@@ -293,12 +294,12 @@ fn a_probe_goes_to_the_shorter_queue() {
     let servers = servers(2);
     let busy = servers[0].occupy(2, Duration::from_millis(300));
     let outbound = outbound(&servers, "probe(choices=2)");
-    // The channels are opened by the first questions.
+    // The first questions open the channels.
     eventually(TIMEOUT, "both answer", || {
         get(&outbound, "/");
         count(&outbound, "answers") >= 4.0
     });
-    // A question whose answer is late is decided without it.
+    // A question with a late answer is decided without it.
     eventually(TIMEOUT, "the idle one gets all", || {
         (0..20).all(|_| get(&outbound, "/").text() == "server-1")
     });
@@ -342,7 +343,7 @@ fn invalid_frames_on_a_channel_do_no_harm() {
     client.connection().send(upgrade).unwrap();
     assert_eq!(client.response().status, 101);
     let connection = client.connection();
-    // All kinds that there can be, with nothing but ones behind.
+    // All frame types, followed by ones only.
     for kind in 0..=255_u8 {
         let mut frame = [0xff_u8; 32];
         frame[0] = kind;
@@ -479,7 +480,7 @@ fn inside_the_mesh_only_members_are_trusted() {
             .top(&web.yaml())
             .cluster(&format!("policy: '{policy}', tls: mesh"))
             .start();
-        // So many that the busy one is drawn first at least once.
+        // Enough requests that the busy one is drawn first at least once.
         eventually(TIMEOUT, policy, || {
             (0..20).all(|_| get(&outbound, "/").text() == "b")
         });
@@ -521,7 +522,7 @@ fn channels_are_opened_again_after_a_reload() {
     answered("the ledger answers");
     reload(&outbound, &web("4s").yaml());
     answered("the ledger answers under the new configuration");
-    // Another filter chain: the channels of the one before are closed.
+    // Another filter chain: the channels of the previous one are closed.
     for server in &servers {
         let all: Vec<_> = servers
             .iter()

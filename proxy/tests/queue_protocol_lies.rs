@@ -1,4 +1,4 @@
-//! Endpoints that say of their queues what cannot be.
+//! Endpoints that report impossible queues.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -28,7 +28,7 @@ fn an_unsolicited_rejection_is_a_response() {
             "{policy}"
         );
         assert_eq!(response.header("x-maglor-queue"), None, "{policy}");
-        // Others ask for a channel.
+        // Other requests are those that open a channel.
         let requests = applications.iter().flat_map(Upstream::recorded);
         let sent = requests.filter(|request| request.uri.path() == "/").count();
         assert_eq!(sent, 1, "{policy}");
@@ -61,7 +61,7 @@ fn who_agrees_to_a_channel_and_leaves_is_asked_less_and_less() {
     while begun.elapsed() < Duration::from_secs(2) {
         client.get("/");
     }
-    // After 50, 100, 200, 400, 800 ms, and so on.
+    // After pauses of 50, 100, 200, 400, 800 ms, and so on.
     let channels = channels.load(Ordering::Relaxed);
     assert!((2..=7).contains(&channels), "{channels}");
 }

@@ -1,8 +1,8 @@
-//! The pages of docs/recipes, as they stand there: files are written, commands run, and what they print is compared.
-//! Only the ports are others, so that pages can run beside each other.
+//! The pages of docs/recipes, executed as they are: files are written, commands are run, and their output is
+//! compared. Only the ports are replaced, so that pages can run in parallel.
 //!
-//! A block whose first line is `# NAME` is a file. A block `sh` is run, with `&` for what continues running. A block
-//! `console` has commands behind `$ ` and what they print. Blocks of other kinds are for readers.
+//! A block whose first line is `# NAME` is a file. A block `sh` is run, with `&` for background processes. A
+//! block `console` contains commands after `$ ` and their output. Blocks of other kinds are not executed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::TIMEOUT;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Ports that pages use.
+/// Ports that the pages use.
 const PORTS: &[&str] = &["8080", "8443", "8888", "9001", "9002", "9003", "9901"];
 
 fn folder() -> PathBuf {
@@ -52,7 +52,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Commands, and what each prints.
+/// Parses commands and the output of each.
 fn commands(text: &str) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
@@ -65,7 +65,7 @@ fn commands(text: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// A page that is run, in a folder of its own.
+/// A page being executed in a separate folder.
 struct Run {
     folder: tempfile::TempDir,
     groups: Vec<u32>,
@@ -120,7 +120,7 @@ impl Run {
         std::fs::read_to_string(self.folder.path().join("shell.log")).unwrap_or_default()
     }
 
-    /// Until it prints what it should: what was started before may not serve yet.
+    /// Repeats a command until its output is as expected: earlier background processes may not serve yet.
     fn prints(&self, command: &str, expected: &str) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -155,7 +155,7 @@ impl Run {
     }
 }
 
-/// A text with ports that are free now in place of those of the pages.
+/// Replaces the ports of the pages by free ones.
 fn with_free_ports(text: &str, ports: &BTreeMap<&str, String>) -> String {
     ports
         .iter()
@@ -182,7 +182,7 @@ fn has(program: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// Runs a page after the servers of the index, whose file it may use.
+/// Executes a page after the servers of the index, whose file it may use.
 fn recipe(name: &str) {
     for program in ["bash", "curl", "openssl", "python3"] {
         if !has(program) {
@@ -209,7 +209,7 @@ macro_rules! recipes {
             recipe($page);
         })*
 
-        /// Every page is run.
+        /// Every page is executed.
         #[test]
         fn every_page_is_a_test() {
             let mut pages: Vec<_> = std::fs::read_dir(folder())
@@ -238,7 +238,7 @@ recipes! {
     websocket: "websocket.md",
 }
 
-/// Pages without commands to run here still have configurations that are valid, and a unit that systemd reads.
+/// Pages without commands to run here still have valid configurations, and a unit that systemd accepts.
 #[test]
 fn files_of_pages_are_valid() {
     for entry in std::fs::read_dir(folder()).unwrap() {
@@ -252,7 +252,7 @@ fn files_of_pages_are_valid() {
             }
             if name.ends_with(".service") && has("systemd-analyze") {
                 let run = Run::new();
-                // The program is not installed here.
+                // The program is not installed on this machine.
                 let text = text.replace("/usr/bin/maglor-proxy", "/bin/true");
                 std::fs::write(run.folder.path().join(&name), text).unwrap();
                 let output = run
@@ -271,7 +271,7 @@ fn files_of_pages_are_valid() {
     }
 }
 
-/// The quick start of the README: its file answers the requests below it.
+/// The quick start of the README: its file answers the requests that follow it.
 #[test]
 fn the_readme_keeps_its_word() {
     let text = std::fs::read_to_string(folder().join("../../README.md")).unwrap();

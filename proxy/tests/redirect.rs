@@ -1,6 +1,6 @@
-//! A pod whose connections `maglor-proxy init` redirects, and another host: real rules, real kernels'
-//! connection tracking, a real proxy under a user of its own. Needs root; the test makes its hosts
-//! itself, of network namespaces.
+//! A pod whose connections `maglor-proxy init` redirects, and another host, with real rules, the kernel's
+//! connection tracking, and a proxy running as a separate user. Needs root; the test creates its hosts as
+//! network namespaces.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,7 +23,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_maglor-proxy");
 const INIT: &str = "init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \
      --skip-inbound-ports 8081 --skip-outbound-ports 9001 --skip-subnets 10.78.0.0/24";
 
-/// Ports of the application: found out, skipped, on loopback alone, server first.
+/// Ports of the application: protocol detected, skipped, on loopback only, server first.
 const APPLICATION: u16 = 8080;
 const SKIPPED: u16 = 8081;
 const LOOPBACK: u16 = 8082;
@@ -53,7 +53,7 @@ clusters:
 - {name: itself, endpoints: ['10.77.0.2:8080']}
 ";
 
-/// The two hosts and all that runs on them.
+/// The two hosts and everything that runs on them.
 struct Fixture {
     pod: Namespace,
     far: Namespace,
@@ -63,7 +63,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// `None` where there is no root.
+    /// Returns `None` without root.
     fn new() -> Option<Self> {
         let (pod, far) = (Namespace::new()?, Namespace::new()?);
         pod.join(
@@ -112,14 +112,14 @@ impl Fixture {
         output
     }
 
-    /// Requests that a listener has answered.
+    /// Returns the number of requests that a listener has answered.
     fn answered(&self, listener: &str) -> f64 {
         let label = format!("listener=\"{listener}\"");
         self.pod
             .enter(|| self.proxy().metric("maglor_http_requests_total", &[&label]))
     }
 
-    /// A request is counted once its response has been sent.
+    /// Waits for the count: a request is counted once its response has been sent.
     #[track_caller]
     fn assert_answered(&self, listener: &str, requests: f64) {
         eventually(TIMEOUT, "so many requests are counted", || {
@@ -138,10 +138,10 @@ impl Fixture {
     }
 }
 
-/// The proxy in the pod, as user 2102.
+/// Starts the proxy in the pod, as user 2102.
 fn start(pod: &Namespace, wrapper: &TempDir) -> Proxy {
     let script = wrapper.path().join("proxy");
-    // Its files are root's, so it may read them by capability, not by being root.
+    // Its files belong to root, so it reads them by a capability instead of as root.
     let text = format!(
         "#!/bin/sh\nexec ip netns exec {} setpriv --reuid 2102 --regid 2102 --clear-groups \
          --inh-caps=+dac_override --ambient-caps=+dac_override --pdeathsig KILL {BINARY} \"$@\"\n",
@@ -152,7 +152,7 @@ fn start(pod: &Namespace, wrapper: &TempDir) -> Proxy {
     ProxyBuilder::new(script).config(CONFIG).start()
 }
 
-/// A server that speaks first, and then sends back what it gets. It lasts as long as the test.
+/// Starts a server that sends first, and then echoes. It runs as long as the test.
 fn greet(address: SocketAddr) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -175,7 +175,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Who answers, and whether it saw a request that a proxy has had in its hands.
+/// Returns the responding server, and whether its request passed through a proxy.
 #[track_caller]
 fn ask(mut client: RawHttp1, host: &str) -> (String, bool) {
     let response = client.request(format!("GET /echo HTTP/1.1\r\nhost: {host}\r\n\r\n"));
@@ -201,7 +201,7 @@ fn directly(name: &str) -> (String, bool) {
     (name.to_owned(), false)
 }
 
-/// They are known by the connection tracking of the kernel only.
+/// The kernel's connection tracking is the only source of destinations.
 #[test]
 fn destinations_are_unknown_where_the_kernel_is_not_asked() {
     let Some(fixture) = Fixture::new() else {
@@ -233,7 +233,7 @@ fn connections_of_the_application_go_through_the_outbound_listener() {
     for far in ["10.77.0.1", "fd77::1"] {
         assert_eq!(call(pod, far, FAR), through("far"));
     }
-    // Known by the address of the service, or by the name that is asked for.
+    // By the address of the service, or by the requested name.
     for service in ["10.96.0.5", "fd96::5"] {
         assert_eq!(call(pod, service, 80), through("reviews"));
     }
@@ -267,11 +267,11 @@ fn connections_of_others_go_through_the_inbound_listener() {
     assert_eq!(call(far, "10.77.0.2", SKIPPED), directly("skipped"));
     assert_eq!(call(far, "10.78.0.2", APPLICATION), directly("application"));
     fixture.assert_answered("inbound", 3.0);
-    // To the listener itself: nowhere to go, and no loop.
+    // To the listener itself: no destination, and no loop.
     let direct = SocketAddr::new(ip("10.77.0.2"), 15006);
     let status = far.enter(|| RawHttp1::connect(direct).get("/").status);
     assert_eq!(status, 503);
-    // No server: the client is not left waiting.
+    // No server: the client gets an answer at once.
     let unused_address = SocketAddr::new(ip("10.77.0.2"), 7);
     let status = far.enter(|| RawHttp1::connect(unused_address).get("/").status);
     assert_eq!(status, 503);
@@ -331,7 +331,7 @@ fn rules_are_renewed_without_a_loss_and_removed_without_a_trace() {
         call(&fixture.far, "10.77.0.2", APPLICATION),
         through("application")
     );
-    // Connections that were redirected by the rules before continue.
+    // Connections redirected by the earlier rules continue.
     assert_eq!(kept.get("/").status, 200);
     fixture.assert_answered("inbound", 3.0);
     fixture.init("init --remove");
@@ -357,7 +357,7 @@ fn a_proxy_that_is_not_exempt_does_not_call_itself_for_ever() {
         .enter(|| RawHttp1::connect(address).get("/").status);
     assert_eq!(status, 502);
     fixture.pod.enter(|| {
-        // Bytes, too, end soon.
+        // TCP tunnels end soon, too.
         let mut client = RawHttp1::connect(SocketAddr::new(ip("10.77.0.1"), GREETER));
         client.assert_closed();
         let metric = |name, label| fixture.proxy().metric(name, &[label]);

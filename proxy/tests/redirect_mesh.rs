@@ -1,6 +1,6 @@
-//! Two pods whose connections are redirected to `maglor-proxy sidecar`: by the address of a service,
-//! with mutual TLS between them, as the control plane says. Needs root; the test makes its hosts itself,
-//! of network namespaces.
+//! Two pods whose connections are redirected to `maglor-proxy sidecar`: by the address of a service, with
+//! mutual TLS between them, configured by the control plane. Needs root; the test creates its hosts as
+//! network namespaces.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,7 +27,7 @@ const CART: &str = "10.77.0.1";
 const HTTP: u16 = 8080;
 const GREETER: u16 = 2525;
 
-/// The pods, and all that runs in them.
+/// The pods, and everything that runs in them.
 struct Fixture {
     web: Namespace,
     cart: Namespace,
@@ -38,7 +38,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// `None` where there is no root.
+    /// Returns `None` without root.
     fn new() -> Option<Self> {
         let (web, cart) = (Namespace::new()?, Namespace::new()?);
         web.join(&format!("{WEB}/24"), &cart, &format!("{CART}/24"));
@@ -70,7 +70,7 @@ impl Fixture {
         })
     }
 
-    /// What a control plane would say of both.
+    /// Publishes the configuration of both pods.
     fn describe(&self, mtls: &str) {
         self.control.inbound("shop/web-1", "{}");
         self.control.inbound(
@@ -105,10 +105,10 @@ impl Fixture {
     }
 }
 
-/// The sidecar of a pod, as user 2102.
+/// Starts the sidecar of a pod, as user 2102.
 fn sidecar(pod: &Namespace, wrappers: &TempDir, name: &str, member: &[String]) -> Proxy {
     let script = wrappers.path().join(name);
-    // Its files are root's, so it may read them by capability, not by being root.
+    // Its files belong to root, so it reads them by a capability instead of as root.
     let text = format!(
         "#!/bin/sh\nexec ip netns exec {} setpriv --reuid 2102 --regid 2102 --clear-groups \
          --inh-caps=+dac_override --ambient-caps=+dac_override --pdeathsig KILL {BINARY} \"$@\"\n",
@@ -130,7 +130,7 @@ fn sidecar(pod: &Namespace, wrappers: &TempDir, name: &str, member: &[String]) -
         .start()
 }
 
-/// A server that speaks first. It lasts as long as the test.
+/// Starts a server that sends first. It runs as long as the test.
 fn greet(address: SocketAddr) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -160,7 +160,7 @@ fn pods_speak_to_services_by_mutual_tls() {
         for host in ["cart", "10.96.0.10", "whatever.example"] {
             assert_eq!(get("10.96.0.10:80", host), 200, "{host}");
         }
-        // A protocol in which the server sends first does not wait.
+        // There is no delay for a protocol in which the server sends first.
         let began = Instant::now();
         let mut client = RawHttp1::connect("10.96.0.20:25".parse().unwrap());
         client.connection().expect("220 ready\r\n").unwrap();
@@ -172,7 +172,7 @@ fn pods_speak_to_services_by_mutual_tls() {
     });
     assert_eq!(fixture.application.requests(), 3);
     assert!(fixture.members() >= 2.0);
-    // The pod's own address is no service: it passes as it is, and is not let in.
+    // The pod's own address is no service: the connection is passed unchanged, and is not admitted.
     let direct = format!("{CART}:{HTTP}");
     assert!(fixture.web.enter(|| get(&direct, "a")) >= 500);
     assert_eq!(fixture.application.requests(), 3);

@@ -29,7 +29,7 @@ fn a_changed_file_is_applied_without_being_asked() {
     let mut client = connect(&proxy);
     for (config, name) in [(&to_b, "b"), (&to_a, "a"), (&to_b, "b"), (&to_a, "a")] {
         reload(&proxy, config);
-        // Old connections see the new routes, and the socket is the same.
+        // Existing connections use the new routes, and the socket is the same.
         assert_eq!(client.get("/").text(), name);
         assert_eq!(address_now(&proxy, "web"), address);
     }
@@ -81,7 +81,7 @@ fn a_config_maps_swap_is_seen() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    // As the kubelet mounts it: config.yaml → ..data/config.yaml, ..data → ..TIME.
+    // As mounted by the kubelet: config.yaml → ..data/config.yaml, ..data → ..TIME.
     let version = |name: &str, endpoint: &Upstream| {
         fs::create_dir(root.join(name)).unwrap();
         let yaml = Web::to([endpoint.address()]).yaml();
@@ -108,7 +108,7 @@ fn a_config_maps_swap_is_seen() {
     assert_eq!(refused(&proxy), 0);
 }
 
-/// `/etc/maglor/current → releases/1`, as many tools deploy: nothing changes in the folder that is left.
+/// `/etc/maglor/current → releases/1`, as many tools deploy: nothing changes in the old folder.
 #[test]
 fn a_swap_of_the_folder_is_seen() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
@@ -132,7 +132,7 @@ fn a_swap_of_the_folder_is_seen() {
     assert_eq!(refused(&proxy), 0);
 }
 
-/// Nothing about the file changes when the process has a descriptor again.
+/// The file does not change when the process has a descriptor again.
 #[test]
 fn a_change_that_could_not_be_read_is_read_later() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
@@ -152,7 +152,7 @@ fn a_configuration_is_applied_once_what_it_names_is_there() {
     let upstream = Upstream::start("a");
     let good = Web::to([upstream.address()]).yaml();
     let proxy = support::start(&good);
-    // Not beside the file, where it would be seen.
+    // Not in the file's folder, where it would cause an event.
     let elsewhere = tempfile::tempdir().unwrap();
     let log = elsewhere.path().join("logs/access.log");
     proxy.replace_config(&format!(
@@ -225,7 +225,7 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 
-/// `maglor-proxy --config maglor.yaml 2> maglor.log`: what is said of a file is no change of it.
+/// `maglor-proxy --config maglor.yaml 2> maglor.log`: log lines about a file are no change of it.
 #[test]
 fn a_log_beside_the_file_is_no_change_of_it() {
     let upstream = Upstream::start("a");
@@ -239,7 +239,7 @@ fn a_log_beside_the_file_is_no_change_of_it() {
     let times = |text: &str| proxy.stderr().matches(text).count();
     for number in 0..8 {
         fs::write(&log, format!("line {number}")).unwrap();
-        // More than it takes for the folder to be looked at.
+        // Longer than the delay after which a change of the folder is handled.
         std::thread::sleep(Duration::from_millis(150));
     }
     assert_eq!((refused(&proxy), times("last good one stays")), (1, 1));
@@ -252,7 +252,7 @@ fn a_log_beside_the_file_is_no_change_of_it() {
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 
-/// An access log in the folder of the configuration must not cost a reading of it each time.
+/// An access log in the folder of the configuration must not cause a reload for each write.
 #[test]
 fn a_log_beside_the_file_does_not_have_it_read_again() {
     let upstream = Upstream::start("a");
@@ -273,12 +273,12 @@ fn a_log_beside_the_file_does_not_have_it_read_again() {
     let log = proxy.config_file().with_file_name("maglor.log");
     for number in 0..16 {
         fs::write(&log, format!("line {number}")).unwrap();
-        // More than it takes for the folder to be looked at.
+        // Longer than the delay after which a change of the folder is handled.
         std::thread::sleep(Duration::from_millis(150));
     }
     let often = seconds() - began;
     println!("16 writes took {often} s, one reading {once} s");
-    // Sixteen readings that find nothing changed take as long as one that applies it all.
+    // Sixteen reads without a change take as long as one that applies everything.
     assert!(often < 0.5 * once);
 }
 
@@ -299,7 +299,7 @@ fn listeners_come_go_and_move() {
     let mut client = RawHttp1::connect(second);
     assert_eq!(client.get("/").text(), "a");
 
-    // A request under way outlives its listener.
+    // A request in progress outlives its listener.
     let mut busy = RawHttp1::connect(second);
     busy.send("GET /delay/1s HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually(TIMEOUT, "the endpoint has it", || {
@@ -320,7 +320,7 @@ fn listeners_come_go_and_move() {
     });
     assert!(proxy.admin_get("/listeners").json()["second"].is_null());
 
-    // It moves to a port of its own, under the same name and under another one.
+    // It moves to a separate port, under the same name and under another one.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -334,7 +334,7 @@ fn listeners_come_go_and_move() {
         1.0
     );
 
-    // And from one address to all on the same port, although the old socket is still there then.
+    // And from one address to all addresses on the same port, although the old socket still exists then.
     let anywhere = format!("0.0.0.0:{}", address.port());
     reload(&proxy, &with(&listener("renamed", &anywhere)));
     assert_eq!(RawHttp1::connect(address).get("/").text(), "a");
@@ -354,7 +354,7 @@ fn changed_settings_reach_new_requests_and_old_ones_end() {
     reload(&proxy, &web.clone().http("max_header_bytes: 1KiB").yaml());
     assert_eq!(busy.response().text(), "a");
     busy.assert_closed();
-    // An old idle connection may still ask once, or is closed.
+    // An old idle connection may still send one request, or is closed.
     idle.assert_closed();
     let large = format!(
         "GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n",
@@ -369,7 +369,7 @@ fn changed_settings_of_clusters_hold_for_endpoints_that_stay() {
     let upstream = Upstream::start("a");
     let web = Web::to([upstream.address()]);
     let proxy = web.start();
-    // How many connections the proxy makes for five requests.
+    // Returns the number of connections that the proxy opens for five requests.
     let made = || {
         let before = upstream.connections();
         for _ in 0..5 {
@@ -380,7 +380,7 @@ fn changed_settings_of_clusters_hold_for_endpoints_that_stay() {
     let open = || proxy.metric("maglor_upstream_connections", &[]);
     assert_eq!((made(), made()), (1, 0));
     let with = |settings: &str| reload(&proxy, &web.clone().cluster(settings).yaml());
-    // The first request takes the connection that is there.
+    // The first request uses the existing connection.
     with("max_requests_per_connection: 1");
     assert_eq!(made(), 4);
     with("max_idle_connections: 0");
@@ -391,14 +391,14 @@ fn changed_settings_of_clusters_hold_for_endpoints_that_stay() {
     with("idle_timeout: 1m");
     let clients: Vec<_> = (0..3).map(|_| busy(&proxy)).collect();
     eventually(TIMEOUT, "all are under way", || open() == 3.0);
-    // More than this are open; they end with what they do.
+    // More than this are open; they close after their present requests.
     with("limits: {max_connections: 1}");
     assert_eq!(get(&proxy, "/").text(), "a");
     drop(clients);
     eventually(TIMEOUT, "the limit holds", || open() == 1.0);
 }
 
-/// A client whose request is under way.
+/// Returns a client with a request in progress.
 fn busy(proxy: &Proxy) -> RawHttp1 {
     let mut client = connect(proxy);
     client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -414,7 +414,7 @@ fn a_hundred_reloads_under_load_cost_no_request() {
         let web = match number % 4 {
             0 => Web::to([b.address()]),
             1 => Web::to([a.address(), b.address()]).cluster("policy: round-robin"),
-            // Another chain: connections end after their answer.
+            // Another chain: connections end after their response.
             2 => Web::to([a.address()]).http(&format!("max_headers: {}", 50 + number)),
             _ => Web::to([a.address()]).route("timeout: 5s"),
         };
@@ -441,7 +441,7 @@ fn a_hundred_reloads_under_load_cost_no_request() {
 #[test]
 fn listeners_change_places_and_what_they_speak() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    // An address of its own: so that no outgoing connection takes the port meanwhile.
+    // On a separate address, so that no outgoing connection takes the port meanwhile.
     let free = || std::net::TcpListener::bind("127.0.7.1:0").unwrap();
     let (one, two) = (free(), free());
     let addresses = [one.local_addr().unwrap(), two.local_addr().unwrap()];

@@ -1,4 +1,4 @@
-//! Retries, hedging and copies: what a request goes through when an endpoint fails it.
+//! Retries, hedging and mirroring: handling of requests when an endpoint fails.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
 use support::{Web, connect, get, start};
 
-/// An endpoint that answers everything with this status.
+/// Starts an endpoint that answers everything with this status.
 fn failing(name: &str, status: u16) -> Upstream {
     let upstream = Upstream::start(name);
     upstream.set_answer(move |_| Some(Answer::status(status)));
     upstream
 }
 
-/// An address without a listener.
+/// Returns an address without a listener.
 fn unused_address() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -39,7 +39,7 @@ fn a_failed_try_is_followed_by_one_at_another_endpoint() {
     for _ in 0..20 {
         assert_eq!(client.get("/").text(), "good");
     }
-    // In turn: a retry takes the good one's turn, so that the bad one's comes next again.
+    // Round-robin: a retry takes the good one's turn, so that the bad one is next again.
     let failed = bad.requests();
     assert!(failed >= 10);
     assert_eq!(
@@ -48,7 +48,7 @@ fn a_failed_try_is_followed_by_one_at_another_endpoint() {
     );
     let status = |class: &str| proxy.metric("maglor_upstream_requests_total", &[class]);
     assert_eq!((status("2xx"), status("5xx")), (20.0, failed as f64));
-    // The endpoint learns which try it is.
+    // The endpoint gets the number of the attempt.
     let second = good
         .recorded()
         .iter()
@@ -93,7 +93,7 @@ fn a_body_is_sent_again_as_far_as_it_is_kept() {
         assert_eq!(response.status, 200);
         assert_eq!(response.json()["bytes"], 60_000);
     }
-    // Beyond that a request has one try, which is counted.
+    // A request with a larger body has a single attempt, which is counted.
     let statuses: Vec<_> = (0..4).map(|_| put(5_000_000).status).collect();
     assert_eq!(
         statuses.iter().filter(|status| **status == 500).count(),
@@ -105,7 +105,7 @@ fn a_body_is_sent_again_as_far_as_it_is_kept() {
         proxy.metric("maglor_upstream_retries_suppressed_total", &[&reason])
     };
     assert_eq!(suppressed("body"), 2.0);
-    // An application has seen it, and POST may not be repeated.
+    // The application has received it, and POST may not be repeated.
     let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx";
     let statuses = [
         connect(&proxy).request(post).status,
@@ -116,7 +116,7 @@ fn a_body_is_sent_again_as_far_as_it_is_kept() {
         "{statuses:?}"
     );
     assert_eq!(suppressed("not-idempotent"), 1.0);
-    // Unless its client says that it may.
+    // Unless its client allows it.
     let post = "POST / HTTP/1.1\r\nhost: a\r\nidempotency-key: 1\r\ncontent-length: 1\r\n\r\nx";
     let statuses = [
         connect(&proxy).request(post).status,
@@ -138,7 +138,7 @@ fn the_budget_bounds_retries_when_everything_fails() {
         assert_eq!(client.get("/").status, 503);
     }
     let attempts = bad.requests();
-    // A fifth of the requests, and never less than three a second for ten seconds.
+    // A fifth of the requests, and at least three a second for ten seconds.
     assert!(
         (requests..=requests * 5 / 4).contains(&attempts),
         "{attempts} attempts"
@@ -171,8 +171,7 @@ fn the_budget_is_as_large_as_it_is_configured() {
     assert_eq!(retries("percent: 100, min_per_second: 0"), 100);
 }
 
-/// The pause before an attempt is random, between nothing and the interval; before ten of them it is half of it on
-/// average.
+/// The pause before an attempt is random, between zero and the interval; the average of ten is half of it.
 #[test]
 fn there_is_a_pause_between_attempts() {
     let took = |interval: &str| {
@@ -240,7 +239,7 @@ fn a_slow_try_is_cut_off_and_repeated_within_the_deadline() {
     eventually(TIMEOUT, "what was cut off is not outstanding", || {
         support::outstanding(&proxy) == 0.0
     });
-    // The deadline of the client counts, where it is shorter.
+    // The client's deadline applies if it is shorter.
     let proxy = Web::to([slow.address()]).route("timeout: 20s").start();
     let started = Instant::now();
     let ask = "GET / HTTP/1.1\r\nhost: a\r\nx-envoy-expected-rq-timeout-ms: 300\r\n\r\n";
@@ -273,7 +272,7 @@ fn a_hedged_request_takes_the_first_good_answer() {
     }
     assert!(started.elapsed() < Duration::from_secs(10));
     assert!(slow.requests() > 0);
-    // What is not idempotent is not sent twice.
+    // A request that is not idempotent is sent once.
     let before = good.requests() + slow.requests();
     let post = "POST /delay/200ms HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
     slow.set_answer(|_| None);
@@ -313,7 +312,7 @@ fn so_many_hedged_attempts_are_begun_each_after_the_delay() {
     }
 }
 
-/// A server that gets the full timeout again works on when its client is gone.
+/// A server that gets the full timeout again continues to work after its client has gone.
 #[test]
 fn a_further_try_of_a_call_has_what_is_left_of_its_time() {
     let upstream = Upstream::start("a");
@@ -343,12 +342,12 @@ fn a_further_try_of_a_call_has_what_is_left_of_its_time() {
     assert!((1..=4800).contains(&left), "{left}");
 }
 
-/// One connection is opened at a time for all requests, but not once for each that waits for it in vain.
+/// One connection is opened at a time for all requests, but not one after the other for each that waits.
 #[test]
 fn who_waits_for_a_connection_shares_its_failure() {
     let limit = Duration::from_millis(300);
     for protocol in ["http2", "auto"] {
-        // Accepts, and never shakes hands.
+        // Accepts, and never completes the handshake.
         let server = RawServer::start(|connection, _| connection.read_to_end().map(drop));
         let proxy = Web::to([server.address()])
             .route("retry: {attempts: 0}")
@@ -369,7 +368,7 @@ fn who_waits_for_a_connection_shares_its_failure() {
     }
 }
 
-/// The next try wins, but that does not make the endpoint well that has not answered in its time.
+/// The next attempt succeeds, but an endpoint that has not answered in time still counts as failing.
 #[test]
 fn who_is_silent_is_ejected_though_others_win() {
     let (silent, good) = (Upstream::start("silent"), Upstream::start("good"));
@@ -385,7 +384,7 @@ fn who_is_silent_is_ejected_though_others_win() {
         assert_eq!(get(&proxy, "/").text(), "good");
         ejections(&proxy) == 1.0
     });
-    // Nor does anybody win.
+    // No attempt succeeds, either.
     good.set_answer(|_| Some(Answer::status(200).after(Duration::from_secs(20))));
     let proxy = Web::to([silent.address(), good.address()])
         .route("timeout: 200ms, hedge: 50ms")
@@ -446,7 +445,7 @@ fn copies_go_to_a_mirror_at_no_cost_to_clients() {
     }
     eventually(TIMEOUT, "all copies have come", || mirror.requests() == 5);
     assert_eq!(mirror.last().header("host"), Some("a"));
-    // A mirror that hangs delays no request, and a dead one is not noticed.
+    // A hanging mirror delays no request, and a dead one has no effect.
     mirror.set_answer(|_| Some(Answer::status(200).after(Duration::from_secs(30))));
     let started = Instant::now();
     assert_eq!(get(&proxy, "/").text(), "main");

@@ -1,4 +1,4 @@
-//! From a request to its route, and what a route does.
+//! Selection of a request's route, and actions of routes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maglor_testkit::{Proxy, RawHttp1, RawResponse, Upstream};
 use support::{connect, start};
 
-/// A proxy with these virtual hosts (YAML, indented by two) and clusters `a` and `b`.
+/// Starts a proxy with these virtual hosts (YAML, indented by two) and clusters `a` and `b`.
 fn proxy(hosts: &str, a: &Upstream, b: &Upstream) -> Proxy {
     start(&format!(
         "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n\
@@ -24,7 +24,7 @@ fn proxy(hosts: &str, a: &Upstream, b: &Upstream) -> Proxy {
     ))
 }
 
-/// A proxy with these routes (YAML, indented by four) for every host.
+/// Starts a proxy with these routes (YAML, indented by four) for every host.
 fn routes(routes: &str, a: &Upstream, b: &Upstream) -> Proxy {
     proxy(&format!("  - domains: ['*']\n    routes:\n{routes}"), a, b)
 }
@@ -33,7 +33,7 @@ fn pair() -> (Upstream, Upstream) {
     (Upstream::start("a"), Upstream::start("b"))
 }
 
-/// `METHOD PATH` with header lines.
+/// Sends `METHOD PATH` with header lines.
 #[track_caller]
 fn ask(client: &mut RawHttp1, line: &str, headers: &str) -> RawResponse {
     client.request(format!("{line} HTTP/1.1\r\n{headers}\r\n"))
@@ -251,7 +251,7 @@ fn rewrites_change_path_and_host() {
         assert_eq!(last.uri.to_string(), expected);
         assert_eq!(last.header("host"), Some(host), "{path}");
     }
-    // What is no path any more is not sent.
+    // An invalid path is not sent.
     let before = a.requests();
     let response = ask(&mut client, "GET /badhost", "host: h\r\n");
     assert_eq!((response.status, a.requests()), (400, before));
@@ -289,7 +289,7 @@ fn redirects_and_direct_responses_come_from_the_proxy() {
         );
         assert_eq!(response.header("content-length"), Some("0"));
     }
-    // Who has named no host gets the address that it has asked.
+    // Without a host, the redirect uses the address that the client has connected to.
     let response = ask(&mut client, "GET /old", "host:\r\n");
     let address = proxy.listener("web");
     assert_eq!(
@@ -353,7 +353,7 @@ fn weights_are_kept() {
     let (a, b) = pair();
     let table = "    - {clusters: [{name: a, weight: 80}, {name: b, weight: 20}]}\n";
     let proxy = routes(table, &a, &b);
-    // The bound is one that chance exceeds once in 10^9.
+    // The bound is exceeded by chance once in 10^9.
     let mut client = connect(&proxy);
     let total = 2000.0;
     for _ in 0..2000 {
@@ -418,7 +418,7 @@ fn a_share_has_its_own_headers_or_only_a_status() {
     assert_eq!(response.header("grpc-status"), Some("14"));
 }
 
-/// Who answers.
+/// Returns the responding endpoint and a new cookie, if there is one.
 fn endpoint(client: &mut RawHttp1, path: &str, headers: &str) -> (String, Option<String>) {
     let response = ask(
         client,
@@ -486,7 +486,7 @@ fn hashing_keeps_a_key_at_its_endpoint() {
         for (kind, endpoints) in &loads {
             assert_eq!(endpoints.len(), 4, "{policy} by {kind}: {endpoints:?}");
         }
-        // A cookie is made for who has none, and leads back.
+        // A client without a cookie gets one, which leads back to the same endpoint.
         let mut made = BTreeSet::new();
         for _ in 0..40 {
             let (first, cookie) = endpoint(&mut client, "/cookie", "");
@@ -501,7 +501,7 @@ fn hashing_keeps_a_key_at_its_endpoint() {
             made.insert(first);
         }
         assert_eq!(made.len(), 4, "{policy}");
-        // A terminal part that is there is the whole key; where it is not, the next one is.
+        // A terminal part that is present is the whole key; otherwise the next part is used.
         let user = "x-user: 1\r\n";
         let mut endpoints = |path: &str, headers: &str| -> BTreeSet<_> {
             let one = |at: u32| endpoint(&mut client, &format!("{path}/{at}"), headers).0;
@@ -510,7 +510,7 @@ fn hashing_keeps_a_key_at_its_endpoint() {
         assert_eq!(endpoints("/first", user).len(), 1, "{policy}");
         assert_eq!(endpoints("/first", "").len(), 4, "{policy}");
         assert_eq!(endpoints("/both", user).len(), 4, "{policy}");
-        // Without a key nothing is stuck.
+        // Without a key, requests are spread.
         let anywhere: BTreeSet<_> = (0..60)
             .map(|_| endpoint(&mut client, "/header", "").0)
             .collect();
@@ -538,7 +538,7 @@ fn paths_are_normalized_before_they_are_routed() {
     for target in ["/admin", "/x/../admin", "/%61dmin?q", "/x/%2e%2e/admin/b"] {
         assert_eq!(status(&proxy, target), 403, "{target}");
     }
-    // Escapes that mean something stay, and so does the query.
+    // Escapes with a meaning are kept, and so is the query.
     assert_eq!(status(&proxy, "/a%2Fb/../c?x=/../y"), 200);
     let seen = upstream.recorded().last().unwrap().uri.to_string();
     assert_eq!(seen, "/c?x=/../y");

@@ -1,5 +1,6 @@
-//! `maglor-proxy service`: one port for one service, whatever is used there. Bytes pass as they come, the clients'
-//! own mutual TLS in them, so the servers' proxies know the clients; WebSockets pass where HTTP does.
+//! `maglor-proxy service`: one port for one service, with any protocol. TCP connections pass unchanged, with
+//! the clients' own mutual TLS inside, so that the servers' proxies authenticate the clients; WebSockets pass
+//! where HTTP does.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,7 +20,7 @@ use support::mesh::{Member, Root, id};
 const DATABASE: &str = "db-target.shop.svc.cluster.local:5432";
 const WEB: &str = "web-target.shop.svc.cluster.local:80";
 
-/// A proxy in front of a service; with an identity if there is one.
+/// Starts a proxy in front of a service, with an identity if there is one.
 fn service(control: &ControlPlane, forward: &str, member: Option<&Member>) -> Proxy {
     let flags = member.map(|member| member.flags().to_vec());
     let domain = member.map(|_| ["--trust-domain", "mesh.test"]);
@@ -40,7 +41,7 @@ fn ready(proxy: &Proxy) {
     });
 }
 
-/// A server that speaks first, says who it is, and then sends back what it gets.
+/// Starts a server that sends its name first, and then echoes.
 fn greeter(name: &'static str) -> RawServer {
     RawServer::start(move |connection, _| {
         connection.send(format!("220 {name}\r\n"))?;
@@ -76,15 +77,15 @@ fn connections_of_bytes_are_balanced() {
         heard.push(greeting(&mut client));
         clients.push(client);
     }
-    // As many to each as to the other while all are open; no connection waits for a client that waits for its server.
+    // Equally many to each while all are open; no connection waits for a client that waits for its server.
     let of_one = heard.iter().filter(|line| line.contains("one")).count();
     assert_eq!(of_one, 3, "{heard:?}");
     assert!(began.elapsed() < Duration::from_secs(1));
-    // What looks like HTTP is bytes, too.
+    // Bytes that look like HTTP are not parsed, either.
     let request = "GET / HTTP/1.1\r\n";
     clients[0].send(request);
     clients[0].connection().expect(request).unwrap();
-    // Connections outlive what is said of their service, and the beginning of the proxy's end.
+    // Connections survive a change of their service's endpoints, and the start of the proxy's drain.
     control.assign("db", &[two.address()]);
     eventually(TIMEOUT, "new ones go to the other", || {
         greeting(&mut connect(&proxy)).contains("two")
@@ -96,7 +97,7 @@ fn connections_of_bytes_are_balanced() {
     }
 }
 
-/// The database's own proxy: mutual TLS only, for one account only.
+/// Starts the database's own proxy: mutual TLS only, for one account only.
 fn database(root: &Root, application: SocketAddr) -> Proxy {
     support::start(&format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -130,7 +131,7 @@ fn clients_prove_to_the_servers_themselves_who_they_are() {
     assert_eq!(greeting(&mut web), "220 db\r\n");
     web.send("SELECT 1\n");
     web.connection().expect("SELECT 1\n").unwrap();
-    // Another member may not, nor may the proxies themselves, nor who proves nothing.
+    // Rejected: another member, the proxies themselves, and an unauthenticated client.
     for account in ["other", "front"] {
         let answer = as_member(account).connection().read_until(b"\n");
         assert!(answer.is_err(), "{account}: {answer:?}");
@@ -156,11 +157,11 @@ fn a_websocket_passes() {
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     );
     assert_eq!(client.response().status, 101);
-    // "Hi", masked as a client has to (RFC 6455, 5.3), and back without.
+    // "Hi", masked as required from a client (RFC 6455, 5.3), and back without mask.
     client.send([0x82, 0x82, 1, 2, 3, 4, b'H' ^ 1, b'i' ^ 2]);
     let message = client.connection().read_exact(4).unwrap();
     assert_eq!(message, [0x82, 2, b'H', b'i']);
-    // It is not ended as a request is when the proxy is to end.
+    // A drain does not end it like a request.
     proxy.signal(Signal::Terminate);
     client.send([0x82, 0x82, 1, 2, 3, 4, b'H' ^ 1, b'i' ^ 2]);
     assert_eq!(client.connection().read_exact(4).unwrap(), message);

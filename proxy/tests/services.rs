@@ -1,5 +1,5 @@
-//! What a sidecar does with the services that it declares, with the ports of its application, and with what the
-//! control plane says of a workload. Without redirection, so the PROXY protocol says where connections were going.
+//! A sidecar's handling of declared services, of the ports of its application, and of workload settings from
+//! the control plane. Without redirection, so the PROXY protocol provides the original destinations.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,10 +14,10 @@ use maglor_testkit::{Answer, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, even
 use support::control_plane::ControlPlane;
 use support::{reload, start};
 
-/// What a client that speaks no HTTP sends, and gets back from [`echo`].
+/// Bytes that are not HTTP, which [`echo`] returns.
 const BYTES: &str = "HELO a b\r\n";
 
-/// Sends back each line.
+/// Starts a server that echoes each line.
 fn echo() -> RawServer {
     RawServer::start(|connection, _| {
         loop {
@@ -27,22 +27,22 @@ fn echo() -> RawServer {
     })
 }
 
-/// A connection that was going to this port of `10.0.0.1`.
+/// Returns a connection with this port of `10.0.0.1` as its original destination.
 fn to_port(proxy: &Proxy, port: u16) -> RawHttp1 {
     let mut client = RawHttp1::connect(proxy.listener("sidecar"));
     client.send(format!("PROXY TCP4 192.0.2.1 10.0.0.1 1234 {port}\r\n"));
     client
 }
 
-/// Whether bytes arrive as bytes; where HTTP is used they are a bad request, or no word is said.
+/// Returns whether bytes pass unchanged; with HTTP they are a bad request, or get no answer.
 fn are_bytes(mut client: RawHttp1) -> bool {
     client.send(BYTES);
     let line = client.connection().read_until(b"\n");
     line.is_ok_and(|line| line == BYTES.as_bytes())
 }
 
-/// A sidecar of services of these settings, of which the first is at port 1 of `10.0.0.1`, the next at port 2, and so
-/// on.
+/// Starts a sidecar of services with these settings. The first is at port 1 of `10.0.0.1`, the next at port
+/// 2, and so on.
 fn outbound(services: &[&str], endpoint: SocketAddr) -> Proxy {
     let service = |(at, settings): (usize, &&str)| {
         let port = at + 1;
@@ -82,13 +82,13 @@ fn a_service_speaks_the_declared_protocol() {
     let bytes = [1, 2, 3].map(|port| are_bytes(to_port(&proxy, port)));
     assert_eq!(bytes, [true, true, false]);
     let request = "GET / HTTP/1.1\r\n";
-    // What looks like HTTP is bytes, too, where that is declared.
+    // If the service is declared as TCP, bytes that look like HTTP are not parsed, either.
     let mut client = to_port(&proxy, 2);
     client.send(request);
     client.connection().expect(request).unwrap();
 }
 
-/// A sidecar before an application, whose ports are those that connections were going to.
+/// Starts a sidecar before an application, whose ports are those of the original destinations.
 fn inbound(settings: &str) -> Proxy {
     start(&format!(
         "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: sidecar\n  address: 127.0.0.1:0\n  \

@@ -1,4 +1,4 @@
-//! `maglor-proxy sidecar`: what it makes of flags and of a pod's environment.
+//! `maglor-proxy sidecar`: the configuration built from flags and a pod's environment.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -43,7 +43,7 @@ fn the_pod_says_who_it_is() {
     ] {
         assert!(yaml.contains(part), "{part}: {yaml}");
     }
-    // Flags outweigh it.
+    // Flags override the environment.
     let output = sidecar(
         "--plain-text --print-config --pod-name b --pod-ips 10.0.0.1",
         POD,
@@ -86,7 +86,7 @@ fn what_is_missing_or_wrong_is_named() {
     }
 }
 
-/// By hand on one machine: no redirection, no identity.
+/// Started manually on one machine: no redirection, no identity.
 #[test]
 fn two_applications_call_each_other_through_their_sidecars() {
     let (control, cart) = (ControlPlane::start(), Upstream::start("cart"));

@@ -1,8 +1,8 @@
-//! What a sidecar takes: by what its application calls, whatever the size of the mesh.
+//! Memory of a sidecar: it depends on what its application calls, not on the size of the mesh.
 //!
-//! The bound is that of the release build. `MAGLOR_PROXY=FILE` measures that binary in place of the one
-//! that was built with this test, and applies the bound to it. `MAGLOR_REQUESTS=N` asks each service N times
-//! only, without a bound: for programs that watch the binary and slow it down.
+//! The bound is that of the release build. `MAGLOR_PROXY=FILE` measures that binary in place of the one built
+//! with this test, and applies the bound to it. `MAGLOR_REQUESTS=N` sends only N requests to each service,
+//! without a bound: for programs that instrument the binary and slow it down.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,13 +23,13 @@ use support::control_plane::ControlPlane;
 use support::mesh::Root;
 use support::start;
 
-/// Of a sidecar that calls five services, in bytes.
+/// Maximum resident memory of a sidecar that calls five services, in bytes.
 const BOUND: u64 = 8 << 20;
 const SERVICES: usize = 1000;
 const ENDPOINTS: u16 = 10;
 const CALLED: usize = 5;
 
-/// The binary, and whether the bound is meant for it.
+/// Returns the binary, and whether the bound applies to it.
 fn binary() -> (PathBuf, bool) {
     let (binary, release) = match std::env::var_os("MAGLOR_PROXY") {
         Some(binary) => (binary.into(), true),
@@ -41,13 +41,13 @@ fn binary() -> (PathBuf, bool) {
     (binary, release && requests().is_none())
 }
 
-/// How often each service is asked, where that is said.
+/// Returns the number of requests to each service, if it is set.
 fn requests() -> Option<u64> {
     let said = std::env::var("MAGLOR_REQUESTS").ok()?;
     Some(said.parse().unwrap())
 }
 
-/// What `act` yields, and the most resident memory while it runs.
+/// Returns the result of `act`, and the maximum of resident memory while it runs.
 fn most<T>(proxy: &Proxy, act: impl FnOnce() -> T) -> (T, u64) {
     let (running, over) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -64,17 +64,17 @@ fn most<T>(proxy: &Proxy, act: impl FnOnce() -> T) -> (T, u64) {
     })
 }
 
-/// Calls the service until it has answered so often.
+/// Calls the service until it has answered this many requests.
 fn call(outbound: SocketAddr, service: usize, requests: u64) {
     let request = format!("GET http://s{service}/ HTTP/1.1\r\nhost: s{service}\r\n\r\n");
     assert_eq!(RawHttp1::connect(outbound).request(&request).status, 200);
     let load = Load::start(outbound, 2, &request);
-    // Each part has a time limit of its own: machines are busy.
+    // Each part has a separate time limit: machines may be busy.
     (1..=10).for_each(|part| load.wait_for(requests * part / 10));
     load.stop();
 }
 
-/// All endpoints of a service are one server, by addresses of its own.
+/// Returns the endpoints of a service: one server with several addresses.
 fn endpoints(server: SocketAddr) -> Vec<SocketAddr> {
     let address =
         |i: u16| SocketAddr::from(([127, 0, 1, u8::try_from(i + 1).unwrap()], server.port()));
@@ -118,7 +118,7 @@ listeners:
     eventually(TIMEOUT, "it is ready", || {
         sidecar.admin_get("/ready").status == 200
     });
-    // What comes round periodically, and what is let go some time after, is to be seen too.
+    // Long enough to include periodic work, and the delayed release of memory.
     let after = || thread::sleep(Duration::from_secs(if bound { 25 } else { 1 }));
     let ((), idle) = most(&sidecar, after);
     let allocated = sidecar.allocated_bytes();

@@ -1,6 +1,5 @@
-//! Two sidecars with mutual TLS between them: whatever the applications speak arrives as it was
-//! spoken. Without redirection, so the outbound one gets from the PROXY protocol where connections
-//! were going.
+//! Two sidecars with mutual TLS between them: any protocol of the applications arrives unchanged. Without
+//! redirection, so the PROXY protocol provides the outbound sidecar with the original destinations.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -26,7 +25,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// In front of this application, of which this protocol is declared.
+    /// Starts a pair in front of this application, with this declared protocol.
     fn start(application: SocketAddr, protocol: &str) -> Self {
         let root = Root::new();
         let inbound = start(&format!(
@@ -88,7 +87,7 @@ fn a_request_keeps_its_version() {
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     // SETTINGS, and HEADERS of `GET / HTTP/2` for `a`: indexed fields of RFC 7541, appendix A.
     client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-    // With it, a field that is trusted only from another proxy: that the request was HTTP/1.1 originally.
+    // In addition a field that is trusted only from another proxy: that the request was HTTP/1.1 originally.
     let carried: &[u8] = b"\0\x15x-maglor-http-version\x031.1";
     let block = [&[0x82, 0x86, 0x84, 0x41, 1, b'a'][..], carried].concat();
     client.send([0, 0, u8::try_from(block.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
@@ -133,7 +132,7 @@ fn requests_at_the_same_time_share_one_connection_and_keep_their_version() {
     assert!(seen.iter().all(|seen| seen.version == Version::HTTP_11));
     let name = "x-maglor-http-version";
     assert!(!seen.iter().any(|seen| seen.headers.contains_key(name)));
-    // The first one found no connection to share.
+    // The first request found no connection to share.
     let connections = "maglor_downstream_connections_total";
     let between = pair.inbound.metric(connections, &["listener=\"in\""]);
     assert_eq!(between, 2.0);

@@ -1,6 +1,6 @@
-//! A server that reports to no ledger, though its inbound proxy admits requests and says how busy it is:
-//! another identity than the host's, a network that loses one way, a version between two. It keeps its
-//! share of the requests.
+//! A server that reports to no ledger, though its inbound proxy admits requests and reports its load: because
+//! of an identity other than the host's, a network that loses one direction, or a version in between. It
+//! keeps its share of the requests.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use support::{Web, connect, reload};
 
 const SERVERS: usize = 4;
 
-/// As many requests at a time as there are servers: a busy one is to be avoided, and can be.
+/// As many concurrent requests as servers: a busy server can and should be avoided.
 const CLIENTS: usize = 4;
 
 #[test]
@@ -38,7 +38,7 @@ fn a_server_that_does_not_report_keeps_its_share() {
     let addresses: Vec<SocketAddr> = inbound.iter().map(|one| one.listener("web")).collect();
     let all = addresses.iter().map(SocketAddr::to_string);
     let all = all.collect::<Vec<_>>().join("\", \"");
-    // The first one knows nothing of the others.
+    // The first one is not configured with the others.
     for at in 1..SERVERS {
         let yaml = Web::to([applications[at].address()])
             .http(&format!(

@@ -1,5 +1,5 @@
-//! Clients that ask and do not read, and endpoints that take no upload: whatever their number, the other
-//! requests on the same connections continue.
+//! Clients that do not read their responses, and endpoints that do not read uploads: whatever their number,
+//! other requests on the same connections continue.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,9 +18,9 @@ use support::h2::{self, Client};
 use support::mesh::Root;
 use support::{Web, outstanding, start};
 
-/// How many streams stand still.
+/// Numbers of stalled streams.
 const STALLED: [usize; 4] = [12, 24, 64, 200];
-/// Streams of one client's connection, below what a listener allows.
+/// Streams of one client's connection, below a listener's limit.
 const BY_CLIENT: usize = 100;
 
 /// Two workloads of the mesh in front of an application, so that all requests share one connection.
@@ -56,7 +56,7 @@ impl Pair {
         })
     }
 
-    /// Connections between the two.
+    /// Returns the number of connections between the two.
     fn connections(&self) -> f64 {
         let name = "maglor_downstream_protocol_detected_total";
         ["mux", "http2"]
@@ -69,14 +69,14 @@ impl Pair {
     }
 }
 
-/// Clients with so many streams in all.
+/// Connects as many clients as are needed for this many streams.
 fn clients(proxy: &Proxy, streams: usize) -> Vec<Client> {
     let many = streams.div_ceil(BY_CLIENT);
     let clients = (0..many).map(|_| Client::connect(proxy.listener("web")));
     clients.collect()
 }
 
-/// So many responses of which nothing is read but the heads.
+/// Starts this many responses of which only the heads are read.
 fn stall_responses(clients: &mut [Client], streams: usize) -> Vec<Response<Incoming>> {
     let mut stalled = Vec::new();
     for client in clients {
@@ -135,7 +135,7 @@ fn slow_readers_delay_no_other_response_of_http2_between_members() {
     responses_stall_alone("protocol: http2");
 }
 
-/// A proxy whose `/hang` takes next to nothing of an upload, and has other connections than the rest.
+/// Starts a proxy whose `/hang` reads hardly anything of an upload, on separate connections.
 fn two_applications(identity: &str, slow: &Upstream, fast: &Upstream) -> Proxy {
     start(&format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -156,7 +156,7 @@ clusters:
     ))
 }
 
-/// So many uploads that are never taken; they are abandoned when this is dropped.
+/// Starts this many uploads that are never read; they are cancelled on drop.
 fn stall_uploads(
     proxy: &Proxy,
     clients: &mut [Client],
@@ -175,7 +175,7 @@ fn stall_uploads(
             }));
             stalled.push(sent);
         }
-        // A future is sent when its connection is ready; the rest is the driver's.
+        // A future is sent when its connection is ready; the driver does the rest.
         client.run(tokio::task::yield_now());
     }
     eventually(TIMEOUT, "all uploads have begun", || {
@@ -220,7 +220,7 @@ fn uploads_that_stand_still_delay_no_other_stream_of_their_client() {
     let proxy = two_applications("", &slow, &fast);
     for streams in STALLED {
         let mut client = Client::connect(proxy.listener("web"));
-        // The client's own connection is the one that they share.
+        // The shared connection is the client's own.
         let sent: Vec<_> = (0..streams)
             .map(|_| {
                 let (frames, body) = h2::channel();
@@ -252,7 +252,7 @@ fn uploads_that_stand_still_delay_no_other_stream_of_their_client() {
 
 #[test]
 fn uploads_that_hold_the_window_of_an_endpoint_delay_no_other_upload_to_it() {
-    // Its connections take 1 MiB in all, whatever is to be done with it.
+    // Its connections have a window of 1 MiB, whether the application reads or not.
     let endpoint = Upstream::start("a");
     for streams in STALLED {
         let before = endpoint.requests();
@@ -276,7 +276,7 @@ fn uploads_that_hold_the_window_of_an_endpoint_delay_no_other_upload_to_it() {
         });
         upload_all_is_well(&mut other, &what);
         ask_all_is_well(&mut other, &what);
-        // Each takes three of them at least.
+        // Each connection carries at least three of them.
         let connections = proxy.metric("maglor_upstream_connections", &[]);
         assert!(connections <= (streams / 3) as f64, "{what}: {connections}");
         drop(stalled);

@@ -1,4 +1,4 @@
-//! How the proxy starts, and how it says why it does not.
+//! Start of the proxy, and error messages when it fails.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -120,7 +120,7 @@ fn a_port_in_use_is_said_clearly() {
             "{failed}"
         );
     }
-    // Another proxy on the port, also where workers share it among themselves.
+    // Another proxy on the port, also if its workers share the port.
     let upstream = Upstream::start("a");
     let yaml = Web::to([upstream.address()]).top("workers: 2").yaml();
     let first = start(&yaml);
@@ -210,7 +210,7 @@ fn a_check_says_what_is_wrong_and_where() {
     for part in [path, "bakcend", "backend", "timout", "timeout"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // Who has given neither learns of both ways.
+    // Without any of them, the message describes both ways.
     for args in [&[][..], &["--check"]] {
         let said = text(&run(args).stderr).to_owned();
         for part in ["maglor-proxy FILE", "--listen", "--upstream"] {
@@ -256,7 +256,7 @@ fn a_check_says_what_is_wrong_and_where() {
 
 #[test]
 fn names_are_resolved() {
-    // In /etc/hosts everywhere.
+    // A name that is in /etc/hosts everywhere.
     let upstream = Upstream::start("a");
     let port = upstream.address().port();
     let proxy = builder()
@@ -276,7 +276,7 @@ fn names_are_resolved() {
         "{clusters}"
     );
 
-    // A name that is none costs requests, not the process.
+    // A name that does not exist affects requests, not the process.
     let yaml = Web::to([])
         .yaml()
         .replace("endpoints: []", "endpoints: ['absent.invalid:80']");
@@ -330,7 +330,7 @@ fn waiting_ends_when_the_proxy_is_ready() {
             let mut question = [0; 1024];
             let length = socket.read(&mut question).unwrap();
             assert!(question[..length].starts_with(b"GET /ready "));
-            // In one piece: who asks reads no further than a good status.
+            // In one write: the command reads no further than a successful status.
             let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 8\r\n\r\nbecause\n");
             socket.write_all(answer.as_bytes()).unwrap();
         }
@@ -361,7 +361,7 @@ fn waiting_ends_when_the_proxy_is_ready() {
     assert!(text(&in_vain.stderr).ends_with(said), "{in_vain:?}");
 }
 
-/// What systemd waits for (sd_notify(3)): ready, a reload and its end, the end.
+/// Notifications that systemd waits for (sd_notify(3)): ready, a reload and its end, the end.
 #[test]
 fn a_service_manager_is_notified_of_start_reload_and_end() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Clients that stay at the one of a route's clusters that they got first.
+//! Sticky clients: they stay at the cluster of a route that they got first.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -33,7 +33,7 @@ fn sticky_clients_stay_where_they_were() {
     assert!((8..=32).contains(&to_a), "{to_a}");
 }
 
-/// In each form, a client without the cookie gets one, and stays with it where it was.
+/// For each form: a client without the cookie gets one, and stays at its cluster with it.
 #[test]
 fn clients_without_a_sticky_cookie_get_one() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));

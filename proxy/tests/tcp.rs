@@ -1,4 +1,4 @@
-//! Bytes without HTTP: TCP passthrough, the PROXY protocol in and out.
+//! TCP without HTTP: passthrough, and the PROXY protocol in both directions.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ use std::time::Duration;
 use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually, pattern};
 use support::{start, wait_quiet};
 
-/// A TCP listener `tcp` with these settings, to these endpoints with these settings.
+/// Returns a configuration with a TCP listener `tcp` and endpoints, with settings of both.
 fn yaml(listener: &str, endpoints: &[std::net::SocketAddr], cluster: &str) -> String {
     let endpoints: Vec<_> = endpoints.iter().map(|e| format!("'{e}'")).collect();
     format!(
@@ -31,7 +31,7 @@ fn connect(proxy: &Proxy) -> RawHttp1 {
     RawHttp1::connect(proxy.listener("tcp"))
 }
 
-/// Sends back everything, then says that it is finished.
+/// Starts a server that echoes everything, then closes its side.
 fn echo() -> RawServer {
     RawServer::start(|connection, _| {
         let all = connection.read_to_end()?;
@@ -48,7 +48,7 @@ fn bytes_pass_and_each_side_ends_for_itself() {
         let mut client = connect(&proxy);
         let data = pattern::bytes(size);
         client.send(&data);
-        // The server answers only after the end of what it was sent.
+        // The server answers only after the end of the client's data.
         client.connection().finish_sending().unwrap();
         assert!(client.connection().read_to_end().unwrap() == data, "{size}");
     }
@@ -61,7 +61,7 @@ fn bytes_pass_and_each_side_ends_for_itself() {
         4.0
     );
 
-    // The server speaks first, and ends first.
+    // The server sends first, and ends first.
     let server = RawServer::start(|connection, _| {
         connection.send("hello")?;
         connection.finish_sending()?;
@@ -336,12 +336,12 @@ fn a_bad_proxy_header_ends_the_connection() {
     let refused = proxy.metric("maglor_downstream_connections_refused_total", &[]);
     assert_eq!(refused, bad.len() as f64);
 
-    // Where it is not asked for, it is just not HTTP.
+    // Without the setting, the header is invalid HTTP.
     let proxy = start(&yaml(HTTP, &[upstream.address()], ""));
     let mut client = connect(&proxy);
     client.send("PROXY TCP4 10.1.2.3 10.0.0.1 4660 80\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n");
     client.assert_closed();
-    // Where it is only accepted, one may do without, though not while nothing is said.
+    // If it is only accepted, a client may omit it, but not by sending nothing.
     let accept = format!("proxy_protocol: accept, {HTTP}");
     let proxy = start(&yaml(&accept, &[upstream.address()], ""));
     assert_eq!(connect(&proxy).get("/").status, 200);
@@ -364,7 +364,7 @@ fn a_removed_listeners_connections_end_in_time() {
     wait_quiet(&proxy);
 }
 
-/// A limit of ours says nothing about the endpoints.
+/// A limit of the proxy is no fault of the endpoints.
 #[test]
 fn connections_beyond_a_limit_are_not_held_against_endpoints() {
     let servers = [echo(), echo()];

@@ -1,4 +1,4 @@
-//! Time limits and clients that take long to send their requests: what they take is not the endpoint's.
+//! Timeouts, and clients that send their requests slowly: their time is not charged to the endpoint.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,13 +15,13 @@ use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
 use support::h2::{self, Client};
 use support::{Web, connect, get, wait_quiet};
 
-/// Pieces of an upload, and the pause before each.
+/// Number of pieces of an upload, and the pause before each.
 const PIECES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(100);
-/// Less than all the pauses, and much more than one.
+/// Less than all the pauses together, and much more than one.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// The status of a request whose body comes in pieces.
+/// Returns the status of a request whose body is sent in pieces.
 fn upload(proxy: &Proxy, head: &str) -> u16 {
     let mut client = connect(proxy);
     let head = format!("PUT /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {PIECES}\r\n{head}\r\n");
@@ -62,7 +62,7 @@ fn a_slow_upload_is_not_the_endpoints_time() {
             .start();
         assert_eq!(upload(&proxy, ""), 200, "{route} {protocol}");
         assert_eq!(upload_by_http2(&proxy), 200, "{route} {protocol}");
-        // A proxy in front says how long it waits, and means the same.
+        // A proxy in front sends its own timeout, with the same meaning.
         let expected = format!("x-envoy-expected-rq-timeout-ms: {}\r\n", LIMIT.as_millis());
         assert_eq!(upload(&proxy, &expected), 200, "{route} {protocol}");
         assert_eq!(proxy.metric("maglor_upstream_retries_total", &[]), 0.0);
@@ -103,7 +103,7 @@ fn an_endpoint_that_reads_nothing_does_not_have_all_the_time() {
     let began = Instant::now();
     let mut client = connect(&proxy);
     client.send("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\n");
-    // Until neither the endpoint nor the proxy takes any more.
+    // Until neither the endpoint nor the proxy accepts more.
     let writer = std::thread::spawn({
         let body = vec![b'x'; 1 << 20];
         let mut client = client;
@@ -131,7 +131,7 @@ fn neither_does_one_that_grants_no_window() {
     assert!(began.elapsed() < 3 * LIMIT, "{:?}", began.elapsed());
 }
 
-/// Once it has, it is the client that is waited for.
+/// After the endpoint has agreed, the wait is for the client.
 #[test]
 fn a_client_that_does_not_use_its_leave_is_late_itself() {
     let server = || {
@@ -188,7 +188,7 @@ fn an_upload_that_moves_is_not_idle() {
         .start();
     assert_eq!(upload(&proxy, ""), 200);
     assert_eq!(upload_by_http2(&proxy), 200);
-    // One that stands still is.
+    // An upload that has stalled is late.
     let mut client = connect(&proxy);
     client.send("PUT /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nx");
     let response = client.response();
@@ -204,7 +204,7 @@ fn a_call_whose_client_is_late_is_not_held_against_the_endpoint() {
     let proxy = Web::to(upstreams.iter().map(Upstream::address))
         .cluster("outlier_ejection: {consecutive_local_origin_failure: 1}")
         .start();
-    // Deadlines of gRPC begin with the call.
+    // gRPC deadlines begin with the call.
     let mut client = Client::connect(proxy.listener("web"));
     for _ in 0..3 {
         let (pieces, body) = h2::channel();
@@ -219,7 +219,7 @@ fn a_call_whose_client_is_late_is_not_held_against_the_endpoint() {
     assert_eq!(proxy.metric("maglor_upstream_ejections_total", &[]), 0.0);
 }
 
-/// A service of two endpoints that are ejected, and of a cluster that is closed, at the first failure.
+/// Returns a service of two endpoints, with ejection and a circuit breaker at the first failure.
 fn strict(upstreams: &[Upstream; 2]) -> Web {
     Web::to(upstreams.iter().map(Upstream::address)).cluster(
         "outlier_ejection: {consecutive_local_origin_failure: 1, consecutive_gateway_failure: 1}, \
@@ -231,7 +231,7 @@ fn ejections(proxy: &Proxy) -> f64 {
     proxy.metric("maglor_upstream_ejections_total", &[])
 }
 
-/// Anybody can ask for an answer at once.
+/// Any client may set a very short timeout.
 #[test]
 fn what_a_client_does_not_wait_for_is_not_held_against_anybody() {
     let upstreams = ["a", "b"].map(Upstream::start);
@@ -249,7 +249,7 @@ fn what_a_client_does_not_wait_for_is_not_held_against_anybody() {
         headers.insert("grpc-timeout", "1m".parse().unwrap());
         assert_eq!(client.ask(request).header("grpc-status"), Some("4"));
     }
-    // Nor is it when the endpoint is the one to say so, because it is a proxy itself.
+    // Nor is it if the endpoint itself sends 504, because it is a proxy.
     for upstream in &upstreams {
         upstream.set_answer(|_| Some(Answer::status(504)));
     }
@@ -258,7 +258,7 @@ fn what_a_client_does_not_wait_for_is_not_held_against_anybody() {
         assert_eq!(connect(&proxy).request(patient).status, 504);
     }
     assert_eq!(ejections(&proxy), 0.0);
-    // Where the route says how long it may take, it is.
+    // With the route's own timeout, it counts.
     assert_eq!(get(&proxy, "/").status, 504);
     eventually(TIMEOUT, "it is ejected", || ejections(&proxy) == 1.0);
 }
@@ -272,7 +272,7 @@ fn endpoints_that_never_respond_are_ejected_though_their_clients_have_limits() {
     eventually(TIMEOUT, "it is ejected", || ejections(&proxy) == 1.0);
 }
 
-/// Nor that what it sends is no request.
+/// Nor is a malformed request body.
 #[test]
 fn a_body_that_a_client_spoils_is_not_held_against_anybody() {
     for protocol in ["http1", "http2"] {
@@ -296,7 +296,7 @@ fn a_body_that_a_client_spoils_is_not_held_against_anybody() {
     }
 }
 
-/// A call of which the endpoint has sent the beginning may continue for as long as its client listens.
+/// A call whose response has begun may continue for as long as its client reads.
 #[test]
 fn the_end_of_a_streams_time_is_no_failure() {
     let server = || {

@@ -27,7 +27,7 @@ fn origination(ca: &Path, more: &str) -> String {
     format!("tls: {{ca: '{}'{more}}}", ca.display())
 }
 
-/// Speaks TLS and HTTP/1.1.
+/// Connects with HTTP/1.1 over TLS.
 fn secure(proxy: &Proxy, authority: &Authority, name: &str) -> RawHttp1 {
     let config = authority.client_config(None, &["http/1.1"]);
     RawHttp1::connect_tls(proxy.listener("web"), name, config)
@@ -46,18 +46,18 @@ fn tls_is_terminated_with_either_version_of_http() {
         assert_eq!(client.get("/bytes/100000").body.len(), 100_000);
     }
     assert_eq!(upstream.last().header("x-forwarded-proto"), Some("https"));
-    // Parked and awake again.
+    // Parked, then used again.
     client.assert_silent(Duration::from_millis(800));
     assert_eq!(client.get("/").text(), "a");
 
     let config = authority.client_config(None, &["h2", "http/1.1"]);
     let mut client = Client::connect_tls(proxy.listener("web"), "a.example", config);
     assert_eq!(client.ask(h2::get("/bytes/100000")).body.len(), 100_000);
-    // Without ALPN it is found out.
+    // Without ALPN the protocol is detected.
     let config = authority.client_config(None, &[]);
     let mut client = RawHttp1::connect_tls(proxy.listener("web"), "a.example", config);
     assert_eq!(client.get("/").text(), "a");
-    // An upload as large as it gets in several records.
+    // An upload of several records of maximum size.
     let body = vec![b'x'; 300_000];
     client.send(format!(
         "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
@@ -79,16 +79,16 @@ fn who_does_not_speak_tls_is_refused() {
     let started = Instant::now();
     let mut plain = RawHttp1::connect(proxy.listener("web"));
     plain.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    // An alert, perhaps.
+    // Perhaps an alert.
     let _ = plain.connection().read_to_end();
     let mut silent = RawHttp1::connect(proxy.listener("web"));
     silent.assert_closed();
     let mut slow = RawHttp1::connect(proxy.listener("web"));
     slow.send(b"\x16\x03\x01");
     let _ = slow.connection().read_to_end();
-    // Ten seconds by default.
+    // The default is ten seconds.
     assert!(started.elapsed() < Duration::from_secs(8));
-    // A client of an authority of its own does not trust the certificate.
+    // A client of another authority does not trust the certificate.
     let mut other = secure(&proxy, &Authority::new(), "a.example");
     assert!(
         other
@@ -154,7 +154,7 @@ fn the_certificate_is_that_of_the_name() {
             pair(&b)
         ))
         .start();
-    // A client that trusts one authority sees whose certificate it is.
+    // A client that trusts one authority shows which certificate was selected.
     assert_eq!(secure(&proxy, &first, "a.example").get("/").status, 200);
     assert_eq!(secure(&proxy, &second, "b.example").get("/").status, 200);
     assert_eq!(secure(&proxy, &second, "x.b.example").get("/").status, 200);
@@ -196,7 +196,7 @@ fn one_listener_passes_some_names_through_and_terminates_others() {
     assert_eq!(client.get("/bytes/1000000").body.len(), 1_000_000);
     assert_eq!(client.get("/").text(), "vault");
     assert_eq!(secure(&proxy, &own, "web.example").get("/").text(), "web");
-    // Its certificate is not for this name, but it is its own that is shown.
+    // Its certificate is not for this name, but it is the one presented.
     assert!(
         secure(&proxy, &own, "x.vault.example")
             .connection()
@@ -313,7 +313,7 @@ fn a_new_certificate_is_shown_without_a_restart() {
     let address = proxy.listener("web");
     let mut before = secure(&proxy, &old, "a.example");
     assert_eq!(before.get("/").status, 200);
-    // First the certificate, which does not fit the key yet, then the key.
+    // First the certificate, which does not fit the old key, then the key.
     let next = new.issue(&["a.example"]);
     fs::copy(&next.cert_file, &identity.cert_file).unwrap();
     eventually(TIMEOUT, "the half-way state is refused", || {
@@ -334,7 +334,7 @@ fn a_new_certificate_is_shown_without_a_restart() {
     assert_eq!(before.get("/").status, 200, "who is connected stays");
 }
 
-/// When the file is good again it says what is in force already, but the certificate does not.
+/// When the file is valid again, it equals the one in force, but the certificate does not.
 #[test]
 fn a_certificate_that_changes_while_the_configuration_is_bad_is_not_forgotten() {
     let (old, new) = (Authority::new(), Authority::new());

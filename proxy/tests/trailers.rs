@@ -1,4 +1,4 @@
-//! Trailers: which fields may come as such, in either direction and by every protocol.
+//! Trailers: the fields that are passed as such, in both directions and by every protocol.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use support::h2::{self, Client};
 use support::mesh::Root;
 use support::{Web, connect, start};
 
-/// What frames, routes, authenticates or identifies a message.
+/// Fields that frame, route, authenticate or identify a message.
 const UNFIT: [&str; 14] = [
     "authorization",
     "content-length",
@@ -49,14 +49,14 @@ fn text() -> String {
     all().map(|name| format!("{name}: 7\r\n")).collect()
 }
 
-/// The proxies through which an application is reached: one, or two workloads of the mesh.
+/// The proxies in front of an application: one, or two workloads of the mesh.
 struct Way {
     first: Proxy,
-    /// Of the application, and who has signed for both.
+    /// Proxy of the application, and the root that signed for both.
     _second: Option<(Proxy, Root)>,
 }
 
-/// Every way to a server that speaks this.
+/// Returns both paths to a server with this protocol.
 fn ways(server: std::net::SocketAddr, protocol: &str) -> [Way; 2] {
     let direct = Web::to([server])
         .cluster(&format!("protocol: {protocol}"))
@@ -87,7 +87,7 @@ fn expected() -> serde_json::Value {
     json!(FIT.map(|name| [name, "7"]))
 }
 
-/// As the server has them, in order.
+/// Returns the trailers that the server has received, sorted.
 fn received(answer: &serde_json::Value) -> serde_json::Value {
     let mut all: Vec<_> = answer["trailers"].as_array().unwrap().clone();
     all.sort_by_key(ToString::to_string);
@@ -109,7 +109,7 @@ fn of_requests_only_those_pass_that_may_come_late() {
                 "HTTP/1.1 to {protocol}"
             );
             let mut trailers = map();
-            // A length behind the content is an error there: see below.
+            // A length after the content is an error there: see below.
             trailers.remove("content-length");
             let answer = upload(first, trailers).unwrap();
             assert_eq!(received(&answer.json()), expected(), "HTTP/2 to {protocol}");
@@ -117,7 +117,7 @@ fn of_requests_only_those_pass_that_may_come_late() {
     }
 }
 
-/// By HTTP/2.
+/// Uploads by HTTP/2.
 fn upload(proxy: &Proxy, trailers: HeaderMap) -> Result<h2::Answer, hyper::Error> {
     let mut client = Client::connect(proxy.listener("web"));
     let (frames, body) = h2::channel();
@@ -128,7 +128,7 @@ fn upload(proxy: &Proxy, trailers: HeaderMap) -> Result<h2::Answer, hyper::Error
     client.run(async { h2::read(sent.await?).await })
 }
 
-/// HTTP/2 has the end of a message in its frames, and peers refuse a length that comes after the content.
+/// HTTP/2 frames mark the end of a message, and peers reject a length that comes after the content.
 #[test]
 fn a_length_in_trailers_of_http2_ends_the_request() {
     let upstream = Upstream::start("a");
@@ -140,7 +140,7 @@ fn a_length_in_trailers_of_http2_ends_the_request() {
     }
 }
 
-/// Asks by both versions.
+/// Sends a request by each version.
 fn ask(ways: &[Way], what: &str) {
     for Way { first, .. } in ways {
         let response = connect(first).get("/");
@@ -174,7 +174,7 @@ fn of_responses_only_those_pass_that_may_come_late() {
     ask(&ways(upstream.address(), "http2"), "HTTP/2");
 }
 
-/// A field of the kind of HTTP/2's own in a trailer section is malformed (RFC 9113 §8.1, RFC 9110 §5.1).
+/// A pseudo-header field in a trailer section is malformed (RFC 9113 §8.1, RFC 9110 §5.1).
 #[test]
 fn pseudo_headers_in_trailers_are_an_error() {
     let upstream = Upstream::start("a");

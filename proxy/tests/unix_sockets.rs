@@ -1,5 +1,4 @@
-//! Unix sockets: where a listener stands and where an endpoint is, for each protocol; their files from beginning to
-//! end.
+//! Unix sockets of listeners and endpoints, for each protocol, and the life of their files.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,7 +27,7 @@ fn folder() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Two hops in one process: TCP to a Unix socket, and from there to the application.
+/// Starts two hops in one process: TCP to a Unix socket, and from there to the application.
 fn pair(upstream: &Upstream, path: &Path, [top, front, back, cluster]: [&str; 4]) -> Proxy {
     let (path, to) = (path.display(), upstream.address());
     let routes =
@@ -48,7 +47,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Bodies in both directions, more than any buffer.
+/// Transfers bodies in both directions, larger than any buffer.
 fn round_trip(proxy: &Proxy) {
     let mut client = RawHttp1::connect(proxy.listener("web"));
     assert_eq!(client.get("/").text(), "app");
@@ -103,7 +102,7 @@ fn each_protocol_goes_over_a_unix_socket() {
         let metrics = proxy.admin_get("/metrics");
         assert!(metrics.text().contains(&endpoint), "{name}");
         let forwarded = upstream.last().header("x-forwarded-for").map(str::to_owned);
-        // The second hop adds nothing of its own, unless a PROXY header has said more.
+        // The second hop adds no address, unless a PROXY header has provided one.
         let expected = match name.starts_with("proxy") {
             true => "127.0.0.1, 127.0.0.1",
             false => "127.0.0.1",
@@ -176,7 +175,8 @@ fn a_client_of_a_unix_socket_has_no_address() {
     assert_eq!(upstream.last().header("x-forwarded-for"), None);
 }
 
-/// Nothing invents an address: a rule that names networks or ports takes no such client, one that excepts them does.
+/// No address is made up: a rule with networks or ports does not match such a client, one with exceptions for
+/// them does.
 #[test]
 fn rules_by_address_take_no_client_without_one() {
     let (_folder, path) = folder();
@@ -206,7 +206,7 @@ fn rules_by_address_take_no_client_without_one() {
     ] {
         let proxy = proxy(rules);
         assert_eq!((status(""), status(known)), (of_unix, of_known), "{rules}");
-        // LOCAL says no address either.
+        // LOCAL provides no address, either.
         assert_eq!(status("PROXY UNKNOWN\r\n"), of_unix, "{rules}");
         drop(proxy);
     }
@@ -228,7 +228,7 @@ fn a_reload_keeps_the_socket_and_changes_its_mode() {
     assert_eq!(mode(&path), 0o666);
     assert_eq!(client.request(GET).text(), "a");
     assert_eq!(RawHttp1::connect_unix(&path).request(GET).text(), "a");
-    // Without the listener there is no socket, and with it again there is.
+    // The socket exists as long as its listener is configured.
     let without = Web::to([upstream.address()]).yaml();
     reload(&proxy, &without);
     eventually(TIMEOUT, "the file is gone", || !path.exists());
@@ -252,7 +252,7 @@ fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
     assert!(path.exists() && UnixStream::connect(&path).is_err());
     let third = start(&yaml);
     assert_eq!(RawHttp1::connect_unix(&path).request(GET).text(), "a");
-    // What another process has put there in the meantime is not removed.
+    // A file that another process has created there meanwhile is not removed.
     fs::remove_file(&path).unwrap();
     let other = UnixListener::bind(&path).unwrap();
     assert!(third.terminate().success());
@@ -266,7 +266,7 @@ fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
     drop(folder);
 }
 
-/// Who has connected before the end is served, by whichever worker; the file goes first.
+/// A client that connected before the end is served by any worker; the file is removed first.
 #[test]
 fn a_drain_serves_who_waits_and_removes_the_file() {
     let (_folder, path) = folder();

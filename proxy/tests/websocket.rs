@@ -1,4 +1,4 @@
-//! WebSocket and other upgrades: HTTP/1.1 that becomes a tunnel.
+//! WebSocket and other upgrades: HTTP/1.1 connections that become tunnels.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nhost: a\r\nConnection: keep-alive, 
                          Upgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A binary message of a client, masked as it has to be.
+/// Returns a client's binary message, with the required mask.
 fn frame(data: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x82, 0x80 | 127];
     frame.extend((data.len() as u64).to_be_bytes());
@@ -216,7 +216,7 @@ fn what_is_sent_early_is_not_lost() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();
     let mut client = connect(&proxy);
-    // Right behind the request, before anybody has agreed.
+    // Directly after the request, before the upgrade is accepted.
     client.send([HANDSHAKE.as_bytes(), &frame(b"early")].concat());
     assert_eq!(client.response().status, 101);
     assert_eq!(message(&mut client), b"early");
@@ -240,7 +240,7 @@ fn what_is_sent_early_is_not_lost() {
 
 #[test]
 fn the_other_protocol_begins_behind_the_request() {
-    // It agrees before it has all of the body.
+    // It accepts before it has received the whole body.
     let server = RawServer::start(|connection, _| {
         connection.read_head()?;
         connection.send(
@@ -313,7 +313,7 @@ fn a_client_that_leaves_ends_its_tunnel() {
             upstream.open_connections() == 0
         });
     }
-    // The endpoint dies.
+    // The endpoint is killed.
     let mut client = connect(&proxy);
     upgrade(&mut client);
     upstream.kill();

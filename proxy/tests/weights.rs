@@ -1,5 +1,5 @@
-//! Shares by weight through real proxies, under each policy that promises them: where servers are idle, where
-//! ties decide, and where all are busy; and the ramp of a server that has just joined.
+//! Shares by weight through real proxies, under each policy that promises them: with idle servers, with ties,
+//! and with all servers busy; and the slow start of a new server.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -41,7 +41,7 @@ fn counts(replicas: &Replicas) -> Vec<f64> {
     applications.map(|one| one.requests() as f64).collect()
 }
 
-/// The shares of servers at so many requests in progress, on average, if no server were busy.
+/// Returns the shares of servers at this average number of requests in progress, if no server were busy.
 fn shares(replicas: &Replicas, erlang: f64, time: Duration) -> Vec<f64> {
     let rate = erlang / replicas.plan.service.as_secs_f64();
     let before = counts(replicas);
@@ -57,7 +57,7 @@ fn shares(replicas: &Replicas, erlang: f64, time: Duration) -> Vec<f64> {
     new.iter().map(|one| one / sum).collect()
 }
 
-/// Asserts shares within 10 % of the weights and four standard deviations of so many draws.
+/// Asserts shares within 10 % of the weights and four standard deviations of as many draws.
 fn judge(what: &str, shares: &[f64], weights: &[u32], requests: f64) {
     let sum: u32 = weights.iter().sum();
     for (share, weight) in shares.iter().zip(weights) {
@@ -70,7 +70,7 @@ fn judge(what: &str, shares: &[f64], weights: &[u32], requests: f64) {
     }
 }
 
-/// Servers take any number of requests at a time, so that a load says how many are in progress.
+/// Makes servers handle any number of requests at a time, so that the load determines the number in progress.
 fn unlimited(replicas: &Replicas) {
     let service = replicas.plan.service;
     for application in &replicas.applications {
@@ -84,7 +84,7 @@ fn by_weight(cases: &[(&[u32], &[f64])], time: Duration) {
             let service = Duration::from_millis(20);
             let replicas = Replicas::start(plan(policy, weights, weights.len(), service));
             unlimited(&replicas);
-            // Channels are opened, and ledgers are up to date.
+            // Open channels, and bring ledgers up to date.
             replicas.load(50.0, Duration::from_secs(1), 1);
             for erlang in *erlangs {
                 let shares = shares(&replicas, *erlang, time);
@@ -115,8 +115,8 @@ fn shares_follow_the_weights_at_every_load() {
     by_weight(&cases, Duration::from_secs(15));
 }
 
-/// The share of a server that joins two others, in the first half of its ramp. It goes up in a straight line from 0.1
-/// to 1 of an equal share: 0.3 on average over that half.
+/// The share of a server that joins two others, in the first half of its slow start. It rises linearly from
+/// 0.1 to 1 of an equal share: 0.3 on average over that half.
 #[test]
 fn a_server_that_joins_ramps_up_at_any_load() {
     let cases = [
@@ -132,8 +132,8 @@ fn a_server_that_joins_ramps_up_at_any_load() {
     });
 }
 
-/// The server that joins is the ledger's host: its proxy has just started and sees all servers for the first time.
-/// The others report how long they have been there.
+/// The new server is the ledger's host: its proxy has just started and sees all servers for the first time.
+/// The others report their ages.
 #[test]
 fn a_ledgers_host_that_joins_ramps_up_at_any_load() {
     std::thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn a_ledgers_host_that_joins_ramps_up_at_any_load() {
     });
 }
 
-/// What a server that joins is to the ledger.
+/// Role of the new server for the ledger.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Joins {
     Host,
@@ -157,7 +157,7 @@ fn ramp(policy: &str, erlang: f64, as_what: Joins) {
     let replicas = Replicas::start(plan);
     unlimited(&replicas);
     replicas.load(50.0, Duration::from_secs(1), 1);
-    // A ledger's host has seen a server joining if it has been there for longer itself.
+    // A ledger's host observes the join only if it has been running for longer itself.
     let is_host = |at: &usize| replicas.host() == Some(*at);
     let joins = match as_what {
         Joins::Host => (0..3).find(is_host),
@@ -170,9 +170,9 @@ fn ramp(policy: &str, erlang: f64, as_what: Joins) {
     if as_what == Joins::Host {
         replicas.kill(joins);
     }
-    // Those that are there have ended their own ramp.
+    // The others have completed their slow start.
     replicas.load(50.0, window, 1);
-    // It joins at some time in between.
+    // The time of the join is in between.
     let earliest = Instant::now();
     if as_what == Joins::Host {
         replicas.restart(joins, &[0, 1, 2]);
@@ -199,8 +199,8 @@ fn ramp(policy: &str, erlang: f64, as_what: Joins) {
     );
 }
 
-/// The share of a server beside two full ones, on average while its age rises from one part of the ramp to another: w
-/// / (2 + w) of weight w.
+/// Returns the mean share of a server beside two full ones, while its age rises from one part of the ramp to
+/// another: w / (2 + w) for weight w.
 fn mean_share(from: f64, to: f64) -> f64 {
     let steps = (0..100).map(|step| from + (to - from) * (f64::from(step) + 0.5) / 100.0);
     let weights = steps.map(|age| age.clamp(0.1, 1.0));

@@ -1,4 +1,4 @@
-//! Command lines that cannot be understood: what to write instead.
+//! Suggestions for invalid command lines: the flag or command of this program that the user probably meant.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use maglor_config::suggest::advice;
 
-/// Flags of other programs.
+/// Flags of other programs, and what to use instead.
 const FLAGS: &[(&[&str], &str)] = &[
     (
         &[
@@ -141,7 +141,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Commands of other programs.
+/// Commands of other programs, and what to use instead.
 const COMMANDS: &[(&[&str], &str)] = &[
     (
         &[
@@ -179,7 +179,8 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What is said of a first word that is another program's command, and no file.
+/// Returns the error message for a first argument that is a command of another program and not an existing
+/// file.
 pub(super) fn command(words: &[OsString]) -> Option<String> {
     let word = words.get(1)?.to_str()?;
     let advised = advice(COMMANDS, word)?;
@@ -187,8 +188,8 @@ pub(super) fn command(words: &[OsString]) -> Option<String> {
         .then(|| format!("error: there is no command and no file `{word}`: {advised}\n"))
 }
 
-/// What is said of an error that clap tells in its own words; `None` where those are good, as they are for a command: what is
-/// said here is of flags that commands do not have.
+/// Returns a suggestion to append to an error of clap, or `None` where clap's own message suffices.
+/// Subcommands always get `None`: the suggestions are about flags that they do not have.
 pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let commands = <super::Args as clap::CommandFactory>::command();
     let mut names = commands.get_subcommands().map(clap::Command::get_name);

@@ -1,4 +1,4 @@
-//! Why a proxy does not start here, said alike by `--check` and by the start.
+//! Errors that prevent a start, reported in the same form by `--check` and by the start itself.
 
 use std::error::Error;
 use std::io;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use maglor_proxy::RunError;
 
-/// What is printed: at the value of the file that the error is about, with what to do.
+/// Formats an error with its place in the configuration file and a hint to fix it.
 pub(super) fn said(error: &RunError, file: Option<&Path>) -> String {
     let help = help(error);
     match (error, file) {
-        // It names its places itself.
+        // Configuration errors name their places themselves.
         (RunError::Config(errors), _) => errors.to_string(),
         (error, Some(file)) => maglor_config::blame(file, &error.to_string(), help).to_string(),
         (error, None) => {
@@ -20,7 +20,7 @@ pub(super) fn said(error: &RunError, file: Option<&Path>) -> String {
     }
 }
 
-/// The error of the system that is at the bottom.
+/// Returns the underlying error of the operating system.
 fn of_system<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! `maglor-proxy init`: the arguments and exit codes of the redirection.
+//! `maglor-proxy init`: arguments and exit codes of the command that sets up traffic redirection.
 
 use std::process::ExitCode;
 
@@ -75,7 +75,7 @@ pub(super) struct InitArgs {
     remove: bool,
 }
 
-/// A network, or a single address.
+/// Parses a network or a single address.
 fn subnet(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     let net = text.parse::<IpNet>().or_else(|_| address());

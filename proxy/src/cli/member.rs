@@ -1,4 +1,4 @@
-//! How a proxy joins a mesh: flags, and what a pod's environment says where they do not.
+//! Flags by which a proxy joins a mesh, with fallbacks to a pod's environment variables.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -83,13 +83,13 @@ pub(super) struct MemberArgs {
     drain_timeout: Option<TimeSpan>,
 }
 
-/// A time as the configuration has it.
+/// Parses a duration in the configuration's notation.
 pub(super) fn time(text: &str) -> Result<TimeSpan, String> {
     text.parse()
         .map_err(|error: NotationError| error.to_string())
 }
 
-/// Why the flags and the environment make no member of a mesh.
+/// Error in the flags and environment variables that describe a mesh member.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MemberError {
     #[error("{place}: `{text}` is not an IP address: write IP or IP,IP")]
@@ -107,8 +107,8 @@ pub(super) enum MemberError {
 }
 
 impl MemberArgs {
-    /// The member that the flags and the environment describe, for a subcommand; else what is wrong has been said, and
-    /// the program ends with the given code.
+    /// Returns the member that the flags and the environment describe, for a subcommand. On an error, prints
+    /// it and returns the exit code of the program.
     pub(super) fn read(
         self,
         command: &str,
@@ -121,10 +121,10 @@ impl MemberArgs {
             })
     }
 
-    /// The member that the flags describe; `variable` reads the environment.
+    /// Returns the member that the flags describe; `variable` reads the environment.
     ///
     /// # Errors
-    /// What is missing or makes no sense, with the flag or variable to blame.
+    /// For missing or invalid values; the error names the flag or variable.
     pub(super) fn member(
         self,
         memory_budget: Option<u64>,

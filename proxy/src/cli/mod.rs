@@ -114,7 +114,7 @@ enum Command {
     Wait(wait::WaitArgs),
 }
 
-/// `8080` and `:8080` are what other proxies call so.
+/// Parses a listening address. `8080` and `:8080` mean all IPv4 addresses, as in other proxies.
 fn listening(text: &str) -> Result<Address, String> {
     if text.starts_with("unix:") {
         return text.parse();
@@ -122,7 +122,8 @@ fn listening(text: &str) -> Result<Address, String> {
     address(text, [0, 0, 0, 0]).map(Address::Ip)
 }
 
-/// A port alone is of the loopback address: the admin server has no authentication.
+/// Parses the admin address. A bare port means the loopback address, since the admin server has no
+/// authentication.
 fn admin(text: &str) -> Result<SocketAddr, String> {
     address(text, [127, 0, 0, 1])
 }
@@ -145,7 +146,7 @@ fn workers(text: &str) -> Result<usize, String> {
         .map_err(|_| "write a number of threads, 1 to 256, as in 2".to_owned())
 }
 
-/// Reads the command line; ends the process where it says to, or makes no sense.
+/// Parses the command line. Exits the process after `--help` and `--version`, and on an invalid command line.
 pub(crate) fn parse() -> Args {
     let words: Vec<OsString> = std::env::args_os().collect();
     let advice = match advice::command(&words) {
@@ -182,7 +183,7 @@ impl Args {
         if let Some(file) = &self.config {
             return maglor_config::load(file);
         }
-        // clap has made sure that it is there.
+        // clap guarantees that the flag is present here.
         let loopback = || SocketAddr::from(([127, 0, 0, 1], 0)).into();
         let listen = self.listen.clone().unwrap_or_else(loopback);
         let policy = self.policy.as_deref();

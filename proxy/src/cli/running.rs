@@ -1,4 +1,4 @@
-//! What every way of running the proxy has: what becomes of a configuration once it is there.
+//! Options common to all commands that run the proxy, and what happens once a configuration is loaded.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -62,7 +62,8 @@ fn memory_budget(text: &str) -> Result<u64, String> {
 }
 
 impl RunningArgs {
-    /// Shows the configuration, or runs a proxy with it. `file` is where it came from, to watch it.
+    /// Prints or checks the configuration, or runs a proxy with it. `file` is its source, which is watched
+    /// for changes.
     pub(super) fn run(self, loaded: Result<Loaded, Errors>, file: Option<PathBuf>) -> ExitCode {
         let loaded = match loaded {
             Ok(loaded) => loaded,
@@ -109,7 +110,7 @@ impl RunningArgs {
         print(&format!("{place}: configuration is valid\n"))
     }
 
-    /// Whether there is no folder for the ready file.
+    /// Returns an error if the folder of the ready file does not exist.
     fn unusable_ready_file(&self) -> Option<RunError> {
         let path = self.ready_file.as_ref()?;
         let folder = path
@@ -120,7 +121,7 @@ impl RunningArgs {
         Some(RunError::ReadyFile { path, source })
     }
 
-    /// The level of the log: of the flag, or else of the configuration.
+    /// Returns the log level: that of the flag, or else of the configuration.
     fn level(&self, config: &Config) -> String {
         let flag = self.log_level.clone();
         flag.unwrap_or_else(|| config.log_level.to_string())
@@ -157,12 +158,12 @@ impl RunningArgs {
     }
 }
 
-/// Says something on standard error, if anybody reads it (`maglor-proxy --check … 2>&1 | head`).
+/// Prints a message on standard error, and ignores a closed reader (`maglor-proxy --check … 2>&1 | head`).
 fn tell(what: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// Prints what was asked for. A reader that has gone is no error, a disk that is full is.
+/// Prints requested output. A closed reader is no error, a full disk is.
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

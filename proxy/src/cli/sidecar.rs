@@ -1,5 +1,4 @@
-//! `maglor-proxy sidecar`: a sidecar whose configuration is made of flags and of what the control plane
-//! says.
+//! `maglor-proxy sidecar`: a sidecar, configured by flags and by the control plane.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `maglor-proxy wait`: waits for a proxy on this host.
+//! `maglor-proxy wait`: waits until the proxy on this host is ready.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -18,11 +18,11 @@ before the application's, it keeps the kubelet from starting the application unt
 
 Exit codes: 0 the proxy is ready, 1 it was not in time, 2 the arguments make no sense.";
 
-/// How often it asks.
+/// Poll interval.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long it waits for an answer.
+/// Timeout for an answer.
 const ANSWER: Duration = Duration::from_secs(1);
-/// How much of an answer it reads.
+/// Maximum number of bytes read of an answer.
 const LONGEST: usize = 4096;
 
 /// Wait until the proxy on this host, or in this pod, is ready.
@@ -58,7 +58,7 @@ impl WaitArgs {
     }
 }
 
-/// Asks once; an error says what there is instead of a 200.
+/// Asks once; any answer other than 200 is an error that describes it.
 fn ready(port: u16) -> io::Result<()> {
     let both: [SocketAddr; 2] = [
         (Ipv4Addr::LOCALHOST, port).into(),
@@ -76,7 +76,7 @@ fn ready(port: u16) -> io::Result<()> {
     Err(io::Error::other(reason(&answer)))
 }
 
-/// Reads more of an answer; false at its end.
+/// Reads more of an answer; returns false at its end.
 fn read_some(socket: &mut TcpStream, answer: &mut Vec<u8>, until: Instant) -> io::Result<bool> {
     let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
     let left = until.saturating_duration_since(Instant::now());
@@ -93,12 +93,12 @@ fn read_some(socket: &mut TcpStream, answer: &mut Vec<u8>, until: Instant) -> io
     Ok(length > 0 && answer.len() < LONGEST)
 }
 
-/// The beginning of the first line: `HTTP/1.1 503`.
+/// Returns the beginning of the status line: `HTTP/1.1 503`.
 fn status(answer: &[u8]) -> Option<&[u8]> {
     answer.get(..12)
 }
 
-/// The status, and what the proxy says of it.
+/// Returns the status and the reason that the proxy reports.
 fn reason(answer: &[u8]) -> String {
     if answer.is_empty() {
         return "it closes the connection".to_owned();

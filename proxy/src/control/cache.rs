@@ -1,7 +1,7 @@
-//! What a proxy leaves on disk for its next start: resources, roots and its identity.
+//! On-disk cache for a proxy's next start: resources, roots and its identity.
 //!
-//! Files are replaced as wholes, and on the disk before they are. What cannot be read is as good as
-//! nothing: it is said and passed over.
+//! Files are replaced atomically and synced first. A file that cannot be read is logged and treated as
+//! missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,14 +17,14 @@ use crate::mesh::identity::Stored;
 const RESOURCES: &str = "resources";
 const ROOTS: &str = "roots.pem";
 const IDENTITY: &str = "identity.pem";
-/// Bytes of a file at most: what is longer was not written here.
+/// Maximum size of a file in bytes; a longer one was not written here.
 const LONGEST: u64 = 64 << 20;
 
-/// The folder. Everything in it is readable by its owner only.
+/// A cache folder. Its files are readable by their owner only.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(PathBuf);
 
-/// Why something was not kept.
+/// Error in writing a file of the cache.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct KeepError {
@@ -41,7 +41,7 @@ impl Cache {
         self.write(RESOURCES, &snapshot::write(resources))
     }
 
-    /// What was learnt by an earlier process; nothing where there is none that is good.
+    /// Reads the resources that an earlier process has received; empty if there are none that are valid.
     pub(crate) fn resources(&self) -> Vec<snapshot::Kept> {
         let Some(bytes) = self.read(RESOURCES) else {
             return Vec::new();
@@ -66,7 +66,7 @@ impl Cache {
         self.write(IDENTITY, text.as_bytes())
     }
 
-    /// What an earlier process has left: its identity unless that has expired, and the roots that it trusted.
+    /// Reads the cached identity, unless it has expired, and the trusted roots.
     pub(crate) fn identity(&self) -> Stored {
         let roots = self.usable(ROOTS, TrustBundle::from_pem);
         let identity = self.usable(IDENTITY, |own| Identity::from_pem(own, own));
@@ -80,7 +80,7 @@ impl Cache {
         }
     }
 
-    /// What is in a file, if it can be used.
+    /// Reads and parses a file, if it is usable.
     fn usable<T>(&self, name: &str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Option<T> {
         let read = read(&self.read(name)?);
         read.inspect_err(|error| self.pass_over(name, error)).ok()
@@ -91,7 +91,7 @@ impl Cache {
         tracing::warn!(file = %file.display(), %error, "not usable, passed over");
     }
 
-    /// The bytes of a file that is there.
+    /// Returns the bytes of a file, if it exists.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.0.join(name);
         let length = fs::metadata(&path).ok()?.len();
@@ -112,7 +112,7 @@ impl Cache {
         let new = self.0.join(format!("{name}.new"));
         let write = || {
             fs::create_dir_all(&self.0)?;
-            // One that a crash has left may have other permissions.
+            // A file left by a crash may have other permissions.
             let _ = fs::remove_file(&new);
             let mut file = OpenOptions::new()
                 .write(true)

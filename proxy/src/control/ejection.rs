@@ -1,6 +1,6 @@
-//! Outlier ejection on the control thread: a detector for each cluster, fed by what workers report.
+//! Outlier ejection on the control thread: a detector for each cluster, fed by reports of the workers.
 //!
-//! Decisions are [`maglor_balance::guard::outlier`]'s; here they take effect: flags of endpoints, new
+//! [`maglor_balance::guard::outlier`] makes the decisions; this module applies them: flags of endpoints, new
 //! views, metrics, log lines, probes.
 
 use std::future::pending;
@@ -21,7 +21,7 @@ use crate::control::health;
 use crate::runtime::shared::{Report, Shared};
 use crate::upstream::{Cluster, Endpoints, Pools, Target};
 
-/// Between two lines on endpoints of a cluster that fail and stay in.
+/// Pause between log lines about failing endpoints of a cluster that are not ejected.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Watches the clusters of the configuration in force until the process ends.
@@ -59,7 +59,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// See the module's documentation.
+/// The watched clusters and their running probes.
 #[derive(Debug)]
 struct Ejections {
     shared: Arc<Shared>,
@@ -68,18 +68,18 @@ struct Ejections {
     rng: Rng,
 }
 
-/// A cluster and who of it is out.
+/// A cluster and the detector of its outliers.
 #[derive(Debug)]
 struct Watch {
     cluster: Arc<Cluster>,
     detector: Detector,
-    /// The endpoints that the detector knows.
+    /// The endpoints last passed to the detector.
     known: Option<Arc<Endpoints>>,
     spared: Spared,
 }
 
-/// When it was last said that an endpoint stays in though it fails, and how often it was not: where all fail, each
-/// further failure would be a line.
+/// Throttle for log lines about failing endpoints that are not ejected: when the last one was written, and
+/// the number suppressed since. Where all endpoints fail, each further failure would be a line.
 #[derive(Debug, Default)]
 struct Spared {
     said: Option<Time>,
@@ -87,7 +87,7 @@ struct Spared {
 }
 
 impl Spared {
-    /// How often it was not said since it was; `None`: it is too early to say it again.
+    /// Returns the number of lines suppressed since the last one; `None` if it is too early for another.
     fn say(&mut self, now: Time) -> Option<u64> {
         if self
             .said
@@ -101,7 +101,7 @@ impl Spared {
     }
 }
 
-/// What a probe has found.
+/// The result of a probe.
 #[derive(Debug)]
 struct Probed {
     cluster: Arc<str>,
@@ -114,7 +114,8 @@ impl Ejections {
         self.shared.time(Instant::now())
     }
 
-    /// Takes the clusters of a new configuration; standings survive where the same endpoints do.
+    /// Follows the clusters of a new configuration; the state of an endpoint survives if the parameters are
+    /// unchanged.
     fn follow(&mut self, clusters: &[Arc<Cluster>]) {
         let now = self.now();
         let mut before = std::mem::take(&mut self.watches);
@@ -133,7 +134,7 @@ impl Ejections {
         self.look(now);
     }
 
-    /// Notifies the detectors which endpoints there are.
+    /// Updates the detectors with the present endpoints.
     fn look(&mut self, now: Time) {
         for watch in self.watches.values_mut() {
             let endpoints = watch.cluster.endpoints();
@@ -148,7 +149,7 @@ impl Ejections {
             });
             let events = watch.detector.set_endpoints(watched, now);
             watch.take(events, now, &mut self.probes);
-            // One that is out may have left, which is no event.
+            // An ejected endpoint may have been removed, which is no event.
             watch.count();
         }
     }
@@ -213,7 +214,7 @@ impl Watch {
         }
     }
 
-    /// Puts decisions into effect.
+    /// Applies decisions.
     fn take(
         &mut self,
         events: impl IntoIterator<Item = Event>,
@@ -230,13 +231,13 @@ impl Watch {
         }
     }
 
-    /// Shows how many are out.
+    /// Sets the gauge of ejected endpoints.
     fn count(&self) {
         let ejected = i64::try_from(self.detector.ejected()).unwrap_or(i64::MAX);
         self.cluster.metrics().guards.ejected.set(ejected);
     }
 
-    /// Whether the view of the cluster has to change.
+    /// Applies one decision; returns whether the view of the cluster has to change.
     fn take_one(&mut self, event: Event, now: Time, probes: &mut JoinSet<Probed>) -> bool {
         let cluster = self.cluster.name();
         let metrics = self.cluster.metrics();
@@ -282,7 +283,8 @@ impl Watch {
     }
 }
 
-/// Whoever is out serves again: nobody watches the cluster any more, or by other rules.
+/// Returns all ejected endpoints to balancing, when the cluster is no longer watched or its parameters have
+/// changed.
 fn pardon(cluster: &Cluster, now: Time) {
     let endpoints = cluster.endpoints();
     let mut changed = false;
@@ -295,7 +297,7 @@ fn pardon(cluster: &Cluster, now: Time) {
     cluster.metrics().guards.ejected.set(0);
 }
 
-/// Whether an endpoint answers its health check, or can be reached where it has none.
+/// Checks whether an endpoint passes its health check, or accepts a connection if it has none.
 async fn probe(cluster: Arc<Cluster>, target: Arc<Target>) -> Probed {
     let anything = HealthCheckKind::Tcp {
         send: Vec::new(),

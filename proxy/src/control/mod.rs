@@ -1,4 +1,4 @@
-//! The control thread: what is in force, how it changes, and who may ask.
+//! The control thread: the configuration in force, its changes, and the admin server.
 
 pub(crate) mod admin;
 pub(crate) mod app;

@@ -1,7 +1,7 @@
-//! The application's own probes, asked by the admin server: `/probe/NAME`.
+//! The application's own probes, made by the admin server: `/probe/NAME`.
 //!
-//! A kubelet has no certificate, so what it sends to a port of the mesh is refused where mutual TLS is strict. It asks
-//! here instead, and the application is asked over loopback. What can be asked stands in the configuration.
+//! A kubelet has no certificate, so its probes are refused at ports where mutual TLS is strict. It asks the
+//! admin server instead, which probes the application over loopback. The configuration lists the probes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::control::health::{grpc_question, is_serving};
 use crate::net::io::Io;
 use crate::upstream::grpc::Connection;
 
-/// Who asks has a limit of its own, and goes away; nobody waits longer.
+/// Timeout of a probe. A kubelet has a shorter one of its own and then disconnects.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The method of `grpc.health.v1`; what it answers has one field of one byte.
+/// The method of `grpc.health.v1`; its response has one field of one byte.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const LONGEST_ANSWER: usize = 1024;
 /// `HTTP/1.1 200`
 const STATUS_LINE: usize = 12;
-/// Fields that are about the connection they came by (RFC 9110, 7.6.1), or about a body.
+/// Hop-by-hop fields (RFC 9110, 7.6.1), and fields about a body.
 const LEFT_OUT: [HeaderName; 6] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -33,7 +33,7 @@ const LEFT_OUT: [HeaderName; 6] = [
     header::HOST,
 ];
 
-/// Asks, and says how it went: the status to answer with, and a line for who reads it.
+/// Probes the application; returns the status to answer with, and a line that describes the result.
 pub(crate) async fn ask(probe: &Probe, fields: &HeaderMap) -> (StatusCode, String) {
     let asked = timeout(LONGEST, question(probe, fields));
     match asked.await.unwrap_or_else(|_| Err("no answer".into())) {
@@ -53,7 +53,7 @@ async fn question(probe: &Probe, fields: &HeaderMap) -> Result<StatusCode, Strin
     }
 }
 
-/// One request by hand: of the answer only the status matters.
+/// Sends one request over a raw connection: only the status of the response matters.
 async fn http(
     mut stream: TcpStream,
     address: SocketAddr,
@@ -78,8 +78,8 @@ async fn http(
     status.ok_or_else(|| "the answer is no HTTP".to_owned())
 }
 
-/// A kubelet that was told of no host names the address that it asks: the admin server's. The application would see
-/// its own port.
+/// Returns the `host` field to send. A kubelet without a configured host sends the address that it probes,
+/// the admin server's; the application gets its own port instead.
 fn host(address: SocketAddr, fields: &HeaderMap) -> Vec<u8> {
     let given = fields.get(header::HOST);
     let of_pod = given.and_then(|value| value.to_str().ok()?.parse::<SocketAddr>().ok());

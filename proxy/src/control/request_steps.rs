@@ -1,4 +1,4 @@
-//! Steps of a request without its sockets, for the benchmarks only.
+//! Steps of a request without its sockets, for benchmarks only.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,20 +64,20 @@ impl Router {
         })
     }
 
-    /// Name of the route that takes a request.
+    /// Returns the name of the route that matches a request.
     pub fn route(&self, head: &Head) -> Option<&str> {
         self.table
             .find(&head.0)
             .map(|(_, route)| route.config.name.as_ref())
     }
 
-    /// Name of the route of a path without conditions under a host.
+    /// Returns the name of a host's first route.
     pub fn host(&self, name: &[u8]) -> Option<&str> {
         let host = self.table.host(name)?;
         host.routes.first().map(|route| route.config.name.as_ref())
     }
 
-    /// What every forwarded request's fields go through.
+    /// Applies the changes that every forwarded request's fields get.
     pub fn rewrite(&mut self, head: &mut Head) {
         head.0.fields.remove_hop_by_hop();
         headers::add_forwarded(&mut head.0, &self.client, &self.settings);
@@ -86,7 +86,7 @@ impl Router {
 }
 
 impl Head {
-    /// Parses a whole head; `None` when it is not one.
+    /// Parses a whole head; `None` if it is incomplete or invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, _) = http1::parse_request(bytes, LIMITS).ok()??;
         let RequestHead {
@@ -104,7 +104,7 @@ impl Head {
         }))
     }
 
-    /// Writes it as an endpoint gets it.
+    /// Encodes the head as an endpoint gets it.
     pub fn encode(&self, out: &mut BytesMut) {
         let Request { method, fields, .. } = &self.0;
         http1::encode_request(method, self.0.path_and_query(), fields, out);

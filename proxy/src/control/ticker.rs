@@ -1,7 +1,7 @@
-//! What is looked after once a second, at the same moments wherever a thread does so.
+//! Periodic work once a second, at the same moments for all users of a thread.
 //!
-//! An idle proxy costs what waking up costs, some tens of µs each time. Tickers that began at different moments would
-//! wake their thread once each; from here all of a thread's tick together.
+//! Each wake-up of an idle proxy costs some tens of µs. Tickers that began at different moments would wake
+//! their thread once each; those from here tick together.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ thread_local! {
     static BEGAN: Instant = Instant::now();
 }
 
-/// Ticks at whole seconds since the calling thread first asked, the first time within a second. What is missed is
-/// left out.
+/// Returns an interval that ticks at whole seconds since the thread's first call, first within a second.
+/// Missed ticks are skipped.
 pub(crate) fn every_second() -> Interval {
     let began = BEGAN.with(Instant::clone);
     let seconds = began.elapsed().as_secs() + 1;

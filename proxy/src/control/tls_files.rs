@@ -1,12 +1,12 @@
-//! The files that chains and clusters name: certificates, keys, roots. When one changes, the
-//! configuration is applied again. Those of the proxy's identity are [`crate::mesh::identity`]'s.
+//! Files that filter chains and clusters name: certificates, keys, roots. When one changes, the configuration
+//! is applied again. [`crate::mesh::identity`] watches those of the proxy's identity.
 
 use maglor_config::{Config, Origination, Termination};
 use maglor_identity::Fingerprint;
 
 use crate::tls;
 
-/// How the files were when they were last read.
+/// Fingerprints of the files when they were last read.
 #[derive(Debug)]
 pub(crate) struct Files {
     settings: Vec<Settings>,
@@ -20,7 +20,7 @@ enum Settings {
 }
 
 impl Files {
-    /// The files of a configuration, as they are now.
+    /// Records the present state of a configuration's files.
     pub(crate) fn of(config: &Config) -> Self {
         let chains = config
             .listeners
@@ -40,7 +40,7 @@ impl Files {
         Self { settings, seen }
     }
 
-    /// Whether a file has changed since the last call.
+    /// Returns whether a file has changed since the last call.
     pub(crate) fn changed(&mut self) -> bool {
         let now = look(&self.settings);
         let changed = now != self.seen;

@@ -1,4 +1,4 @@
-//! What only members of a mesh do: prove who they are, say who may, send each other their load.
+//! Features of mesh members: identity, authorization, and load feedback.
 
 pub(crate) mod authorization;
 pub(crate) mod identity;

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// IP address and port of a client; a client of a Unix socket has none, and no rule, key or header invents one.
+/// IP address and port of a client. A client of a Unix socket has none, and no rule, key or header makes one
+/// up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ClientAddress(Option<SocketAddr>);
 
 impl ClientAddress {
-    /// `None`: a Unix socket.
+    /// Creates an address; `None`: a Unix socket.
     pub(crate) fn new(address: Option<SocketAddr>) -> Self {
         Self(address)
     }
@@ -17,7 +18,7 @@ impl ClientAddress {
         self.0
     }
 
-    /// The address without its port, an IPv4 address as such.
+    /// The address without its port; an IPv4-mapped address as IPv4.
     pub(crate) fn ip(self) -> Option<IpAddr> {
         Some(self.0?.ip().to_canonical())
     }
@@ -29,7 +30,7 @@ impl From<SocketAddr> for ClientAddress {
     }
 }
 
-/// `IP:PORT`; `unix:` of a Unix socket, as nginx writes it.
+/// `IP:PORT`, or `unix:` for a Unix socket, as nginx writes it.
 impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

@@ -1,11 +1,11 @@
-//! Whose turn it is among the connections of a worker that have more to do than others.
+//! Fair scheduling among the busy connections of a worker.
 //!
-//! A task that wakes itself runs again before the worker has looked at its sockets, and a dozen such tasks have a dozen
-//! turns before anyone else's first. So what has used up its turn waits here, and one goes on each time that the worker has
-//! run everything else that was ready and has looked at its sockets. A task with little to do waits for one turn of one
-//! other, however many there are.
+//! A task that wakes itself runs again before the worker has polled its sockets, and a dozen such tasks run a
+//! dozen times before others run once. So a task that has used up its turn waits here. One of them continues
+//! each time that the worker has run all other ready tasks and has polled its sockets. A task with little to
+//! do thus waits for one turn of one busy task, however many there are.
 //!
-//! What takes turns: connections of many streams that read much, pipelines of HTTP/1.1, and TLS handshakes.
+//! Users are connections with many streams that read much, pipelines of HTTP/1.1, and TLS handshakes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,27 +18,27 @@ thread_local! {
     static QUEUE: RefCell<TurnQueue> = RefCell::default();
 }
 
-/// Those of a thread that wait.
+/// Waiting tasks of a thread.
 #[derive(Debug, Default)]
 struct TurnQueue {
     waiting: VecDeque<Rc<Place>>,
-    /// Of the task that gives the turns; `None` = there is none, and tasks do not wait.
+    /// Waker of the task that grants turns; `None` = there is none, and tasks do not wait.
     giver: Option<Waker>,
 }
 
-/// The place of one connection in the queue, which it keeps for its next wait.
+/// Place of a connection in the queue, reused for its next wait.
 #[derive(Debug, Default)]
 struct Place {
     waker: RefCell<Option<Waker>>,
     queued: Cell<bool>,
 }
 
-/// A connection that waits for its turns.
+/// A connection's access to the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(Rc<Place>);
 
 impl Turn {
-    /// Enters the queue, unless that is done; the task of `cx` is woken when its turn has come.
+    /// Enters the queue, if not queued yet; the task of `cx` is woken at its turn.
     pub(crate) fn queue(&self, cx: &Context<'_>) {
         let place = &self.0;
         let mut waker = place.waker.borrow_mut();
@@ -54,7 +54,7 @@ impl Turn {
         }
         QUEUE.with_borrow_mut(|queue| match &queue.giver {
             Some(giver) => {
-                // Woken only where it sleeps.
+                // It sleeps only while the queue is empty.
                 if queue.waiting.is_empty() {
                     giver.wake_by_ref();
                 }
@@ -67,20 +67,20 @@ impl Turn {
         });
     }
 
-    /// Whether it has entered the queue and its turn has not come.
+    /// Returns whether it is queued and its turn has not come.
     pub(crate) fn is_queued(&self) -> bool {
         self.0.queued.get()
     }
 }
 
 impl Drop for Turn {
-    /// Its place uses up no turn.
+    /// A dropped place uses up no turn.
     fn drop(&mut self) {
         *self.0.waker.borrow_mut() = None;
     }
 }
 
-/// Waits until all others that are ready have run, and those that came before have had their turns.
+/// Waits until all other ready tasks have run, and those queued before have had their turns.
 pub(crate) async fn next() {
     let turn = Turn::default();
     let mut queued = false;
@@ -95,25 +95,14 @@ pub(crate) async fn next() {
     .await;
 }
 
-/// Closed connections that wait for a turn to give their descriptors back.
-const MOST_ENDING: usize = 64;
-
-/// Waits for a turn to close a connection that its client has closed without a request: that takes longer than all else
-/// that was done for it, and has time. Where many wait already it is closed at once, so that their number is bounded.
-pub(crate) async fn before_close() {
-    if QUEUE.with_borrow(|queue| queue.waiting.len() < MOST_ENDING) {
-        next().await;
-    }
-}
-
-/// Runs what costs much each time that it goes on, a turn for each time.
+/// Runs an expensive future with one turn for each poll.
 pub(crate) async fn each<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let turn = Turn::default();
     let mut entitled = false;
     poll_fn(|cx| {
         if turn.is_queued() {
-            // Woken by something else.
+            // Woken by another event.
             turn.queue(cx);
             return Poll::Pending;
         }
@@ -128,7 +117,7 @@ pub(crate) async fn each<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Gives the turns of the calling thread; never returns.
+/// Grants the turns of the calling thread; never returns.
 pub(crate) async fn run() {
     loop {
         poll_fn(|cx| {
@@ -141,7 +130,7 @@ pub(crate) async fn run() {
             })
         })
         .await;
-        // To the end of what is ready, and past the sockets.
+        // Lets all other ready tasks run and the sockets be polled.
         tokio::task::yield_now().await;
         QUEUE.with_borrow_mut(TurnQueue::run_one);
     }
@@ -176,7 +165,7 @@ mod tests {
 
     type Log = Rc<RefCell<Vec<&'static str>>>;
 
-    /// Works on as long as it is let.
+    /// Works whenever it gets a turn.
     async fn busy(log: Log) {
         for _ in 0..4 {
             next().await;

@@ -1,7 +1,7 @@
 //! A connection's byte stream, plain or under TLS.
 //!
-//! One enum instead of a boxed trait: the plain case is a direct call, and the plain socket can be
-//! taken out again for `splice(2)`.
+//! An enum instead of a boxed trait: the plain case is a direct call, and the plain socket remains accessible
+//! for `splice(2)`.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
@@ -17,25 +17,25 @@ use tokio::net::TcpStream;
 pub(crate) enum Io {
     /// Plain TCP.
     Tcp(TcpStream),
-    /// We are the TLS client.
+    /// This proxy is the TLS client.
     TlsClient(Box<tokio_rustls::client::TlsStream<TcpStream>>),
-    /// We are the TLS server.
+    /// This proxy is the TLS server.
     TlsServer(Box<tokio_rustls::server::TlsStream<Rewind>>),
 }
 
-/// A byte stream together with what was already read from it.
+/// A byte stream together with bytes already read from it.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Where further bytes come from and go to.
+    /// Source and target of further bytes.
     pub io: Io,
-    /// Bytes that were read too far; they come before those of `io`.
+    /// Bytes already read, before those of `io`.
     pub prefix: Bytes,
-    /// Dropped with the stream: whoever counts open connections.
+    /// Guard that is dropped with the stream, such as a count of open connections.
     pub guard: Option<Box<dyn Debug>>,
 }
 
 impl Io {
-    /// The socket below.
+    /// The underlying socket.
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(tcp) => tcp,
@@ -44,12 +44,12 @@ impl Io {
         }
     }
 
-    /// Whether bytes are encrypted on the wire.
+    /// Returns whether bytes are encrypted on the wire.
     pub(crate) fn is_tls(&self) -> bool {
         !matches!(self, Self::Tcp(_))
     }
 
-    /// The TLS session, where there is one.
+    /// The TLS session, if there is one.
     pub(crate) fn session(&self) -> Option<&rustls::CommonState> {
         match self {
             Self::Tcp(_) => None,
@@ -58,7 +58,7 @@ impl Io {
         }
     }
 
-    /// The protocol that both sides agreed on by ALPN.
+    /// The protocol negotiated by ALPN.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.session()?.alpn_protocol()
     }
@@ -124,7 +124,7 @@ impl AsyncWrite for Io {
     }
 }
 
-/// A stream whose first bytes were already read and are read again.
+/// A stream whose first bytes were read before and are read again.
 #[derive(Debug)]
 pub(crate) struct Rewind<T = TcpStream> {
     inner: T,
@@ -132,7 +132,7 @@ pub(crate) struct Rewind<T = TcpStream> {
 }
 
 impl<T> Rewind<T> {
-    /// Reads `prefix` first, then `inner`.
+    /// Creates a stream that reads `prefix` first, then `inner`.
     pub(crate) fn new(inner: T, prefix: Bytes) -> Self {
         Self { inner, prefix }
     }

@@ -1,4 +1,4 @@
-//! Sockets and byte streams, and how a worker's connections share its time.
+//! Sockets and byte streams, and fair scheduling of a worker's connections.
 
 pub(crate) mod client_address;
 pub(crate) mod fairness;

@@ -1,24 +1,24 @@
-//! Where a redirected connection was going: `SO_ORIGINAL_DST`.
+//! Original destination of a redirected connection: `SO_ORIGINAL_DST`.
 //!
-//! The kernel's connection tracking remembers the destination that nftables (or iptables) has replaced
-//! by the listener's, see `maglor-proxy init`.
+//! The kernel's connection tracking records the destination that nftables (or iptables) has replaced by the
+//! listener's, see `maglor-proxy init`.
 
 use std::net::SocketAddr;
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-/// The destination before the redirection, or `None` for a connection that was made to the listener
-/// itself: forwarded to its destination, it would come back.
+/// Returns the destination before the redirection, or `None` for a direct connection to the listener:
+/// forwarded to its destination, it would loop.
 pub(crate) fn original_destination(tcp: &TcpStream) -> Option<SocketAddr> {
     let local = canonical(tcp.local_addr().ok()?);
     let socket = SockRef::from(tcp);
-    // A listener on `[::]` has IPv4 connections, too, which the kernel keeps with the others of IPv4.
+    // A listener on `[::]` also accepts IPv4 connections, which the kernel tracks as IPv4.
     let original = match local {
         SocketAddr::V4(_) => socket.original_dst_v4(),
         SocketAddr::V6(_) => socket.original_dst_v6(),
     };
-    // An error: nothing tracks this connection, so that nothing has redirected it.
+    // An error means that the connection is not tracked, and so was not redirected.
     let original = canonical(original.ok()?.as_socket()?);
     (original != local).then_some(original)
 }

@@ -1,13 +1,14 @@
-//! The connections that this process makes to where others were going, to know them again.
+//! Connections of this process to original destinations, recorded to detect redirection loops.
 //!
-//! Where the proxy's user is not exempt from the redirection, such a connection comes back to the
-//! listener, which would forward it, for ever: one client would use up all file descriptors. So a
-//! redirected connection from one of these addresses is refused.
+//! If the proxy's user is not exempt from the redirection, such a connection comes back to the listener,
+//! which would forward it again and again: one client would use up all file descriptors. So a redirected
+//! connection from one of these addresses is refused.
 //!
-//! Nor may anybody choose a port of this process for its application: what comes to an outbound listener
-//! over loopback is served as the application, whose identity it would have. Nor may any connection of this process
-//! lead to its own admin port over loopback, whoever names the endpoint (a file, a control plane, DNS, a client's
-//! PROXY header): the admin server takes what comes over loopback for an operator's.
+//! Two more loops are prevented. No client may choose a port of this process as its destination: connections
+//! to an outbound listener over loopback are served as the application's and get its identity. And no
+//! connection of this process may lead to its own admin port over loopback, whatever the source of the
+//! endpoint (a file, a control plane, DNS, a client's PROXY header): the admin server trusts loopback clients
+//! as operators.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,16 +20,16 @@ use hashbrown::HashSet;
 /// The address of the admin port: a process has one, and it is bound once.
 static ADMIN: OnceLock<SocketAddr> = OnceLock::new();
 
-/// Local addresses of open connections. Asked once for a connection, never for a request.
+/// Local addresses of open connections. Checked once per connection, never per request.
 #[derive(Debug, Default)]
 pub(crate) struct OwnConnections {
     local: Mutex<HashSet<SocketAddr>>,
     logged: AtomicBool,
-    /// Where the application alone is served.
+    /// Addresses of the outbound listeners, which serve the application only.
     private: ArcSwap<Vec<SocketAddr>>,
 }
 
-/// One of them; no longer when this is dropped.
+/// An entry, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OwnConnection {
     all: Arc<OwnConnections>,
@@ -36,7 +37,7 @@ pub(crate) struct OwnConnection {
 }
 
 impl OwnConnections {
-    /// Enters a connection that has just been made.
+    /// Adds a new connection.
     pub(crate) fn enter(self: &Arc<Self>, local: SocketAddr) -> OwnConnection {
         let mut all = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(local);
@@ -46,24 +47,24 @@ impl OwnConnections {
         }
     }
 
-    /// The outbound listeners are bound to these addresses now.
+    /// Sets the bound addresses of the outbound listeners.
     pub(crate) fn set_private(&self, listeners: Vec<SocketAddr>) {
         self.private.store(Arc::new(listeners));
     }
 
-    /// Whether an address of this host is one where clients of an inbound listener have no business.
+    /// Returns whether an address of this host is off limits for clients of an inbound listener.
     pub(crate) fn is_private(&self, address: SocketAddr) -> bool {
         let private = self.private.load();
         is_admin(address) || private.iter().any(|bound| leads_to(*bound, address))
     }
 
-    /// Whether a client's connection is one of these, seen from the other side.
+    /// Returns whether a client's address is the local address of one of these connections.
     pub(crate) fn contains(&self, client: SocketAddr) -> bool {
         let client = SocketAddr::new(client.ip().to_canonical(), client.port());
         let all = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.contains(&client);
         drop(all);
-        // Relaxed: it only keeps the log short.
+        // Relaxed: it only limits the log to one line.
         if own && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::error!(
                 "a connection of this proxy was redirected to it: run it as the user or group that \
@@ -74,18 +75,18 @@ impl OwnConnections {
     }
 }
 
-/// The admin port is bound to this address.
+/// Records the bound address of the admin port.
 pub(crate) fn set_admin(bound: SocketAddr) {
     let _ = ADMIN.set(bound);
 }
 
-/// Whether a connection to an address would reach the own admin port as from this host.
+/// Returns whether a connection to an address would reach this process's admin port from this host.
 pub(crate) fn is_admin(address: SocketAddr) -> bool {
     ADMIN.get().is_some_and(|bound| leads_to(*bound, address))
 }
 
-/// Whether what connects to an address of this host reaches a listening socket over loopback; a connection to `0.0.0.0`
-/// does, too (Linux, ip(7)).
+/// Returns whether a connection to an address of this host reaches a listening socket over loopback; one to
+/// `0.0.0.0` does, too (Linux, ip(7)).
 fn leads_to(bound: SocketAddr, address: SocketAddr) -> bool {
     let (own, ip) = (bound.ip().to_canonical(), address.ip().to_canonical());
     let local = ip.is_loopback() || ip.is_unspecified();
@@ -122,7 +123,7 @@ mod tests {
                 assert!(leads(bound, address), "{bound} {address}");
             }
             assert!(!leads(bound, "127.0.0.1:15021"));
-            // By the pod's own address there are the pages for every peer.
+            // The pod's own address has only the pages for every peer.
             assert!(!leads(bound, "10.0.0.1:15020"));
         }
         assert!(leads("[::]:15020", "[::1]:15020"));

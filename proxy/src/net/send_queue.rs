@@ -1,7 +1,7 @@
-//! What a socket has taken and its peer has not acknowledged (`SIOCOUTQ`, tcp(7)).
+//! Length of a socket's send queue: bytes written and not acknowledged by the peer (`SIOCOUTQ`, tcp(7)).
 //!
-//! A socket is writable again when a third of its send buffer is free, which may be a megabyte: a peer that reads
-//! slowly shows earlier in the length of the queue than in what can be written.
+//! A socket is writable again when a third of its send buffer is free, which may be a megabyte: a slow reader
+//! shows earlier in the length of the queue than in writability.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -10,17 +10,17 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-/// A connection on which something is to be sent and the peer takes nothing for so long ends, whatever goes the other
-/// way. About when the kernel by itself gives up a peer that acknowledges nothing (`tcp_retries2`, ip-sysctl); one that
-/// acknowledges and never reads it would serve for ever.
+/// Time after which a connection with unsent data and no progress ends, whatever flows the other way. About
+/// the time after which the kernel itself gives up a peer that acknowledges nothing (`tcp_retries2`,
+/// ip-sysctl); it would never give up one that acknowledges but does not read.
 const PROGRESS: Duration = Duration::from_secs(15 * 60);
 
-/// Ends a connection without progress (`TCP_USER_TIMEOUT`, tcp(7), RFC 5482).
+/// Limits the time without progress of a connection (`TCP_USER_TIMEOUT`, tcp(7), RFC 5482).
 pub(crate) fn limit(tcp: &TcpStream) -> io::Result<()> {
     SockRef::from(tcp).set_tcp_user_timeout(Some(PROGRESS))
 }
 
-/// Bytes in the send queue; `None` where the kernel does not say.
+/// Returns the number of bytes in the send queue; `None` if the kernel does not report it.
 #[allow(unsafe_code)]
 pub(crate) fn unacknowledged(tcp: &TcpStream) -> Option<u32> {
     let mut bytes: libc::c_int = 0;

@@ -1,8 +1,9 @@
-//! Stream sockets, of TCP and Unix ones, as one type.
+//! Stream sockets, TCP and Unix, as one type.
 //!
-//! Behind `accept` and `connect` the data path needs what both have: `recv`, `send`, `splice`, `shutdown`, epoll. So a Unix
-//! socket travels as tokio's [`TcpStream`], and no read or write branches on what it is. What only TCP has, addresses and
-//! options, is asked for where the listener's or endpoint's [`Address`] is an IP address.
+//! After `accept` and `connect` the data path needs only what both have: `recv`, `send`, `splice`,
+//! `shutdown`, epoll. So a Unix socket is held as tokio's [`TcpStream`], and reads and writes need no case
+//! distinction. Addresses and options, which only TCP has, are used only where the listener's or endpoint's
+//! [`Address`] is an IP address.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,11 +14,11 @@ use maglor_config::{Address, UnixAddress};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-/// A listener with a full backlog refuses at once instead of queueing (unix(7): `EAGAIN`): the pause before connecting is
-/// retried.
+/// Pause before another attempt to connect to a full backlog: a Unix listener refuses at once instead of
+/// queueing (unix(7): `EAGAIN`).
 const FULL: Duration = Duration::from_millis(5);
 
-/// A listening socket on its way to a worker.
+/// A listening socket before it is handed to a worker.
 #[derive(Debug)]
 pub(crate) enum Listening {
     Tcp(std::net::TcpListener),
@@ -32,7 +33,7 @@ pub(crate) enum Acceptor {
 }
 
 impl Acceptor {
-    /// To be called within the worker's runtime.
+    /// Registers the socket; must be called within the worker's runtime.
     pub(crate) fn new(socket: Listening) -> io::Result<Self> {
         Ok(match socket {
             Listening::Tcp(socket) => Self::Tcp(TcpListener::from_std(socket)?),
@@ -40,7 +41,7 @@ impl Acceptor {
         })
     }
 
-    /// The next connection. Of several workers that share a Unix socket, the first one to ask gets it.
+    /// Accepts a connection. If several workers share a Unix socket, one of them gets it.
     pub(crate) async fn accept(&self) -> io::Result<TcpStream> {
         match self {
             Self::Tcp(socket) => Ok(socket.accept().await?.0),
@@ -48,7 +49,8 @@ impl Acceptor {
         }
     }
 
-    /// The connections that are waiting now, by system calls: tokio would not ask before its reactor has heard of one.
+    /// Returns the connections in the backlog, by system calls: tokio would not accept before its reactor
+    /// reports one.
     pub(crate) fn waiting(self) -> impl Iterator<Item = io::Result<TcpStream>> {
         let socket = match self {
             Self::Tcp(socket) => socket.into_std().map(Listening::Tcp).ok(),
@@ -65,7 +67,7 @@ impl Acceptor {
     }
 }
 
-/// Connects; the caller limits the time.
+/// Connects; the caller sets a timeout.
 pub(crate) async fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
         Address::Ip(address) => TcpStream::connect(*address).await,
@@ -80,7 +82,7 @@ pub(crate) async fn connect(address: &Address) -> io::Result<TcpStream> {
     }
 }
 
-/// A non-blocking connection to a Unix socket: it is there at once, or it fails.
+/// Connects to a Unix socket without blocking: succeeds or fails at once.
 fn connect_unix(address: &UnixAddress) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -88,11 +90,11 @@ fn connect_unix(address: &UnixAddress) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Whether a process listens on a Unix socket.
+/// Returns whether a process listens on a Unix socket.
 pub(crate) fn is_live(address: &UnixAddress) -> bool {
     match connect_unix(address) {
         Ok(_) => true,
-        // Nobody listens; it is not there.
+        // No listener, or no socket.
         Err(error) => !matches!(
             error.kind(),
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
@@ -100,7 +102,7 @@ pub(crate) fn is_live(address: &UnixAddress) -> bool {
     }
 }
 
-/// For system calls of socket2.
+/// Returns the address for system calls of socket2.
 pub(crate) fn sock_addr(address: &UnixAddress) -> io::Result<SockAddr> {
     match address.path() {
         Some(path) => SockAddr::unix(path),

@@ -1,44 +1,44 @@
-//! File descriptors: as many as the system allows, and some that clients cannot use up.
+//! File descriptors: raises the limit of the process, and keeps a reserve that clients cannot use up.
 //!
-//! The proxy needs descriptors for connections to endpoints, its admin port, files and name resolution while clients hold
-//! theirs. The system gives a new connection the lowest free number, so the number says how many are in use, without a
-//! count of every file and socket.
+//! The proxy needs descriptors for connections to endpoints, its admin port, files and name resolution while
+//! clients hold theirs. The system assigns the lowest free number to a new connection, so that the number
+//! shows how many are in use without a count of every file and socket.
 
 use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// One of so many descriptors is kept back,
+/// The reserve is this part of the limit,
 const PART: u64 = 4;
-/// but not fewer than these,
+/// but no fewer descriptors than these,
 const FEWEST: u64 = 16;
-/// and not more.
+/// and no more.
 const MOST: u64 = 4096;
 
-/// From which number on descriptors are short.
+/// Thresholds of descriptor numbers, from which on descriptors are short or used up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Descriptors {
     short: RawFd,
     out: RawFd,
 }
 
-/// How much room there is for one more client.
+/// Whether there is room for one more client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Room {
     Enough,
-    /// So many connections that have asked for nothing are to go.
+    /// Room for this one; this many idle connections should be closed.
     Short(usize),
-    /// So many are to go, and what is left is needed for endpoints and the admin port.
+    /// This many should be closed, and the rest is reserved for endpoints and the admin port.
     None(usize),
 }
 
 impl Descriptors {
-    /// By the soft limit of the process (`RLIMIT_NOFILE`).
+    /// Computes the thresholds from the soft limit of the process (`RLIMIT_NOFILE`).
     pub(crate) fn of_process() -> Self {
         Self::of(getrlimit(Resource::Nofile).current)
     }
 
-    /// `None` = there is no limit.
+    /// `None` = no limit.
     fn of(limit: Option<u64>) -> Self {
         let kept = |limit: u64| (limit / PART).clamp(FEWEST, MOST);
         let number = |number: u64| RawFd::try_from(number).unwrap_or(RawFd::MAX);
@@ -54,12 +54,12 @@ impl Descriptors {
         }
     }
 
-    /// After a connection has been accepted.
+    /// Returns the room that is left after a connection was accepted.
     pub(crate) fn room(self, accepted: &impl AsRawFd) -> Room {
         let number = accepted.as_raw_fd();
-        // All lower numbers are in use, so that at least so many are too many. Higher ones may be, too, of connections that
-        // were let in before while older ones ended; they are the oldest in turn, so that there are never more of them
-        // than the root of twice the clients' part.
+        // All lower numbers are in use, so that the excess is at least this large. Higher numbers may be in
+        // use as well, by connections accepted before older ones ended. They become the oldest in turn, so
+        // that there are never more of them than the square root of twice the clients' share.
         let excess = || usize::try_from(number - self.short).unwrap_or(0) + 1;
         match number {
             number if number >= self.out => Room::None(excess()),
@@ -69,8 +69,8 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit of open descriptors to the hard one: the low default of 1024 is for programs that use
-/// `select(2)`. Where the system refuses, the limit stays, and the log says so.
+/// Raises the soft limit of open descriptors to the hard one: the low default of 1024 is for programs that
+/// use `select(2)`. If the system refuses, the limit stays, and the log reports it.
 pub(crate) fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

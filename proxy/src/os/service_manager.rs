@@ -1,5 +1,5 @@
-//! What a service manager is told, by the protocol of sd_notify(3): `NOTIFY_SOCKET` is the address of a datagram socket that
-//! takes lines such as `READY=1`. Without the variable nothing is sent.
+//! Notifications to a service manager by the protocol of sd_notify(3): `NOTIFY_SOCKET` is the address of a
+//! datagram socket that accepts lines such as `READY=1`. Without the variable nothing is sent.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,17 +9,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The variable with the socket's address.
+/// Environment variable with the socket's address.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// A state of the process that a service manager waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
-    /// Requests are taken, and a reload has ended.
+    /// Requests are accepted, or a reload has ended.
     Ready,
-    /// The configuration is read again.
+    /// The configuration is being reloaded.
     Reloading,
-    /// The process drains and ends.
+    /// The process drains, then ends.
     Stopping,
 }
 
@@ -35,7 +35,7 @@ impl State {
     }
 }
 
-/// Notifies the service manager, if there is one. One that cannot be told is no reason not to serve.
+/// Notifies the service manager, if there is one. A failure does not stop the proxy.
 pub(crate) fn notify(state: State) {
     let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else {
         return;
@@ -45,10 +45,10 @@ pub(crate) fn notify(state: State) {
     }
 }
 
-/// A path, or after `@` a name in the abstract namespace.
+/// Sends to a path, or after `@` to a name in the abstract namespace.
 fn send(socket: &OsString, text: &str) -> io::Result<()> {
     let sender = UnixDatagram::unbound()?;
-    // A manager that does not read is not waited for.
+    // Do not wait for a manager that does not read.
     sender.set_nonblocking(true)?;
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -57,7 +57,8 @@ fn send(socket: &OsString, text: &str) -> io::Result<()> {
     sender.send_to_addr(text.as_bytes(), &address).map(drop)
 }
 
-/// The monotonic clock of the system, by which a manager knows that a message is younger than its signal.
+/// Returns the system's monotonic clock, by which a manager recognises that a message is more recent than its
+/// signal.
 fn monotonic_micros() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1000

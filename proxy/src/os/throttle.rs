@@ -1,11 +1,12 @@
-//! Log lines that strangers can cause, or a process without descriptors: one a second, and how many there were besides.
+//! Throttle for log lines that remote peers can trigger, or a lack of descriptors: one line a second, with
+//! the number of those suppressed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// See the module's documentation.
+/// Throttle of one log line.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     begun: Instant,
@@ -23,11 +24,11 @@ impl Throttle {
         }
     }
 
-    /// Whether a line may be written, and how many were not since the last one.
+    /// Returns the number of suppressed lines since the last one if a line may be written, else `None`.
     pub(crate) fn allow(&self) -> Option<u64> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(self.begun.elapsed());
-        // Relaxed: of two threads at the same moment both may pass, and one line more is no harm.
+        // Relaxed: two threads may both pass at the same moment, and one more line does no harm.
         if now < self.next.load(Ordering::Relaxed) {
             self.held.fetch_add(1, Ordering::Relaxed);
             return None;

@@ -1,7 +1,7 @@
-//! The listeners at run time.
+//! Listeners at run time.
 //!
-//! There is one writer, the control thread ([`crate::control::app`]); workers get new listeners by message
-//! and see new routes and endpoints through the `ArcSwap`s inside them.
+//! The control thread ([`crate::control::app`]) is the only writer; workers receive new listeners by message
+//! and see new routes and endpoints through their `ArcSwap`s.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,25 +27,25 @@ use crate::upstream::Cluster;
 pub(crate) struct Listener {
     pub(crate) config: Arc<config::Listener>,
     pub(crate) selector: ChainSelector,
-    /// Aligned with the configuration's chains.
+    /// In the order of the configuration's chains.
     pub(crate) chains: Vec<Chain>,
     pub(crate) metrics: Arc<ListenerMetrics>,
-    /// Who may do what.
+    /// Authorization rules.
     pub(crate) authorization: Option<Arc<Authorization>>,
-    /// Of the requests of all its chains.
+    /// Rate limit of all requests of the listener.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
-    /// Log lines of connections that it ends.
+    /// Throttle for log lines about connections that it closes.
     pub(crate) ended: Throttle,
 }
 
 impl Listener {
-    /// Whether another connection may be accepted.
+    /// Returns whether another connection may be accepted.
     pub(crate) fn has_room(&self) -> bool {
         let open = usize::try_from(self.metrics.connections.value()).unwrap_or(0);
         open < self.config.max_connections
     }
 
-    /// Whether one of its chains lets in members of the mesh only.
+    /// Returns whether one of its chains admits members of the mesh only.
     pub(crate) fn is_for_members(&self) -> bool {
         let only = |chain: &Chain| match &chain.tls {
             Some(Termination::Mesh(mesh)) => !mesh.takes_plain_text(),
@@ -54,7 +54,7 @@ impl Listener {
         self.chains.iter().any(only)
     }
 
-    /// Whether a connection needs nothing from its client before its filter.
+    /// Returns whether connections need no bytes from the client before their filter is chosen.
     pub(crate) fn is_immediate(&self) -> bool {
         self.config.proxy_protocol == ProxyProtocolIn::Off
             && !self.selector.may_need_client_hello()
@@ -70,7 +70,7 @@ pub(crate) struct Chain {
     pub(crate) filter: Filter,
 }
 
-/// TLS on a chain.
+/// TLS termination of a chain.
 #[derive(Clone, Debug)]
 pub(crate) enum Termination {
     Certificates(Arc<rustls::ServerConfig>),
@@ -80,7 +80,7 @@ pub(crate) enum Termination {
 /// The last filter of a chain.
 #[derive(Debug)]
 pub(crate) enum Filter {
-    /// By the first bytes.
+    /// Chosen by the first bytes of the connection.
     Detect {
         http: Arc<HttpChain>,
         tcp: Arc<TcpChain>,
@@ -105,31 +105,31 @@ impl Filter {
     }
 }
 
-/// HTTP on a chain. Connections hold it for their whole life; its routes change under them.
+/// HTTP settings of a chain. Connections hold it during their whole life; its routes may be replaced
+/// meanwhile.
 #[derive(Debug)]
 pub(crate) struct HttpChain {
     /// Name of the listener.
     pub(crate) listener: Arc<str>,
     pub(crate) direction: TrafficDirection,
     pub(crate) settings: HttpFilter,
-    /// Who is let in, where the chain is one of the mesh: what others say of queues is believed of its
-    /// members only.
+    /// Admission of clients, if the chain has mesh TLS: load reports are trusted from members only.
     pub(crate) mesh: Option<MeshMode>,
     pub(crate) routes: ArcSwap<Table>,
-    /// The chain is gone or has other settings: its connections should end when they can.
+    /// The chain was removed or its settings have changed: its connections should end soon.
     pub(crate) retired: AtomicBool,
     pub(crate) metrics: Arc<ListenerMetrics>,
-    /// Where the chain stands before one server and tells how busy that is.
+    /// Present if the chain is in front of a single server and reports its load.
     pub(crate) load_reporter: Option<Arc<LoadReporter>>,
-    /// Connections that members of the mesh have spoilt, where the chain is one of the mesh.
+    /// Failed connections of mesh members, if the chain has mesh TLS.
     pub(crate) failures: Option<Failures>,
-    /// Hosts that are asked for when they are called.
+    /// Hosts that are discovered on demand.
     pub(crate) on_demand: Option<Arc<OnDemand>>,
-    /// Of requests that no route takes, or that cannot be read.
+    /// Metrics of requests that match no route or cannot be parsed.
     pub(crate) unrouted: Arc<RouteMetrics>,
 }
 
-/// TCP on a chain.
+/// TCP settings of a chain.
 #[derive(Debug)]
 pub(crate) struct TcpChain {
     pub(crate) settings: config::TcpFilter,

@@ -1,4 +1,4 @@
-//! What the configuration in force decides of a connection or request: filter chain, route, rate limit.
+//! Routing by the configuration in force: filter chain, route and rate limit of a connection or request.
 
 pub(crate) mod listener;
 pub(crate) mod on_demand;

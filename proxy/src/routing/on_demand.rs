@@ -1,9 +1,9 @@
-//! Hosts and addresses that are asked for when they are called.
+//! On-demand discovery of hosts and addresses.
 //!
-//! A chain with `discovery` looks here for where a redirected connection was going, and for hosts that
-//! its table does not have. What the control plane has said is a table of its own for each, or a cluster
-//! for bytes, or both; what it was not asked yet makes the request or the connection wait. Workers read
-//! a map behind an `ArcSwap`; the control thread alone writes it ([`crate::control::source`]).
+//! A chain with `discovery` looks up here the original destination of a redirected connection, and hosts that
+//! its table does not contain. The control plane's answer is a route table for each, a cluster for traffic
+//! that is not HTTP, or both; a request or connection waits for an answer that is not known yet. Workers read
+//! a map behind an `ArcSwap`; only the control thread writes it ([`crate::control::source`]).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,26 +21,26 @@ use crate::protocol::error::ProxyError;
 use crate::routing::route::{Table, without_port};
 use crate::upstream::Cluster;
 
-/// A look that is not much younger than the last one is not noted: workers would pass a cache line
-/// around for it.
+/// Minimum interval between updates of the time of last use, so that workers do not contend for its cache
+/// line.
 const NOTED_EVERY_NANOS: u64 = 1_000_000_000;
 
-/// See the module's documentation.
+/// Discovered targets of a chain.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     pub(crate) settings: Discovery,
-    /// Of metrics.
+    /// Name of the listener, for metrics.
     pub(crate) listener: Arc<str>,
     found: ArcSwap<HashMap<Key, Arc<Found>>>,
     asks: UnboundedSender<Ask>,
 }
 
-/// What is called.
+/// Key of a target.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Key {
-    /// Where a connection was going.
+    /// Original destination of a connection.
     Address(SocketAddr),
-    /// A host as requests name it, and the port where they do not.
+    /// Host as in requests, and the port for those without one.
     Host { authority: Box<[u8]>, port: u16 },
 }
 
@@ -59,14 +59,14 @@ impl fmt::Display for Key {
     }
 }
 
-/// The same without owning it.
+/// A borrowed [`Key`].
 #[derive(Clone, Copy, Hash)]
 enum KeyRef<'a> {
     Address(SocketAddr),
     Host { authority: &'a [u8], port: u16 },
 }
 
-/// Of a chain that asks for one name whatever is called.
+/// Key for chains that look up one name for all requests.
 const ONLY: KeyRef<'static> = KeyRef::Host {
     authority: &[],
     port: 0,
@@ -100,20 +100,20 @@ impl KeyRef<'_> {
     }
 }
 
-/// What the control plane has said of a host or an address; neither: it has nothing of that name.
+/// Result of a lookup; without table and cluster: the control plane has nothing of that name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Discovered {
-    /// Where HTTP goes.
+    /// Routes of HTTP requests.
     pub(crate) table: Option<Arc<Table>>,
-    /// Where other bytes go.
+    /// Cluster for other traffic.
     pub(crate) bytes: Option<Arc<Cluster>>,
 }
 
-/// What is known of a host or an address.
+/// A discovered target.
 #[derive(Debug)]
 pub(crate) struct Found {
     discovered: ArcSwap<Discovered>,
-    /// When it was called last, in nanoseconds.
+    /// Time of last use in nanoseconds.
     used: AtomicU64,
 }
 
@@ -129,7 +129,7 @@ impl Found {
         self.discovered.store(Arc::new(discovered));
     }
 
-    /// When it was called last, to a second.
+    /// Returns the time of last use, exact to a second.
     pub(crate) fn used(&self) -> Time {
         // Relaxed: a hint.
         Time::from_nanos(self.used.load(Ordering::Relaxed))
@@ -143,22 +143,22 @@ impl Found {
     }
 }
 
-/// A question of a worker.
+/// A lookup of a worker.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) chain: Arc<OnDemand>,
     pub(crate) key: Key,
-    /// The name at the control plane.
+    /// Name at the control plane.
     pub(crate) target: String,
-    /// Notified when the answer is there.
+    /// Notified when the answer is known.
     pub(crate) answered: oneshot::Sender<()>,
 }
 
-/// The way of questions to the control thread.
+/// Channel for lookups to the control thread.
 #[derive(Debug)]
 pub(crate) struct Asks {
     sender: UnboundedSender<Ask>,
-    /// Taken once, by whoever answers.
+    /// Taken once by the control plane's client.
     receiver: Option<UnboundedReceiver<Ask>>,
 }
 
@@ -173,14 +173,14 @@ impl Default for Asks {
 }
 
 impl Asks {
-    /// The questions, for the one who answers them.
+    /// Takes the receiving end.
     pub(crate) fn take(&mut self) -> Option<UnboundedReceiver<Ask>> {
         self.receiver.take()
     }
 }
 
 impl OnDemand {
-    /// That of a chain; what `old` has found outlives a reload.
+    /// Creates the targets of a chain, or returns `old`, with its results, if the settings are unchanged.
     pub(crate) fn new(
         settings: &Discovery,
         listener: &str,
@@ -200,7 +200,7 @@ impl OnDemand {
         })
     }
 
-    /// What is asked for whatever is called is asked for before anybody calls.
+    /// Looks up the name for all requests before there is one.
     fn ask_ahead(self: &Arc<Self>) {
         if let Some(target) = &self.settings.host {
             let (answered, _) = oneshot::channel();
@@ -213,7 +213,7 @@ impl OnDemand {
         }
     }
 
-    /// What it asks for whatever is called, as long as the control plane has nothing of that name.
+    /// Returns the name for all requests, if the control plane has nothing of that name.
     pub(crate) fn unknown(&self) -> Option<&str> {
         let host = self.settings.host.as_deref()?;
         let all = self.found.load();
@@ -232,7 +232,7 @@ impl OnDemand {
         }
     }
 
-    /// Adds one, unless it is there. Control thread only.
+    /// Adds a target, unless it exists. Control thread only.
     pub(crate) fn insert(&self, key: &Key, found: &Arc<Found>) {
         let before = self.found.load();
         if before.contains_key(key) {
@@ -243,14 +243,14 @@ impl OnDemand {
         self.found.store(Arc::new(all));
     }
 
-    /// Forgets one. Control thread only.
+    /// Removes a target. Control thread only.
     pub(crate) fn remove(&self, key: &Key) {
         let mut all = HashMap::clone(&self.found.load());
         all.remove(key);
         self.found.store(Arc::new(all));
     }
 
-    /// What is known, by the host as requests name it, with its port, or by the address.
+    /// Returns all targets, by host and port or by address.
     pub(crate) fn hosts(&self) -> Vec<(String, Arc<Discovered>)> {
         let all = self.found.load();
         let mut hosts: Vec<_> = all
@@ -268,9 +268,8 @@ impl OnDemand {
         Some(found.discovered.load_full())
     }
 
-    /// What is known of a request's way, without waiting; `None` = it has to be asked for. Where the
-    /// connection was going counts more than the host that the request names: that is what the client
-    /// has chosen.
+    /// Returns the known target of a request, without waiting; `None` = it has to be looked up. The original
+    /// destination takes precedence over the request's host, since it is what the client has connected to.
     pub(crate) fn recall(
         &self,
         original: Option<SocketAddr>,
@@ -286,7 +285,7 @@ impl OnDemand {
         self.known(self.host_key(original, authority), now)
     }
 
-    /// The same, asked for where nothing is known.
+    /// Like [`Self::recall`], but looks up unknown targets.
     ///
     /// # Errors
     /// [`ProxyError::DiscoveryTimeout`]
@@ -307,7 +306,7 @@ impl OnDemand {
         self.ask(key, now, || self.target(authority, port)).await
     }
 
-    /// What is known of where a connection was going, asked for where nothing is.
+    /// Returns the target of an original destination, and looks it up if it is unknown.
     ///
     /// # Errors
     /// [`ProxyError::DiscoveryTimeout`]
@@ -321,8 +320,8 @@ impl OnDemand {
         self.ask(key, now, || Some(address.to_string())).await
     }
 
-    /// What is known of a connection that has not said a word: by the name that is asked for whatever is called, else
-    /// by where it was going. `None`: neither is known, or nobody has answered in time.
+    /// Returns the target of a connection without client bytes: that of the name for all requests, else that
+    /// of the original destination. `None`: there is neither, or the lookup has timed out.
     pub(crate) async fn find_silent(
         self: &Arc<Self>,
         original: Option<SocketAddr>,
@@ -349,7 +348,7 @@ impl OnDemand {
             return Ok(Arc::default());
         };
         let (answered, answer) = oneshot::channel();
-        // Without a receiver the process ends.
+        // There is no receiver only when the process ends.
         let _ = self.asks.send(Ask {
             chain: Arc::clone(self),
             key: key.to_key(),
@@ -373,12 +372,12 @@ impl OnDemand {
     }
 }
 
-/// An IPv4 address is the same in a socket of both families.
+/// Converts an IPv4-mapped address of a dual-stack socket to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The port of a host without one.
+/// Returns the port of a host without one.
 fn default_port(original: Option<SocketAddr>) -> u16 {
     original.map_or(80, |original| original.port())
 }

@@ -1,4 +1,4 @@
-//! Limits on the rate of requests: what passes, and what clients are told about it.
+//! Rate limits of requests, and the response fields that describe them.
 //!
 //! The header fields are those of draft-ietf-httpapi-ratelimit-headers-10.
 
@@ -27,7 +27,7 @@ enum Buckets {
 }
 
 impl Limiter {
-    /// A full one; that of `before` goes on if it is of the same limit.
+    /// Creates a full limiter, or returns `before` if its configuration is unchanged.
     pub(crate) fn build(config: &RateLimit, before: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(before) = before.filter(|before| before.config == *config) {
             return Arc::clone(before);
@@ -35,7 +35,7 @@ impl Limiter {
         let buckets = match &config.key {
             None => Buckets::One(TokenBucket::new(config.params)),
             Some(key) => {
-                // Who knows the seed could make the keys of others collide.
+                // A client that knows the seed could make its key collide with those of others.
                 let mut rng = Rng::seed(rand_seed());
                 let buckets = KeyedBuckets::new(config.params, config.max_keys, &mut rng);
                 Buckets::Keyed(key.clone(), buckets)
@@ -47,7 +47,7 @@ impl Limiter {
         })
     }
 
-    /// Asks for a request of this client.
+    /// Takes a token for a request of this client.
     pub(crate) fn take(
         &self,
         request: &Request,
@@ -65,7 +65,7 @@ impl Limiter {
     }
 }
 
-/// Where a request stands with a limit.
+/// State of a limit after a request.
 #[derive(Debug)]
 pub(crate) struct RateLimitState<'a> {
     params: &'a RateParams,
@@ -77,19 +77,19 @@ impl RateLimitState<'_> {
         self.verdict.allowed
     }
 
-    /// When there will be room for a request that was not allowed.
+    /// Time until a rejected request would be allowed.
     pub(crate) fn retry_after(&self) -> Duration {
         self.verdict.retry_after
     }
 
-    /// Tells the client.
+    /// Sets the response fields that describe the limit.
     pub(crate) fn describe(&self, fields: &mut Fields) {
         let RateParams {
             burst,
             per,
             requests,
         } = self.params;
-        // The draft knows a quota and a window: the time in which the whole bucket fills.
+        // The draft has a quota and a window: the time in which the whole bucket fills.
         let window = whole_seconds(per.mul_f64(f64::from(*burst) / f64::from((*requests).max(1))));
         let policy = format!("\"default\";q={burst};w={window}");
         fields.set(Known::RateLimitPolicy, policy.as_bytes());
@@ -117,7 +117,7 @@ fn rand_seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Rounded up: whoever waits so long is not early.
+/// Rounds up, so that a client that waits so long is not early.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

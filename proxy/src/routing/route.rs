@@ -1,7 +1,7 @@
-//! From a request to its route.
+//! Route tables: select the route of a request.
 //!
-//! The table is compiled when the configuration is applied: hosts into hash maps, clusters into
-//! handles, metrics into handles. A request costs one host look-up and a walk over the host's routes.
+//! A table is compiled when the configuration is applied: hosts into hash maps, clusters and metrics into
+//! handles. A request costs one host lookup and a walk over the host's routes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use crate::upstream::{Cluster, Clusters};
 #[derive(Debug)]
 pub(crate) struct Table {
     exact: HashMap<String, usize>,
-    /// `.example.com` → host.
+    /// `.example.com` → index of the host.
     suffix: HashMap<String, usize>,
-    /// `example.` → host.
+    /// `example.` → index of the host.
     prefix: HashMap<String, usize>,
     any: Option<usize>,
     hosts: Vec<Host>,
-    /// Who may do what on the listener.
+    /// Authorization rules of the listener.
     pub(crate) authorization: Option<Arc<Authorization>>,
-    /// Proxies that are believed who the client of a request is.
+    /// Proxies that are trusted to report the client of a request.
     pub(crate) delegates: Vec<SpiffeId>,
-    /// Of the listener.
+    /// Rate limit of the listener.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
 }
 
@@ -55,18 +55,19 @@ pub(crate) struct Host {
 pub(crate) struct Route {
     pub(crate) config: config::Route,
     pub(crate) metrics: Arc<RouteMetrics>,
-    /// Where it injects faults.
+    /// Present if the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
-    /// Who gets copies of the requests, and of which share.
+    /// Clusters that get copies of the requests, and the share of each.
     pub(crate) mirrors: Vec<(Arc<Cluster>, Percent)>,
-    /// Aligned with the action's clusters, `None` where a share is answered; empty unless it forwards.
+    /// In the order of the action's clusters, `None` for a share with a direct response; empty unless it
+    /// forwards.
     clusters: Vec<Option<Arc<Cluster>>>,
 }
 
 impl Route {
-    /// The share that a request belongs to, by the weights of the route, and its cluster; `key` keeps a
-    /// client at one.
+    /// Returns the share of a request by the weights of the route, and its cluster; a `key` keeps a client at
+    /// one share.
     pub(crate) fn share<'a>(
         &'a self,
         forward: &'a Forward,
@@ -85,7 +86,7 @@ impl Route {
         Some((shares.get(at)?, self.clusters.get(at)?.as_ref()))
     }
 
-    /// What the path's matched part is, for rewrites of a prefix.
+    /// Returns the matched prefix of the path, for rewrites.
     pub(crate) fn matched_prefix(&self) -> &str {
         match &self.config.matches.path {
             PathMatch::Prefix(prefix) => prefix,
@@ -94,7 +95,7 @@ impl Route {
     }
 }
 
-/// What tells the shares of a route apart, whatever their order.
+/// Returns the identity of a share, independent of the shares' order.
 fn identity(share: &WeightedCluster) -> u64 {
     match &share.destination {
         Destination::Answer(status) => status.as_u16().into(),
@@ -103,7 +104,7 @@ fn identity(share: &WeightedCluster) -> u64 {
 }
 
 impl Table {
-    /// Compiles a validated table; clusters that it names exist.
+    /// Compiles a validated table; the clusters that it names exist.
     pub(crate) fn compile(
         table: &config::RouteTable,
         listener: &str,
@@ -145,7 +146,7 @@ impl Table {
         compiled
     }
 
-    /// The virtual hosts in order, with the domains that lead to them.
+    /// Returns the virtual hosts in order, with the domains that lead to them.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (Vec<String>, &Host)> {
         self.hosts.iter().enumerate().map(|(at, host)| {
             let of = |map: &HashMap<String, usize>, text: fn(&str) -> String| {
@@ -166,7 +167,7 @@ impl Table {
         routes.find(|route| &*route.config.name == name)
     }
 
-    /// The route of a request.
+    /// Returns the route of a request.
     pub(crate) fn find(&self, request: &Request) -> Option<(&Host, &Route)> {
         let host = self.host(request.host().unwrap_or_default())?;
         let route = host
@@ -176,14 +177,14 @@ impl Table {
         Some((host, route))
     }
 
-    /// Whether a virtual host has just this name, and not any.
+    /// Returns whether a virtual host other than that for all names has this name.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         let found = self.host(name).map(std::ptr::from_ref);
         let any = self.any.and_then(|any| self.hosts.get(any));
         found.is_some() && found != any.map(std::ptr::from_ref)
     }
 
-    /// The virtual host of a name: exact, longest suffix, longest prefix, any.
+    /// Returns the virtual host of a name: exact, longest suffix, longest prefix, any.
     pub(crate) fn host(&self, name: &[u8]) -> Option<&Host> {
         if self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() {
             return self.hosts.get(self.any?);
@@ -243,7 +244,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name without `:port`; the brackets of an IPv6 address stay. Final dots (the root) go.
+/// Returns the name without `:port` and final dots (the root); the brackets of an IPv6 address stay.
 pub(crate) fn without_port(name: &str) -> &str {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
@@ -258,7 +259,7 @@ pub(crate) fn without_port(name: &str) -> &str {
     host.trim_end_matches('.')
 }
 
-/// `a.b.c` is looked up as `.b.c`, then `.c`: the longest suffix wins.
+/// Looks up `a.b.c` as `.b.c`, then `.c`: the longest suffix wins.
 fn longest_suffix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a usize> {
     if map.is_empty() {
         return None;
@@ -268,7 +269,7 @@ fn longest_suffix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a
         .find_map(|(at, _)| map.get(&name[at..]))
 }
 
-/// `a.b.c` is looked up as `a.b.`, then `a.`: the longest prefix wins.
+/// Looks up `a.b.c` as `a.b.`, then `a.`: the longest prefix wins.
 fn longest_prefix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a usize> {
     if map.is_empty() {
         return None;
@@ -296,7 +297,7 @@ fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
 fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     match condition {
         PathMatch::Exact(exact) => path == exact.as_bytes(),
-        // Any path, that of `OPTIONS *` too.
+        // Any path, including that of `OPTIONS *`.
         PathMatch::Prefix(prefix) if prefix == "/" => true,
         PathMatch::Prefix(prefix) => path
             .strip_prefix(prefix.as_bytes())
@@ -305,7 +306,7 @@ fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     }
 }
 
-/// Whether a message's fields meet a condition.
+/// Returns whether a message's fields meet a condition.
 pub(crate) fn header_matches(condition: &HeaderMatch, fields: &Fields) -> bool {
     let mut values = fields.all(&condition.name);
     let found = match (values.next(), values.next()) {
@@ -332,7 +333,7 @@ fn query_matches(condition: &QueryMatch, query: Option<&[u8]>) -> bool {
     found != condition.invert
 }
 
-/// The first value of a query parameter, decoded.
+/// Returns the first value of a query parameter, decoded.
 pub(crate) fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
     query.split('&').find_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

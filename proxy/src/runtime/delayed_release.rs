@@ -1,6 +1,7 @@
-//! Places that are kept after errors until a good answer would have come; see [`maglor_balance::Usual`].
+//! In-flight counts of failed requests, released only when a successful response would have come; see
+//! [`maglor_balance::Usual`].
 //!
-//! One queue and one timer a worker: what an error costs here is an entry of 40 bytes.
+//! There is one queue and one timer for each worker: an error costs an entry of 40 bytes.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
@@ -11,16 +12,16 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Places of a worker, at most. So many say enough; one more is given up at once.
+/// Maximum number of delayed counts of a worker; beyond it, a count is released at once.
 const MOST: usize = 4096;
 
-/// See the module's documentation.
+/// Delayed releases of a worker.
 #[derive(Default)]
 pub(crate) struct DelayedReleases {
     places: RefCell<BinaryHeap<Reverse<Place>>>,
-    /// Numbers places, so that equal times have an order.
+    /// Number of the next entry, so that equal times have an order.
     number: Cell<u64>,
-    /// A place is to be given up before all others.
+    /// Notified when an entry is due before all others.
     earlier: Notify,
 }
 
@@ -31,7 +32,7 @@ struct Place {
 }
 
 impl DelayedReleases {
-    /// Calls `release` at `until`, or now if there are too many places.
+    /// Calls `release` at `until`, or now if there are too many entries.
     pub(crate) fn add(&self, until: Instant, release: Box<dyn FnOnce()>) {
         let mut places = self.places.borrow_mut();
         if places.len() >= MOST {
@@ -52,7 +53,7 @@ impl DelayedReleases {
         }
     }
 
-    /// Gives up what is due; returns when the next one is.
+    /// Releases due entries; returns when the next one is due.
     fn release_due(&self, now: Instant) -> Option<Instant> {
         loop {
             let mut places = self.places.borrow_mut();
@@ -69,7 +70,7 @@ impl DelayedReleases {
     }
 }
 
-/// Gives up a worker's places in time, for as long as it lives.
+/// Releases a worker's entries when they are due; never returns.
 pub(crate) async fn release(releases: Rc<DelayedReleases>) {
     loop {
         let earlier = releases.earlier.notified();

@@ -1,4 +1,4 @@
-//! What a worker thread owns, and what all threads share.
+//! State of a worker thread, and state that all threads share.
 
 pub(crate) mod delayed_release;
 pub(crate) mod shared;

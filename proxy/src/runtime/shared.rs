@@ -1,4 +1,5 @@
-//! What all threads share whatever the configuration: metrics, who observes requests, the zero of time.
+//! State that all threads share, whatever the configuration: metrics, observers of requests, the origin of
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,34 +15,34 @@ use crate::os::memory::Budget;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::observers::Observers;
 
-/// See the module's documentation.
+/// State shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     base: Instant,
-    /// How much memory there is, and who may have more of it.
+    /// The memory budget and its use.
     pub(crate) memory: Arc<Budget>,
     pub(crate) descriptors: Descriptors,
-    /// Who wants to know of requests as they end.
+    /// Observers of finished requests.
     pub(crate) observers: Arc<Observers>,
-    /// Connections that have given up their buffers since memory was last given back to the system.
+    /// Number of connections that released their buffers since memory was last returned to the system.
     released: AtomicUsize,
     reports: UnboundedSender<Report>,
-    /// Connections to where clients were going.
+    /// Connections of this process to original destinations.
     pub(crate) own_connections: Arc<OwnConnections>,
 }
 
-/// What a worker has found about an endpoint.
+/// A finding of a worker about an endpoint.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) cluster: Arc<str>,
-    /// The target's id.
+    /// Id of the target.
     pub(crate) target: u64,
     pub(crate) finding: Finding,
 }
 
 impl Shared {
-    /// State of so many workers, and what they report to the control thread.
+    /// Creates the state of this many workers, and the receiver of their reports for the control thread.
     pub(crate) fn new(workers: usize) -> (Self, UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded_channel();
         let metrics = Metrics::new(workers);
@@ -58,27 +59,27 @@ impl Shared {
         (shared, receiver)
     }
 
-    /// Notifies the control thread, which decides what becomes of the endpoint.
+    /// Reports a finding to the control thread, which decides about the endpoint.
     pub(crate) fn report(&self, report: Report) {
-        // At the end of the process nobody listens any more.
+        // At the end of the process there is no receiver.
         let _ = self.reports.send(report);
     }
 
-    /// The instant as the balancer counts time.
+    /// Converts an instant to the balancer's time.
     pub(crate) fn time(&self, now: Instant) -> Time {
         let nanos = now.saturating_duration_since(self.base).as_nanos();
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// So many connections have closed, or become idle and given up their buffers.
+    /// Counts connections that were closed, or became idle and released their buffers.
     pub(crate) fn count_released(&self, connections: usize) {
         if connections > 0 {
-            // Relaxed: a hint of how much there is to give back.
+            // Relaxed: a hint of how much memory can be returned.
             self.released.fetch_add(connections, Ordering::Relaxed);
         }
     }
 
-    /// How many connections have given up their buffers since the last call.
+    /// Returns the number of connections that released their buffers since the last call.
     pub(crate) fn take_released(&self) -> usize {
         self.released.swap(0, Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! One thread of the data path and all that belongs to it alone.
+//! A thread of the data path with its own state.
 //!
-//! Nothing here is `Send`: connections, pools and timers never leave their thread. What a worker
-//! shares with others is immutable ([`crate::routing::listener`]) or atomic (metrics, endpoint statistics).
+//! Nothing here is `Send`: connections, pools and timers never leave their thread. State shared with other
+//! threads is immutable ([`crate::routing::listener`]) or atomic (metrics, endpoint statistics).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,22 +18,22 @@ use crate::runtime::delayed_release::DelayedReleases;
 use crate::runtime::shared::Shared;
 use crate::telemetry::access_log::{Ended, Entry};
 
-/// See the module's documentation.
+/// State of a worker thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     shard: usize,
     shared: Arc<Shared>,
     rng: RefCell<Rng>,
-    /// What its tasks hold of the memory budget.
+    /// Memory held by its tasks, for the memory budget.
     pub(crate) holders: Rc<Holders>,
     pub(crate) connections: Connections,
-    /// Places that are kept after errors.
+    /// In-flight counts of failed requests.
     pub(crate) delayed_releases: Rc<DelayedReleases>,
     draining: Cell<bool>,
-    /// Connections that have given up their buffers since the last sweep.
+    /// Number of connections that released their buffers since the last sweep.
     released: Cell<usize>,
     pub(crate) server_first: ServerFirst,
-    /// The last instant that was asked for: a request asks for the time of its arrival again and again.
+    /// The last conversion, since a request converts the time of its arrival repeatedly.
     last: Cell<Option<(Instant, Time)>>,
 }
 
@@ -63,12 +63,12 @@ impl Worker {
         &self.shared
     }
 
-    /// Uses the worker's random numbers.
+    /// Uses the worker's random number generator.
     pub(crate) fn with_rng<R>(&self, f: impl FnOnce(&mut Rng) -> R) -> R {
         f(&mut self.rng.borrow_mut())
     }
 
-    /// The instant as the balancer counts time.
+    /// Converts an instant to the balancer's time.
     pub(crate) fn time(&self, now: Instant) -> Time {
         if let Some((instant, time)) = self.last.get()
             && instant == now
@@ -80,18 +80,18 @@ impl Worker {
         time
     }
 
-    /// So many connections have closed, or become idle and given up their buffers.
+    /// Counts connections that were closed, or became idle and released their buffers.
     pub(crate) fn count_released(&self, connections: usize) {
         self.released.set(self.released.get() + connections);
         self.shared.count_released(connections);
     }
 
-    /// How many have since the last call.
+    /// Returns their number since the last call.
     pub(crate) fn take_released(&self) -> usize {
         self.released.take()
     }
 
-    /// Whether connections should end at their next opportunity.
+    /// Returns whether connections should end at their next opportunity.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
     }
@@ -102,7 +102,7 @@ impl Worker {
         self.connections.wake_all();
     }
 
-    /// Notifies those who want to know of a request that has ended.
+    /// Notifies the observers of a finished request.
     pub(crate) fn notify_observers(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
         let now = self.time(now);
         self.shared.observers.notify(entry, ended, now);
@@ -113,7 +113,7 @@ impl Worker {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: RefCell<Vec<Option<Entered>>>,
-    /// How many have been entered so far.
+    /// Number of connections registered so far.
     entered: Cell<u64>,
     free: RefCell<Vec<Slot>>,
     open: Cell<usize>,
@@ -121,30 +121,30 @@ pub(crate) struct Connections {
     left: Notify,
 }
 
-/// Where a connection stands in the list.
+/// Index of a connection in the list.
 pub(crate) type Slot = u32;
 
-/// What the list has of a connection.
+/// Entry of a connection.
 #[derive(Debug)]
 struct Entered {
     /// `None` = the connection's task has not been polled yet, and will be.
     waker: Option<Waker>,
-    /// The lower, the earlier.
+    /// Sequence number; the lowest is the oldest.
     order: u64,
     activity: Activity,
 }
 
-/// What a connection has asked for.
+/// Whether a connection has sent a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Activity {
-    /// Nothing: there was no whole request head, and it is none of bytes.
+    /// No complete request head so far, on a connection that is not a TCP tunnel.
     Nothing,
-    /// The same, and it has to make room for others.
+    /// The same, and it has to close to make room for others.
     Shed,
     Something,
 }
 
-/// A connection's entry; leaves the list on drop.
+/// Registration of a connection; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Registered {
     worker: Rc<Worker>,
@@ -152,13 +152,13 @@ pub(crate) struct Registered {
 }
 
 impl Connections {
-    /// Enters a connection.
+    /// Registers a connection.
     pub(crate) fn register(worker: &Rc<Worker>) -> Registered {
         let list = &worker.connections;
         let mut slots = list.slots.borrow_mut();
         let slot = list.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(None);
-            // There are fewer descriptors than that.
+            // The number of descriptors is far lower.
             Slot::try_from(slots.len() - 1).unwrap_or(Slot::MAX)
         });
         let order = list.entered.get();
@@ -175,7 +175,7 @@ impl Connections {
         }
     }
 
-    /// Waits until none is open.
+    /// Waits until no connection is open.
     pub(crate) async fn none_left(&self) {
         while self.open.get() > 0 {
             self.left.notified().await;
@@ -189,15 +189,16 @@ impl Connections {
         }
     }
 
-    /// A connection has asked for something: it is not among the first to make room for others any more.
+    /// Marks a connection as used: it is not among the first to be closed when there is no room.
     pub(crate) fn mark_active(&self, slot: Slot) {
         if let Some(Some(entered)) = self.slots.borrow_mut().get_mut(slot as usize) {
             entered.activity = Activity::Something;
         }
     }
 
-    /// Lets the oldest connections end that have asked for nothing: so many, and a sixty-fourth of all, so that looking for
-    /// them is not repeated for each that comes. Returns how many are about to end, those of earlier calls included.
+    /// Closes the oldest connections without any request: `excess` and a sixty-fourth of all, so that the
+    /// search is not repeated for each new one. Returns the number that are closing, including those of
+    /// earlier calls.
     pub(crate) fn shed(&self, excess: usize) -> usize {
         let mut slots = self.slots.borrow_mut();
         let activity = |activity| move |entered: &&mut Entered| entered.activity == activity;
@@ -234,7 +235,7 @@ impl Connections {
         self.open.set(self.open.get() - 1);
         self.left.notify_waiters();
         if self.open.get() == 0 {
-            // The high-water mark of a burst is not kept.
+            // The capacity of a burst is not kept.
             *slots = Vec::new();
             *free = Vec::new();
         }
@@ -254,7 +255,7 @@ impl Registered {
         self.slot
     }
 
-    /// Has the calling task woken when the connection should end.
+    /// Sets the task to wake when the connection should end.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut slots = self.worker.connections.slots.borrow_mut();
         if let Some(Some(entered)) = slots.get_mut(self.slot as usize) {
@@ -262,7 +263,7 @@ impl Registered {
         }
     }
 
-    /// Whether the connection has to make room for others.
+    /// Returns whether the connection has to close to make room for others.
     pub(crate) fn is_shed(&self) -> bool {
         let slots = self.worker.connections.slots.borrow();
         let entered = slots.get(self.slot as usize).and_then(Option::as_ref);

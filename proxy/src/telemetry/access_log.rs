@@ -1,4 +1,4 @@
-//! The access log: one line a request, written by the thread that flushes, not by the data path.
+//! The access log: one line per request, buffered by the data path and written by the thread that flushes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,16 +19,16 @@ use crate::protocol::fields::Known;
 use crate::protocol::message::Request;
 use maglor_config::Address;
 
-/// With so much waiting, lines are dropped (and counted) rather than held.
+/// Buffered bytes above which lines are dropped (and counted).
 const MAX_WAITING: usize = 4 * 1024 * 1024;
 
-/// What is logged of a request and known before its response.
+/// Logged properties of a request that are known before its response.
 #[derive(Debug)]
 pub(crate) struct Entry {
     listener: Arc<str>,
     direction: TrafficDirection,
     client: ClientAddress,
-    /// Who the client has proved to be.
+    /// Authenticated identity of the client.
     peer: Option<SpiffeId>,
     method: Method,
     target: Vec<u8>,
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     user_agent: Option<Vec<u8>>,
     request_id: Option<Vec<u8>>,
     upstream: Option<(Address, Arc<str>)>,
-    /// Attempts, where the request came so far.
+    /// Number of attempts, if the request was forwarded.
     attempts: u32,
     error: Option<String>,
 }
@@ -67,7 +67,7 @@ impl Entry {
         })
     }
 
-    /// Of a request that could not be read, so that nobody knows what it was for.
+    /// Creates the entry of a request that could not be parsed.
     pub(crate) fn unread(
         version: Version,
         (listener, direction): (&Arc<str>, TrafficDirection),
@@ -91,7 +91,7 @@ impl Entry {
         }
     }
 
-    /// The identifier that the request was given by the proxy.
+    /// Sets the identifier that the proxy has assigned to the request.
     pub(crate) fn request_id(&mut self, request: &Request) {
         self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
     }
@@ -113,7 +113,7 @@ impl Entry {
         &self.method
     }
 
-    /// Who the client has proved to be.
+    /// Authenticated identity of the client.
     pub(crate) fn peer(&self) -> Option<&str> {
         self.peer.as_ref().map(SpiffeId::as_str)
     }
@@ -123,7 +123,7 @@ impl Entry {
         &self.target
     }
 
-    /// The request as a JSON object, as the access log and taps have it.
+    /// Returns the request as a JSON object, as used in the access log and by taps.
     pub(crate) fn describe(&self, ended: Ended<'_>) -> Value {
         let text = |value: &Option<Vec<u8>>| {
             value
@@ -160,7 +160,7 @@ impl Entry {
     }
 }
 
-/// A direction in the words of the configuration.
+/// Returns the name of a direction in the configuration.
 pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
     match direction {
         TrafficDirection::Inbound => "inbound",
@@ -169,7 +169,7 @@ pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
     }
 }
 
-/// What is known when the response has ended.
+/// Properties that are known when the response has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'a> {
     pub(crate) status: StatusCode,
@@ -178,13 +178,13 @@ pub(crate) struct Ended<'a> {
     pub(crate) took: Duration,
 }
 
-/// A log and what waits to be written to it.
+/// A log and its buffered lines.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     settings: Settings,
     waiting: Mutex<Waiting>,
     file: Mutex<File>,
-    /// Whether the file could not be written when it was last attempted.
+    /// Whether the last write to the file failed.
     failing: AtomicBool,
 }
 
@@ -227,14 +227,14 @@ impl AccessLog {
         }
     }
 
-    /// Writes what waits; returns how many lines were dropped since the last time, and why they cannot be written, where
-    /// that is news: of a disk that is full it is logged once.
+    /// Writes the buffered lines. Returns the number of lines dropped since the last call, and the error of a
+    /// failed write if it is new: a full disk is reported once.
     pub(crate) fn flush(&self) -> (u64, Option<io::Error>) {
         let Waiting { lines, dropped } = std::mem::take(&mut *lock(&self.waiting));
         if lines.is_empty() {
             return (dropped, None);
         }
-        // Relaxed: one thread writes.
+        // Relaxed: a single thread writes.
         match lock(&self.file).write_all(&lines) {
             Ok(()) => {
                 self.failing.store(false, Ordering::Relaxed);
@@ -248,14 +248,14 @@ impl AccessLog {
         }
     }
 
-    /// Opens the file anew, after it was rotated away.
+    /// Reopens the file, after it was rotated.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         *lock(&self.file) = append(&self.settings.path)?;
         Ok(())
     }
 }
 
-/// Why lines could not be appended now. A file that is not there is made and removed again.
+/// Returns the error if lines cannot be appended. A missing file is created for the check and removed again.
 pub(crate) fn unusable(path: &Path) -> Option<io::Error> {
     let existing = OpenOptions::new().append(true).open(path);
     let opened = match existing {
@@ -272,7 +272,7 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// A poisoned lock still guards whole lines: its holder only appends.
+/// Locks a mutex, even a poisoned one: it still guards whole lines, since its holder only appends.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -283,7 +283,7 @@ fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
     out.push(b'\n');
 }
 
-/// A JSON object of some fields, in their order.
+/// Writes a JSON object of some fields, in their order.
 fn fields_line(out: &mut Vec<u8>, fields: &[AccessLogField], described: &Value) {
     for (at, field) in fields.iter().enumerate() {
         let before = if at == 0 { '{' } else { ',' };
@@ -297,7 +297,7 @@ fn fields_line(out: &mut Vec<u8>, fields: &[AccessLogField], described: &Value) 
     out.extend_from_slice(b"}\n");
 }
 
-/// A text with fields in it; what a client has sent cannot end the line.
+/// Writes a text with fields in it; bytes sent by a client cannot end the line.
 fn template_line(out: &mut Vec<u8>, parts: &[AccessLogPart], described: &Value) {
     for part in parts {
         match part {
@@ -340,7 +340,7 @@ fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
     );
 }
 
-/// Quotes, with everything escaped that could end the quotation or the line.
+/// Quotes a value and escapes everything that could end the quotation or the line.
 fn quoted(value: Option<&[u8]>) -> String {
     value.map_or_else(
         || "-".to_owned(),
@@ -352,7 +352,7 @@ fn millis(took: Duration) -> f64 {
     (took.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// RFC 3339 in UTC with milliseconds.
+/// Returns the present time by RFC 3339 in UTC with milliseconds.
 fn timestamp() -> impl std::fmt::Display {
     humantime::format_rfc3339_millis(SystemTime::now())
 }
@@ -450,7 +450,7 @@ mod tests {
         );
     }
 
-    /// Between two marks of the documentation: the first cell of each line of the table.
+    /// Returns the first cell of each line of the table between two marks of the documentation.
     fn documented(mark: &str) -> Vec<&'static str> {
         let text = include_str!("../../../docs/access-log.md");
         let (_, rest) = text.split_once(&format!("<!-- {mark} -->")).unwrap();

@@ -1,4 +1,4 @@
-//! What is counted and logged of connections and requests, and who may watch them.
+//! Metrics, the access log, and live observation of requests.
 
 pub(crate) mod access_log;
 pub(crate) mod metrics;

@@ -1,4 +1,4 @@
-//! The client's side: [`UpstreamTls`] → [`ClientConfig`].
+//! Client side: builds a [`ClientConfig`] from an [`UpstreamTls`].
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::{Error, Roots, files, provider, versions};
 
-/// Sessions remembered for resumption, over all servers of a cluster.
+/// Maximum number of sessions kept for resumption, over all servers of a cluster.
 const SESSIONS: usize = 128;
 
-/// Builds the configuration of a cluster; its files are read now. `alpn` is what the cluster's
-/// protocol asks for, the preferred one first.
+/// Builds the configuration of a cluster and reads its files. `alpn` has the protocols of the cluster, the
+/// preferred one first.
 ///
 /// # Errors
-/// When a file cannot be read or used; the error names it.
+/// If a file cannot be read or used; the error names it.
 pub(crate) fn client_config(
     tls: &UpstreamTls,
     alpn: &[&[u8]],
@@ -63,7 +63,7 @@ fn server_verifier(
     Ok(Arc::new(StrictServers(verifier)))
 }
 
-/// Accepts whoever holds the key of whatever certificate is shown.
+/// Accepts any certificate whose key the server holds.
 #[derive(Debug)]
 struct AcceptAny(WebPkiSupportedAlgorithms);
 

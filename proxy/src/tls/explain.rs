@@ -1,10 +1,10 @@
-//! Failed handshakes in words: rustls names some reasons by the names of its types.
+//! Descriptions of failed handshakes: rustls describes some reasons by the names of its types only.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// The error of a handshake; its message says what to look at.
+/// Replaces the error of a handshake by one with a helpful message.
 pub(crate) fn explained(error: io::Error) -> io::Error {
     let inner = error.get_ref();
     let Some(source) = inner.and_then(|inner| inner.downcast_ref::<Error>()) else {
@@ -13,7 +13,7 @@ pub(crate) fn explained(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Handshake(source.clone()))
 }
 
-/// A handshake that failed.
+/// A failed handshake.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", describe(.0))]
 struct Handshake(#[source] Error);
@@ -94,7 +94,7 @@ fn certificate(reason: &CertificateError) -> String {
         CertificateError::Other(other) => match format!("{:?}", other.0).as_str() {
             "CaUsedAsEndEntity" => "is an authority's own (CA:TRUE), not a server's".into(),
             "EndEntityUsedAsCa" => "is signed by one that may not sign (CA:FALSE)".into(),
-            // Types of a library print their names, sentences have spaces.
+            // Types of libraries print their names, messages contain spaces.
             _ => match other.0.to_string() {
                 sentence if sentence.contains(' ') => format!("cannot be used: {sentence}"),
                 name => format!("cannot be used: {}", spaced(&name)),

@@ -15,7 +15,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 
 use super::{Error, provider};
 
-/// Where distributions keep their roots: Debian, Alpine; Fedora; openSUSE; OpenWrt.
+/// Paths of the system's roots: Debian, Alpine; Fedora; openSUSE; OpenWrt.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -27,7 +27,7 @@ const SYSTEM_ROOTS: [&str; 4] = [
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) key: CertifiedKey,
-    /// Lower case; `*.` in front of wildcards.
+    /// DNS names in lower case; wildcards begin with `*.`.
     pub(super) dns_names: Vec<String>,
 }
 
@@ -63,8 +63,8 @@ pub(super) fn certified_key(paths: &CertificateFiles) -> Result<Certificate, Err
     })
 }
 
-/// An expired certificate is still served: clients that check will say so, and the proxy goes on
-/// with what else it does.
+/// Warns of a certificate outside of its validity. It is served nevertheless: clients that verify it report
+/// the error, and the proxy's other functions go on.
 fn warn_if_invalid(path: &Path, leaf: &x509::Certificate, now: UnixTime) {
     let path = path.display();
     if leaf.not_after < now.as_secs() {
@@ -95,8 +95,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Root certificates by file, so that configurations built together share them: the system's alone
-/// take some 100 kB. Make one for each (re)build, so that changed files are read again.
+/// Root certificates by file, shared by configurations that are built together: the system's alone take some
+/// 100 kB. Create a new one for each (re)build, so that changed files are read again.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     by_file: HashMap<PathBuf, Arc<RootCertStore>>,
@@ -104,12 +104,12 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Nothing read yet.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// The roots in a file of the operator's: each must be usable.
+    /// Returns the roots of a configured file; all of them must be usable.
     pub(super) fn file(&mut self, path: &Path) -> Result<Arc<RootCertStore>, Error> {
         if let Some(store) = self.by_file.get(path) {
             return Ok(store.clone());
@@ -126,8 +126,8 @@ impl Roots {
         Ok(store)
     }
 
-    /// The system's roots: unusable ones are passed over, as everywhere. `SSL_CERT_FILE` is not
-    /// looked at: what the proxy trusts is said by its configuration.
+    /// Returns the system's roots; unusable ones are skipped, as in other programs. `SSL_CERT_FILE` is
+    /// ignored: the configuration alone decides what the proxy trusts.
     pub(super) fn system(&mut self) -> Result<Arc<RootCertStore>, Error> {
         if let Some(store) = &self.system {
             return Ok(store.clone());
@@ -148,13 +148,13 @@ impl Roots {
     }
 }
 
-/// How the files of a filter chain look now: whether they have to be read again.
+/// Returns the fingerprint of the files of a filter chain, which shows whether they have to be read again.
 pub(crate) fn downstream_files(tls: &DownstreamTls) -> Fingerprint {
     let pairs = tls.certificates.iter();
     Fingerprint::of(pairs.flat_map(pair).chain(tls.client_ca.as_deref()))
 }
 
-/// How the files of a cluster look now, and those of the system's roots when it uses these.
+/// Returns the fingerprint of the files of a cluster, including the system's roots if it uses them.
 pub(crate) fn upstream_files(tls: &UpstreamTls) -> Fingerprint {
     let ca = match &tls.ca {
         Some(path) => vec![path.as_path()],

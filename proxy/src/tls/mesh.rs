@@ -1,4 +1,4 @@
-//! Mutual TLS with members of the mesh: who is let in, who is turned away, and what is said of it.
+//! Mutual TLS with members of the mesh: admission of clients, verification of endpoints, and their metrics.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::net::io::{Io, Stream};
 use crate::os::throttle::Throttle;
 use crate::telemetry::metrics::{MeshMetrics, Refusals};
 
-/// The first byte of TLS: a handshake record.
+/// First byte of a TLS connection: type of a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
 /// A member of the mesh on the other side of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Who it is.
+    /// Its identity.
     pub id: SpiffeId,
-    /// Who we were when we met.
+    /// Identity of this proxy at the handshake.
     pub by: SpiffeId,
 }
 
@@ -35,36 +35,36 @@ pub(crate) struct Mesh {
     server: Server,
     live: Arc<Live>,
     permissive: bool,
-    /// Proxies that speak for clients.
+    /// Proxies that are trusted to report clients.
     delegates: Vec<SpiffeId>,
     metrics: MeshMetrics,
     log: Throttle,
 }
 
-/// A client that is let in.
+/// An admitted client.
 pub(crate) struct Admitted {
     pub(crate) stream: Stream,
-    /// `None` = it speaks plain text, and may.
+    /// Identity of the client; `None` = plain text, which is allowed.
     pub(crate) peer: Option<Box<Peer>>,
 }
 
 impl Admitted {
-    /// Whether it has said nothing yet.
+    /// Returns whether the client has not sent anything yet.
     pub(crate) fn is_silent(&self) -> bool {
         self.peer.is_none() && self.stream.prefix.is_empty()
     }
 }
 
-/// Why a client is not let in.
+/// Why a client was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// It is not a member of the mesh, or does not prove it.
+    /// It has not authenticated as a member of the mesh.
     #[error("{}: {source}", reason.as_str())]
     Handshake { reason: Refusal, source: io::Error },
-    /// Its certificate was good when the session began that it has resumed.
+    /// The certificate of its resumed session is no longer valid.
     #[error("{}", .0.as_str())]
     Peer(Refusal),
-    /// It left before it said anything.
+    /// It disconnected before it sent anything.
     #[error(transparent)]
     Silent(io::Error),
 }
@@ -79,7 +79,7 @@ impl Refused {
 }
 
 impl Mesh {
-    /// Of a filter chain; the identity is `live`'s.
+    /// Creates the TLS of a filter chain; the proxy's identity is that of `live`.
     pub(crate) fn new(
         termination: &MeshTermination,
         live: &Arc<Live>,
@@ -96,19 +96,18 @@ impl Mesh {
         })
     }
 
-    /// Whether clients may speak plain text.
+    /// Returns whether clients may use plain text.
     pub(crate) fn takes_plain_text(&self) -> bool {
         self.permissive
     }
 
-    /// Whether it speaks for clients, who may be anybody.
+    /// Returns whether the peer is trusted to report clients, which may have any identity.
     pub(crate) fn is_delegate(&self, peer: &Peer) -> bool {
         self.delegates.contains(&peer.id)
     }
 
-    /// The handshake as the server; `seen` is what was already read from the socket. A client that
-    /// may speak plain text and says nothing is let in after `patience`. A refusal is counted and
-    /// logged here.
+    /// Performs the handshake as the server; `seen` contains the bytes already read. A client that may use
+    /// plain text and sends nothing is admitted after `patience`. Counts and logs a refusal.
     pub(crate) async fn accept(
         &self,
         tcp: TcpStream,
@@ -152,11 +151,11 @@ impl Mesh {
                 return Ok(Admitted { stream, peer: None });
             }
         }
-        // A proxy that starts has nothing to prove itself by yet; the caller's time limit holds.
+        // At the start there may be no identity yet; the caller sets a time limit.
         self.live.identified().await;
         let io = super::accept(tcp, seen, self.server.config()).await;
         let io = io.map_err(|source| match source.kind() {
-            // A port check, not a stranger.
+            // A port check, not an unauthenticated client.
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                 Refused::Silent(source)
             }
@@ -178,7 +177,7 @@ impl Mesh {
     }
 }
 
-/// Reads until there is something to distinguish TLS from plain text by, or patience ends.
+/// Reads until TLS and plain text can be distinguished, or until `patience` has passed.
 async fn first_bytes(
     tcp: &mut TcpStream,
     seen: &mut BytesMut,
@@ -198,10 +197,10 @@ async fn first_bytes(
     }
 }
 
-/// The handshake as the client; an endpoint that does not prove who it is, is counted.
+/// Performs the handshake as the client; counts an endpoint that fails to authenticate.
 ///
 /// # Errors
-/// When the handshake fails or the endpoint is not one that is expected.
+/// If the handshake fails or the endpoint has an unexpected identity.
 pub(crate) async fn connect(
     tcp: TcpStream,
     name: ServerName<'static>,
@@ -219,7 +218,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// Who is on the other side.
+/// Returns the identity of the peer.
 fn peer(io: &Io) -> Result<SpiffeId, Refusal> {
     let connection = io.session().ok_or(Refusal::Plaintext)?;
     maglor_identity::tls::peer(connection, SystemTime::now())

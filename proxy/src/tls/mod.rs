@@ -1,9 +1,9 @@
 //! TLS on both sides: configurations from PEM files, and handshakes.
 //!
-//! One provider (aws-lc-rs), given explicitly, so that no process-wide default has to be installed.
-//! Memory is bounded: the server keeps no session (tickets are stateless), the client a small cache.
-//! Files are read when a configuration is built; on a change the caller builds it again, and
-//! [`downstream_files`] and [`upstream_files`] tell it whether it has to.
+//! There is one provider (aws-lc-rs), passed explicitly, so that no process-wide default has to be installed.
+//! Memory is bounded: the server keeps no sessions (tickets are stateless), the client a small cache. Files
+//! are read when a configuration is built; the caller builds it again when [`downstream_files`] and
+//! [`upstream_files`] show a change.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,37 +35,37 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-/// Plain text that a session holds while its socket takes none.
+/// Maximum plain text bytes that a session buffers while its socket is not writable.
 const SESSION_BUFFER: usize = 16 * 1024;
 
-/// Why a TLS configuration was not built.
+/// Error in building a TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A root certificate cannot be used.
     #[error("{}: not usable as a root certificate: {source}", path.display())]
     BadRoot {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: rustls::Error,
     },
-    /// A private key is of a kind that is not supported.
+    /// A private key is of an unsupported kind.
     #[error("{}: private key not usable: {source}", path.display())]
     BadKey {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: rustls::Error,
     },
-    /// A certificate cannot be read.
+    /// A certificate cannot be parsed.
     #[error("{}: certificate {position} is malformed", path.display())]
     BadCertificate {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Position in the file, from 1.
         position: usize,
     },
-    /// The certificate is of another key.
+    /// The certificate belongs to another key.
     #[error("{}: the private key does not belong to the certificate in {}", key.display(),
         certificate.display())]
     KeyMismatch {
@@ -74,40 +74,40 @@ pub enum Error {
         /// File of the key.
         key: PathBuf,
     },
-    /// The file holds no certificate.
+    /// The file contains no certificate.
     #[error("{}: no certificate in this file (expected PEM)", .0.display())]
     NoCertificate(PathBuf),
-    /// The file holds no private key.
+    /// The file contains no private key.
     #[error("{}: no private key in this file (expected PEM: PKCS#8, PKCS#1 or SEC1)", .0.display())]
     NoKey(PathBuf),
-    /// None of the places where systems keep their roots has any.
+    /// No root certificates were found at the usual paths of systems.
     #[error("no root certificates found on this system; set `ca` (looked in {0})")]
     NoSystemRoots(String),
     /// The file is not PEM.
     #[error("{}: not PEM: {source}", path.display())]
     Pem {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where it stops being PEM.
+        /// The error of the parser.
         source: pem::Error,
     },
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The settings do not fit together.
+    /// The settings are inconsistent.
     #[error("TLS settings: {0}")]
     Settings(#[source] rustls::Error),
 }
 
-/// TLS handshake as the server. `seen` is what was already read from the socket.
+/// Performs the TLS handshake as the server. `seen` contains the bytes already read from the socket.
 ///
 /// # Errors
-/// When the handshake fails; the client has been sent an alert.
+/// If the handshake fails; an alert has been sent to the client.
 pub(crate) async fn accept(
     mut tcp: TcpStream,
     mut seen: BytesMut,
@@ -118,16 +118,16 @@ pub(crate) async fn accept(
     let bound = |session: &mut rustls::ServerConnection| {
         session.set_buffer_limit(Some(SESSION_BUFFER));
     };
-    // A handshake takes hundreds of microseconds of CPU, and any client can ask for one.
+    // A handshake costs hundreds of microseconds of CPU time, and any client can request one.
     let handshake = acceptor.accept_with(Rewind::new(tcp, seen.freeze()), bound);
     let tls = fairness::each(handshake).await?;
     Ok(Io::TlsServer(Box::new(tls)))
 }
 
-/// TLS handshake as the client.
+/// Performs the TLS handshake as the client.
 ///
 /// # Errors
-/// When the handshake fails or the server is not who it should be.
+/// If the handshake fails or the server's identity cannot be verified.
 pub(crate) async fn connect(
     tcp: TcpStream,
     name: ServerName<'static>,
@@ -141,7 +141,7 @@ pub(crate) async fn connect(
     Ok(Io::TlsClient(Box::new(tls)))
 }
 
-/// The provider, shared by all configurations.
+/// Returns the provider, shared by all configurations.
 fn provider() -> &'static Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> =
         LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));

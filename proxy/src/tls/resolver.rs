@@ -1,8 +1,8 @@
-//! Which of a filter chain's certificates a client is shown.
+//! Selection of a filter chain's certificate for a client.
 //!
-//! By SNI against the certificates' own names: exact, then wildcard of one label (RFC 9525 §6.3).
-//! Certificates of equal names (say, one ECDSA and one RSA) are distinguished by what the client can
-//! verify. Without SNI, or with a name that no certificate has, the first one is shown.
+//! SNI is matched with the names in the certificates: exact, then wildcards of one label (RFC 9525 §6.3).
+//! Among certificates with the same names (for example ECDSA and RSA) the first that the client can verify is
+//! selected. Without SNI, or with an unknown name, the first certificate is used.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 
 use super::files::Certificate;
 
-/// See the module's documentation.
+/// Certificates of a filter chain, by name.
 #[derive(Debug)]
 pub(super) struct CertificateResolver {
     keys: Vec<Arc<CertifiedKey>>,
@@ -41,7 +41,7 @@ impl CertificateResolver {
         this
     }
 
-    /// The certificates of a name, in the configuration's order.
+    /// Returns the certificates of a name, in the order of the configuration.
     fn named(&self, name: &str) -> &[usize] {
         let name = name.to_ascii_lowercase();
         let exact = self.exact.get(&name);

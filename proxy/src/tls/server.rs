@@ -1,4 +1,4 @@
-//! The server's side: [`DownstreamTls`] → [`ServerConfig`].
+//! Server side: builds a [`ServerConfig`] from a [`DownstreamTls`].
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier}
 use super::resolver::CertificateResolver;
 use super::{Error, Roots, files, provider, versions};
 
-/// Builds the configuration of a filter chain; its files are read now.
+/// Builds the configuration of a filter chain and reads its files.
 ///
-/// Sessions are resumed by stateless tickets, whose keys belong to this configuration: a new one
-/// (with another `client_ca`, say) does not honour the tickets of the old one.
+/// Sessions are resumed by stateless tickets, whose keys belong to this configuration: a new one (for example
+/// with another `client_ca`) rejects the tickets of the old one.
 ///
 /// # Errors
-/// When a file cannot be read or used; the error names it.
+/// If a file cannot be read or used; the error names it.
 pub(crate) fn server_config(
     tls: &DownstreamTls,
     roots: &mut Roots,

@@ -1,4 +1,4 @@
-//! A new connection to an endpoint: TCP, PROXY header, TLS, under one time limit.
+//! Opens connections to endpoints: TCP, PROXY header and TLS, with one timeout.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,19 +23,19 @@ use crate::protocol::mesh_transport;
 use crate::protocol::proxy_protocol::{self, Addresses};
 use crate::tls;
 
-/// What is about to be spoken on a connection, and what ALPN may therefore promise.
+/// Protocol of a new connection, which decides what ALPN may offer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Speaks {
-    /// No HTTP: a peer that finds out for itself must not be misled.
+    /// Not HTTP: ALPN must not make a peer that detects the protocol expect it.
     Bytes,
     Http1,
     Http2,
-    /// What the endpoint chooses.
+    /// The endpoint chooses.
     Negotiated,
 }
 
 impl Speaks {
-    /// Whether the endpoint chooses what is spoken.
+    /// Returns whether the endpoint chooses the protocol.
     pub(super) fn is_chosen(self) -> bool {
         matches!(self, Self::Negotiated)
     }
@@ -50,7 +50,7 @@ impl Speaks {
         }
     }
 
-    /// The cluster's TLS with this ALPN, for one handshake.
+    /// Returns the cluster's TLS configuration with this ALPN, for one handshake.
     fn offered_by(self, tls: &ClientTls) -> Arc<rustls::ClientConfig> {
         let config = tls.config();
         let wanted = self.alpn(tls.mesh().is_some());
@@ -64,8 +64,8 @@ impl Speaks {
     }
 }
 
-/// Connects to an endpoint; `ends` is the client's connection, for the PROXY header: without addresses the proxy speaks for
-/// itself.
+/// Connects to an endpoint. `ends` are the addresses of the client's connection for the PROXY header; without
+/// them the header describes the proxy itself.
 ///
 /// # Errors
 /// [`ProxyError::Connect`], [`ProxyError::ConnectTimeout`].
@@ -87,18 +87,18 @@ pub(crate) async fn connect(
     }
 }
 
-/// Connects to an endpoint's proxy for messages about queues. They leave HTTP/1.1, whatever version
-/// requests come by.
+/// Connects to an endpoint's proxy for a channel of the queue protocol, by HTTP/1.1 whatever version requests
+/// use.
 ///
 /// # Errors
-/// When there is no connection; the caller minds the time.
+/// If there is no connection; the caller sets a timeout.
 pub(crate) async fn connect_channel(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     identified(cluster).await?;
     establish(cluster, target, None, cluster.tls(), Speaks::Http1).await
 }
 
-/// Members of the mesh refuse a client that proves nothing: a proxy that starts waits for its identity. One whose
-/// identity has expired does not wait: that may take as long as the control plane is away.
+/// Waits for an identity, since members of the mesh refuse an unauthenticated client. An expired identity is
+/// an error instead: its renewal may take as long as the control plane is unavailable.
 async fn identified(cluster: &Cluster) -> io::Result<()> {
     if let Some(mesh) = cluster.tls().and_then(ClientTls::mesh) {
         mesh.live.identified().await;
@@ -108,14 +108,14 @@ async fn identified(cluster: &Cluster) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to a server of the control plane, in HTTP/2, with or without an identity; the caller minds the
-/// time.
+/// Connects to a server of the control plane by HTTP/2, with or without an identity; the caller sets a
+/// timeout.
 pub(crate) async fn connect_for_control(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     establish(cluster, target, None, cluster.tls(), Speaks::Http2).await
 }
 
-/// As [`connect_for_control`], to be certified: no identity is presented, as the one that there is may have expired,
-/// and the server has to prove itself by `roots`.
+/// Like [`connect_for_control`], for enrolment: no identity is presented, since it may have expired, and the
+/// server is verified with `roots`.
 pub(crate) async fn connect_to_enrol(
     cluster: &Cluster,
     target: &Target,
@@ -169,8 +169,8 @@ async fn establish(
     }
 }
 
-/// Options of every connection to an endpoint. One that has gone without a word is noticed after 40 s, as by the
-/// pings of HTTP/2 and of the mesh's own transport; left to itself the system asks for eleven minutes more.
+/// Sets the options of a connection to an endpoint. A dead peer is detected after 40 s, as by the pings of
+/// HTTP/2 and of the mesh transport; the system's default takes eleven minutes more.
 fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     send_queue::limit(tcp)?;
@@ -181,7 +181,8 @@ fn prepare(tcp: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(tcp).set_tcp_keepalive(&keepalive)
 }
 
-/// The name that the endpoint must prove: the configured one, its DNS name, or its address.
+/// Returns the name that the endpoint's certificate must have: the configured one, its DNS name, or its
+/// address.
 fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'static>> {
     let configured = match &cluster.config().tls {
         Some(Origination::Names(tls)) => tls.server_name.as_deref(),
@@ -192,7 +193,8 @@ fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'sta
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),
         None => match &target.address {
             Address::Ip(address) => Ok(ServerName::from(address.ip())),
-            // Members of the mesh are known by their identities, and an IP address is not sent as a name (RFC 6066 §3).
+            // Members of the mesh are verified by their identities, and an IP address is not sent as a name
+            // (RFC 6066 §3).
             Address::Unix(_) if cluster.tls().is_some_and(|tls| tls.mesh().is_some()) => {
                 Ok(ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST)))
             }
@@ -220,7 +222,7 @@ mod tests {
             socket.tcp_keepalive_interval().unwrap(),
         );
         let noticed = time + interval * socket.tcp_keepalive_retries().unwrap();
-        // And one that has not gone, but takes nothing.
+        // The same for a live peer that does not read.
         assert!(socket.tcp_user_timeout().unwrap().is_some());
         assert!(socket.keepalive().unwrap() && noticed <= Duration::from_secs(40));
     }

@@ -1,4 +1,5 @@
-//! gRPC calls of our own (`PROTOCOL-HTTP2.md`): to the control plane, and to an application that is probed.
+//! gRPC client of the proxy itself (`PROTOCOL-HTTP2.md`): for the control plane, and for probes of the
+//! application.
 
 use std::io;
 
@@ -27,14 +28,14 @@ pub(crate) enum CallError {
     Http2(#[from] h2::Error),
     #[error("it answered {0}")]
     Refused(String),
-    /// Status 16: the server does not accept our identity, or there was none.
+    /// Status 16: the server does not accept the identity, or there was none.
     #[error("it answered {0}")]
     Unauthenticated(String),
     #[error("{0}")]
     Frame(#[from] maglor_xds::frame::FrameError),
 }
 
-/// A connection to one server; it ends with its last call.
+/// A connection to one server; closed after its last call.
 pub(crate) struct Connection {
     http2: Http2,
     authority: String,
@@ -46,7 +47,7 @@ impl Connection {
         Self::over(in_time(cluster, connecting).await?, target.authority()).await
     }
 
-    /// To be certified by a server that proves itself by `roots`; as a client without an identity.
+    /// Connects without an identity, for enrolment, to a server verified with `roots`.
     pub(crate) async fn open_to_enrol(
         cluster: &Cluster,
         target: &Target,
@@ -56,13 +57,13 @@ impl Connection {
         Self::over(in_time(cluster, connecting).await?, target.authority()).await
     }
 
-    /// Over a connection that is there.
+    /// Uses an existing connection.
     pub(crate) async fn over(io: Io, authority: String) -> Result<Self, CallError> {
         let http2 = Http2::for_calls(io).await?;
         Ok(Self { http2, authority })
     }
 
-    /// Calls a method; what comes of it, where it is not refused at once.
+    /// Calls a method; returns its answer unless it is rejected at once.
     pub(crate) async fn call(&self, path: &str, body: Body) -> Result<Answer, CallError> {
         let request = Request::post(format!("http://{}{path}", self.authority))
             .version(Version::HTTP_2)
@@ -84,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Calls a method that answers one message, of up to `longest` bytes.
+    /// Calls a method with a single response message of at most `longest` bytes.
     pub(crate) async fn ask(
         &self,
         path: &str,
@@ -121,7 +122,7 @@ async fn in_time(
         .map_err(CallError::Connect)
 }
 
-/// gRPC's status, where there is one that is said and is not OK.
+/// Returns the error of a gRPC status other than OK, if there is one.
 pub(crate) fn refusal(fields: &HeaderMap) -> Option<CallError> {
     let text = |name| {
         fields

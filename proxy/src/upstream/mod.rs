@@ -1,4 +1,4 @@
-//! Clusters at run time: which endpoints there are, which is picked, how it is reached.
+//! Clusters at run time: their endpoints, the choice of one, and connections to it.
 
 pub(crate) mod cluster;
 mod connect;

@@ -1,4 +1,4 @@
-//! Bytes between a client and an endpoint, counted and ended with their worker.
+//! Transfers bytes between a client and an endpoint, with metrics and drain handling.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::net::tcp::{self, Outcome};
 use crate::runtime::worker::Worker;
 use crate::telemetry::metrics::{ClusterMetrics, ListenerMetrics};
 
-/// Moves bytes both ways until both sides have ended, or nothing has moved for `idle`.
+/// Transfers bytes both ways until both sides have ended, or nothing has moved for `idle`.
 ///
-/// A drain does not end a relay: what it carries cannot be resumed elsewhere. It has until the
-/// process's drain timeout. `cluster` counts the bytes, too, where nobody else does.
+/// A drain does not end a relay, since its connection cannot be resumed elsewhere. It may continue until the
+/// process's drain timeout. `cluster` also counts the bytes, if they are not counted elsewhere.
 pub(crate) async fn relay(
     worker: &Worker,
     metrics: &ListenerMetrics,

@@ -1,17 +1,17 @@
-//! How far an endpoint is: what the kernel has measured of a connection's handshake.
+//! Round-trip time to an endpoint, as measured by the kernel at a connection's handshake.
 //!
-//! From the SYN to its answer (RFC 6298 §2.2's first sample): no wait of this thread and no work of the
-//! server is in it.
+//! The time from the SYN to its answer (the first sample of RFC 6298 §2.2) includes neither delays of this
+//! thread nor work of the server.
 
 use std::os::fd::AsRawFd as _;
 
 use tokio::net::TcpStream;
 
-/// The time to the peer of a new connection and back, in microseconds; `None` where the kernel does not
-/// say.
+/// Returns the round-trip time to the peer of a new connection in microseconds; `None` if the kernel does not
+/// report it.
 #[allow(unsafe_code)]
 pub(super) fn of(tcp: &TcpStream) -> Option<u32> {
-    // SAFETY: a structure of integers, of which any bits are a value.
+    // SAFETY: a structure of integers, for which all bit patterns are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, and both pointers are valid for the call.
@@ -39,7 +39,7 @@ mod tests {
         let tcp = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        // Nobody is a second away from itself.
+        // Loopback is never a second away.
         assert!(of(&tcp).is_some_and(|micros| micros < 1_000_000));
     }
 }

@@ -1,5 +1,5 @@
-//! The attacks: each takes what a stream, a connection, a head, a handshake, a queue or an observer may hold, as
-//! often as it can.
+//! The attacks: each fills streams, connections, heads, handshakes, queues or observers up to their limits,
+//! as often as possible.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 
 use crate::clients::{self, Member};
 
-/// Where to attack.
+/// Addresses to attack.
 pub(crate) struct Target {
     pub(crate) web: SocketAddr,
     pub(crate) mesh: SocketAddr,
@@ -19,7 +19,7 @@ pub(crate) struct Target {
     pub(crate) member: Arc<ClientConfig>,
 }
 
-/// What continues until it is dropped.
+/// Resources of an attack, which continues until they are dropped.
 pub(crate) type Held = Box<dyn Any>;
 
 pub(crate) struct Attack {
@@ -81,7 +81,7 @@ pub(crate) const ATTACKS: [Attack; 16] = [
     attack("handshakes", |target| {
         let hello = clients::hello(&target.member);
         let mut streams = clients::silent(target.mesh, 750, &hello);
-        // One that announces a long message and sends most of it.
+        // A client that announces a long message and sends most of it.
         let mut long = vec![22, 3, 1, 0x3f, 0xf0, 1, 0, 0xff, 0xf0, 3, 3];
         long.resize(16_000, 7);
         streams.extend(clients::silent(target.mesh, 750, &long));
@@ -94,7 +94,7 @@ fn held(what: impl Any) -> Held {
     Box::new(what)
 }
 
-/// Many at once: each sends for a while.
+/// Runs many uploads in parallel, each for a while.
 fn uploads(target: &Target, count: usize, request: &[u8]) -> Held {
     let address = target.web;
     let streams = thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn h2_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&header, payload].concat()
 }
 
-/// The preface, and windows of streams of this size; that of the connection is as large as can be.
+/// Returns the preface and settings with stream windows of this size; the connection's window is the maximum.
 fn h2_start(window: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let settings = [&[0, 4][..], &window.to_be_bytes()].concat();
@@ -132,7 +132,7 @@ fn h2(target: &Target, connections: usize, requests: &[u8]) -> Held {
     held(clients::silent(target.web, connections, &bytes))
 }
 
-/// A string of HPACK, as it is.
+/// Appends a plain HPACK string.
 fn text(bytes: &mut Vec<u8>, text: &str) {
     match u8::try_from(text.len()) {
         Ok(length @ ..127) => bytes.push(length),
@@ -149,7 +149,7 @@ fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// The head of a request: indexed method, `http`, host and path.
+/// Returns the head of a request: indexed method, `http`, host and path.
 fn head(method: u8, host: &str, path: &str) -> Vec<u8> {
     let mut bytes = vec![method, 0x86, 0x01];
     text(&mut bytes, host);
@@ -167,7 +167,7 @@ fn h2_gets(path: &str) -> Vec<u8> {
     frames.flatten().collect()
 }
 
-/// Bodies as far as the windows of a stream and of the connection let them.
+/// Returns uploads up to the windows of the streams and of the connection.
 fn h2_uploads() -> Vec<u8> {
     let head = head(POST, "a", "/hang");
     let data = [0; 10_000];
@@ -178,7 +178,7 @@ fn h2_uploads() -> Vec<u8> {
     frames.collect()
 }
 
-/// Long lists of headers in few bytes: the first stream names one that all repeat.
+/// Returns long header lists in few bytes: the first stream defines one that all others repeat.
 fn h2_heads() -> Vec<u8> {
     let mut frames = Vec::new();
     for i in 0..STREAMS {
@@ -194,7 +194,7 @@ fn h2_heads() -> Vec<u8> {
     frames
 }
 
-/// A head that does not end.
+/// Returns a head without end.
 fn h2_continuation() -> Vec<u8> {
     let mut first = head(GET, "a", "/hang");
     first.extend([0, 1, b'x']);
@@ -208,7 +208,7 @@ fn h2_continuation() -> Vec<u8> {
     frames
 }
 
-/// Requests that wait for a place at their server, with heads of 8 kB.
+/// Returns requests with heads of 8 kB that wait for a slot at their server.
 fn h2_queued() -> Vec<u8> {
     let mut head = head(GET, "queue", "/hang");
     for name in ["x-a", "x-b"] {
@@ -226,7 +226,7 @@ fn mux_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&header, payload].concat()
 }
 
-/// Connections of members; some of them at a time, as a handshake takes its time.
+/// Opens connections of mesh members, some in parallel, since a handshake takes time.
 fn mux(target: &Target, connections: usize, frames: &[u8]) -> Held {
     let (address, config) = (target.mesh, &target.member);
     let connect = || {
@@ -262,7 +262,7 @@ fn mux_uploads() -> Vec<u8> {
     frames
 }
 
-/// Stops its threads when it is dropped.
+/// Threads that are stopped on drop.
 struct Running(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
 
 impl Drop for Running {
@@ -274,7 +274,7 @@ impl Drop for Running {
     }
 }
 
-/// Taps that nothing reads, of requests with long paths.
+/// Opens taps that are never read, and sends requests with long paths.
 fn taps(target: &Target) -> Held {
     let taps = clients::silent(
         target.admin,

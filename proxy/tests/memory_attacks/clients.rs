@@ -1,4 +1,4 @@
-//! Connections that send what they like and read nothing.
+//! Connections that send arbitrary bytes and read nothing.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,20 +9,20 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-/// Of a client that does not read, so much waits in its socket, in bytes.
+/// Receive buffer of a client that does not read, in bytes.
 pub(crate) const RECEIVED: usize = 4096;
-/// How long a connection may take to take what is sent.
+/// Maximum time to send bytes on a connection.
 const PATIENCE: Duration = Duration::from_millis(200);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Many connections are many descriptors.
+/// Raises the limit of descriptors, for many connections.
 pub(crate) fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// A connection; with a receive buffer of so many bytes.
+/// Connects, with a receive buffer of this size.
 pub(crate) fn connect(address: SocketAddr, received: Option<usize>) -> io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     if let Some(bytes) = received {
@@ -35,7 +35,7 @@ pub(crate) fn connect(address: SocketAddr, received: Option<usize>) -> io::Resul
     Ok(stream)
 }
 
-/// Whether a small request is answered with 200.
+/// Returns whether a small request is answered with 200.
 pub(crate) fn ask(stream: &mut TcpStream) -> bool {
     let asked = stream.write_all(b"GET / HTTP/1.1\r\nhost: victim\r\n\r\n");
     let mut seen = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn ask(stream: &mut TcpStream) -> bool {
 }
 
 #[allow(dead_code, reason = "not every program that has this file uses it")]
-/// Sends what the peer takes in a moment; the rest is not sent.
+/// Sends as much as the peer accepts in a short time, and discards the rest.
 pub(crate) fn send(stream: &mut TcpStream, mut bytes: &[u8]) {
     let until = Instant::now() + PATIENCE;
     stream.set_nonblocking(true).unwrap();
@@ -69,11 +69,11 @@ pub(crate) fn send(stream: &mut TcpStream, mut bytes: &[u8]) {
 }
 
 #[allow(dead_code, reason = "not every program that has this file uses it")]
-/// Connections that have sent these bytes, and read nothing.
+/// Opens connections that send these bytes and read nothing.
 pub(crate) fn silent(address: SocketAddr, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..count {
-        // The proxy may accept no more for now.
+        // The proxy may have stopped accepting.
         let Ok(mut stream) = connect(address, Some(RECEIVED)) else {
             break;
         };
@@ -83,7 +83,7 @@ pub(crate) fn silent(address: SocketAddr, count: usize, bytes: &[u8]) -> Vec<Tcp
     streams
 }
 
-/// A connection of a workload of the mesh, which reads until the handshake is over.
+/// A connection of a mesh workload, which reads only until the handshake is complete.
 pub(crate) struct Member {
     stream: TcpStream,
     tls: ClientConnection,
@@ -101,7 +101,7 @@ impl Member {
         Ok(Self { stream, tls })
     }
 
-    /// Sends all of it; an error is the end of the connection.
+    /// Sends everything; an error is the end of the connection.
     #[allow(dead_code, reason = "not every program that has this file uses it")]
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.tls.writer().write_all(bytes)?;
@@ -122,7 +122,7 @@ impl Member {
     }
 }
 
-/// The first message of a TLS client.
+/// Returns the first message of a TLS client.
 pub(crate) fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
     let name = ServerName::try_from("a.test").unwrap();
     let mut tls = ClientConnection::new(Arc::clone(config), name).unwrap();

@@ -1,9 +1,9 @@
-//! The memory budget under attack: each attack with each budget, the most memory that was resident, what a
-//! well-behaved client met meanwhile, and what was resident 10 s after the attack.
+//! The memory budget under attack. Measures for each attack and each budget the maximum of resident memory,
+//! the service for a well-behaved client meanwhile, and the resident memory 10 s after the attack.
 //!
-//! The bounds are those of the release build: `MAGLOR_PROXY=FILE` measures that binary. Unoptimised builds run a few
-//! of the attacks with the smallest budget. `MAGLOR_ATTACKS=a,b` and `MAGLOR_BUDGETS=16,0` choose others (0 = no
-//! budget).
+//! The bounds are those of the release build: `MAGLOR_PROXY=FILE` measures that binary. Debug builds run a
+//! few of the attacks with the smallest budget. `MAGLOR_ATTACKS=a,b` and `MAGLOR_BUDGETS=16,0` choose others
+//! (0 = no budget).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,21 +27,21 @@ use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, Upstream, eventually};
 use support::mesh::Root;
 
 const MIB: u64 = 1 << 20;
-/// What may be resident beyond the budget.
+/// Maximum resident memory beyond the budget.
 const BEYOND: u64 = 8 * MIB;
-/// An attack continues that long at the least, and until it takes no more memory, but no longer than that.
+/// Minimum duration of an attack, and the maximum while it still takes more memory.
 const HELD: Duration = Duration::from_secs(4);
 const LONGEST: Duration = Duration::from_secs(20);
-/// It takes no more memory when that has not grown for this time.
+/// Time without growth after which memory counts as steady.
 const STEADY: Duration = Duration::from_secs(2);
-/// When memory is to be back.
+/// Time after an attack in which memory has to be released.
 const AFTER: Duration = Duration::from_secs(10);
-/// What may remain of it, beyond what was resident before.
+/// Maximum memory that may remain, beyond that before the attack.
 const REMAINS: u64 = 4 * MIB;
 /// Pause between two requests of the well-behaved client.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The binary, and whether the bounds are meant for it.
+/// Returns the binary, and whether the bounds apply to it.
 fn binary() -> (PathBuf, bool) {
     match std::env::var_os("MAGLOR_PROXY") {
         Some(binary) => (binary.into(), true),
@@ -52,9 +52,9 @@ fn binary() -> (PathBuf, bool) {
     }
 }
 
-/// A proxy, its servers, and the identity of the attacker. That a client has left shows only when something of it is
-/// read, so what waits for a server that answers nothing ends by its route's timeout, which is shorter than
-/// [`AFTER`].
+/// A proxy, its servers, and the identity of the attacker. The proxy notices a disconnected client only when
+/// it reads from it, so that requests to a server without answers end by their route's timeout, which is
+/// shorter than [`AFTER`].
 struct Setup {
     proxy: Proxy,
     root: Root,
@@ -95,7 +95,7 @@ fn setup(budget: u64) -> Setup {
     }
 }
 
-/// Memory in bytes, of a field of `/proc/PID/status`.
+/// Returns a field of `/proc/PID/status` in bytes.
 fn memory(proxy: &Proxy, field: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field));
@@ -103,7 +103,7 @@ fn memory(proxy: &Proxy, field: &str) -> u64 {
     kilobytes.unwrap() * 1024
 }
 
-/// What a well-behaved client has met.
+/// Results of a well-behaved client.
 #[derive(Debug, Default)]
 struct Met {
     times: Vec<Duration>,
@@ -121,7 +121,7 @@ impl Met {
     }
 }
 
-/// A client that asks again and again, on one connection as long as that is open, until it is stopped.
+/// A client that sends requests in a loop, on one connection while that is open, until it is stopped.
 struct Victim {
     stop: Arc<AtomicBool>,
     met: Arc<Mutex<Met>>,
@@ -162,7 +162,7 @@ impl Victim {
         }
     }
 
-    /// What it has met since the last call.
+    /// Returns the results since the last call.
     fn take(&self) -> Met {
         std::mem::take(&mut self.met.lock().unwrap())
     }
@@ -175,16 +175,16 @@ impl Drop for Victim {
     }
 }
 
-/// What was measured of an attack.
+/// Measurements of an attack.
 struct Measured {
     idle: u64,
-    /// The most that was resident.
+    /// Maximum of resident memory.
     peak: u64,
-    /// The most that was not of files.
+    /// Maximum of private resident memory.
     own: u64,
     after: u64,
-    /// What stayed resident afterwards and was not before, not counting files: which of their pages are resident is
-    /// the system's choice.
+    /// Growth of resident memory after the attack, without pages of files, whose residency is the system's
+    /// choice.
     remains: u64,
     undisturbed: Duration,
     p99: Duration,
@@ -192,7 +192,7 @@ struct Measured {
     failed: usize,
 }
 
-/// Sets it when it is dropped, also by a failure: a thread waits for it.
+/// Sets the flag on drop, also after a failure, since a thread waits for it.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -294,7 +294,7 @@ fn report(attack: &Attack, budget: u64, measured: &Measured) {
     );
 }
 
-/// The error, in the terms of the issue: resident memory, service, return.
+/// Returns the violated bounds: resident memory, service, release.
 fn faults(budget: u64, measured: &Measured, optimised: bool) -> Vec<String> {
     let mut faults = Vec::new();
     let limit = budget * MIB;
@@ -355,7 +355,7 @@ fn the_budget_holds_under_attack() {
     run(&names, &budgets);
 }
 
-/// A proxy that has responded once responds again, after any attack.
+/// A proxy that has answered once answers again after any attack.
 #[test]
 fn after_an_attack_everything_is_served() {
     clients::raise_file_limit();

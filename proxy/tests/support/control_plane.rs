@@ -1,4 +1,4 @@
-//! A control plane that says what a test puts into it.
+//! A control plane with resources set by the test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ impl Policy for Everybody {
     }
 }
 
-/// Everything is for everybody.
+/// Returns a policy that gives every client all resources.
 pub(crate) fn everybody() -> Arc<dyn Policy> {
     Arc::new(Everybody)
 }
 
-/// A control plane on a port of its own; gone when it is dropped.
+/// A control plane on a free port; stopped on drop.
 pub(crate) struct ControlPlane {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
@@ -71,12 +71,12 @@ impl ControlPlane {
             .cache(|cache, now| cache.remove(kind, name, now));
     }
 
-    /// A service of one cluster.
+    /// Publishes an HTTP service with one cluster.
     pub(crate) fn serve(&self, target: &str, cluster: &str, upstreams: &[SocketAddr]) {
         self.serve_with(target, &format!("{{name: {cluster}}}"), upstreams);
     }
 
-    /// The same with the cluster in the words of a file.
+    /// The same with the cluster in the notation of a configuration file.
     pub(crate) fn serve_with(&self, target: &str, cluster: &str, upstreams: &[SocketAddr]) {
         let routes = target.to_owned();
         let http = Listener::Http {
@@ -90,7 +90,7 @@ impl ControlPlane {
         self.put(cluster);
     }
 
-    /// A service whose connections are bytes to a cluster.
+    /// Publishes a TCP service with one cluster.
     pub(crate) fn serve_bytes(&self, target: &str, cluster: &str, upstreams: &[SocketAddr]) {
         let tcp = Listener::Tcp {
             cluster: cluster.to_owned(),
@@ -100,18 +100,18 @@ impl ControlPlane {
         self.assign(cluster, upstreams);
     }
 
-    /// What a workload's inbound listener does.
+    /// Publishes the settings of a workload's inbound listener.
     pub(crate) fn inbound(&self, workload: &str, words: &str) {
         self.inbound_ahead(workload, words, &[]);
     }
 
-    /// The same, and what the workload is expected to call.
+    /// The same, with services that the workload is expected to call.
     pub(crate) fn inbound_ahead(&self, workload: &str, words: &str, ahead: &[String]) {
         let inbound = resource::read(words, "test").unwrap();
         self.put(encode::inbound(workload, &inbound, ahead).unwrap());
     }
 
-    /// Why a client has refused what it has not taken since.
+    /// Returns the reason of the last rejected resource that has not been accepted since.
     pub(crate) fn refusal(&self) -> Option<String> {
         let sessions = self.server.sessions();
         let nack = sessions.first()?.nacks.first()?;
@@ -137,7 +137,7 @@ impl ControlPlane {
         self.put(encode::endpoints(cluster, &all).unwrap());
     }
 
-    /// The process is killed, as far as its clients can see.
+    /// Stops the server abruptly, like a killed process.
     pub(crate) fn kill(mut self) -> (SocketAddr, Server) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(TIMEOUT);
@@ -154,7 +154,7 @@ impl Drop for ControlPlane {
     }
 }
 
-/// A cluster in the words of a file.
+/// Returns a cluster from the notation of a configuration file.
 pub(crate) fn cluster_of(text: &str) -> Resource {
     encode::cluster(&resource::read::<raw::Cluster>(text, "test").unwrap()).unwrap()
 }

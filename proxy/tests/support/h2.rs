@@ -1,4 +1,4 @@
-//! An HTTP/2 client: one connection, driven by a thread of its own.
+//! An HTTP/2 client: one connection, driven by a separate thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
-/// A request's body.
+/// Body of a request.
 pub(crate) type Sent = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A connection.
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     runtime: tokio::runtime::Runtime,
 }
 
-/// A response that has been read.
+/// A response that was read completely.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -50,24 +50,24 @@ impl Answer {
     }
 }
 
-/// No body.
+/// Returns an empty body.
 pub(crate) fn empty() -> Sent {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body with its length.
+/// Returns a body with a known length.
 pub(crate) fn full(data: impl Into<Bytes>) -> Sent {
     Full::new(data.into())
         .map_err(|never| match never {})
         .boxed_unsync()
 }
 
-/// Any body.
+/// Boxes any body.
 pub(crate) fn body(body: impl Body<Data = Bytes, Error = io::Error> + Send + 'static) -> Sent {
     body.boxed_unsync()
 }
 
-/// A body whose frames come through a channel; an error resets the stream.
+/// Returns a body whose frames come through a channel; an error resets the stream.
 pub(crate) fn channel() -> (mpsc::UnboundedSender<io::Result<Frame<Bytes>>>, Sent) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
@@ -76,12 +76,12 @@ pub(crate) fn channel() -> (mpsc::UnboundedSender<io::Result<Frame<Bytes>>>, Sen
     (sender, StreamBody::new(frames).boxed_unsync())
 }
 
-/// A request without body.
+/// Returns a GET request without body.
 pub(crate) fn get(path: &str) -> Request<Sent> {
     request("GET", path, empty())
 }
 
-/// A request.
+/// Returns a request.
 pub(crate) fn request(method: &str, path: &str, body: Sent) -> Request<Sent> {
     let builder = Request::builder()
         .method(method)
@@ -100,7 +100,7 @@ impl Client {
         })
     }
 
-    /// Connects with TLS; the configuration must ask for `h2`.
+    /// Connects with TLS; the configuration must offer `h2`.
     #[track_caller]
     pub(crate) fn connect_tls(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Self {
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
@@ -124,13 +124,13 @@ impl Client {
             runtime().block_on(async move {
                 let io = TokioIo::new(connect.await.expect("a connection"));
                 let mut builder = Builder::new(TokioExecutor::new());
-                // Small windows, so that flow control is at work.
+                // Small windows, so that flow control takes effect.
                 builder
                     .initial_stream_window_size(65_535)
                     .initial_connection_window_size(1 << 20);
                 let (sender, connection) = builder.handshake(io).await.expect("a handshake");
                 let _ = reported.send(sender);
-                // How it ends is seen by the requests.
+                // Requests report how it ends.
                 let _ = connection.await;
             });
         });
@@ -139,7 +139,7 @@ impl Client {
         Self { sender, runtime }
     }
 
-    /// Whether no new request can be sent: closed, or after GOAWAY.
+    /// Returns whether no new request can be sent: the connection is closed, or has received GOAWAY.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

@@ -19,7 +19,7 @@ pub(crate) struct Root {
     dir: TempDir,
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its key in PEM.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
@@ -43,12 +43,12 @@ impl Root {
         }
     }
 
-    /// A certificate with these URIs.
+    /// Returns a certificate with these URIs.
     pub(crate) fn sign(&self, uris: &[&str]) -> Pair {
         self.sign_with(uris, |_| {})
     }
 
-    /// A certificate that is no longer valid.
+    /// Returns an expired certificate.
     pub(crate) fn sign_expired(&self, uri: &str) -> Pair {
         self.sign_with(&[uri], |params| {
             params.not_after = rcgen::date_time_ymd(2020, 1, 1);
@@ -70,7 +70,7 @@ impl Root {
         }
     }
 
-    /// Files of a member.
+    /// Creates the files of a member.
     pub(crate) fn member(&self, account: &str) -> Member {
         let member = Member(self.dir.path().join(account));
         fs::create_dir_all(&member.0).unwrap();
@@ -79,7 +79,7 @@ impl Root {
     }
 }
 
-/// A member's files, as a proxy reads them.
+/// Files of a member, as a proxy reads them.
 #[derive(Clone, Debug)]
 pub(crate) struct Member(PathBuf);
 
@@ -99,7 +99,7 @@ impl Member {
         replace(&self.0.join("trust_bundle.pem"), bundle);
     }
 
-    /// The setting that names them.
+    /// Returns the setting that names the files.
     pub(crate) fn yaml(&self) -> String {
         let file = |name| self.0.join(name).display().to_string();
         format!(
@@ -123,7 +123,7 @@ impl Member {
         ]
     }
 
-    /// A client of its own, as a proxy would be one; without ALPN where it is empty.
+    /// Returns the TLS configuration of a client, like that of a proxy; without ALPN if it is empty.
     pub(crate) fn client(&self, alpn: &str) -> Arc<ClientConfig> {
         let paths = Paths {
             certificate: self.0.join("certificate.pem"),
@@ -141,7 +141,7 @@ impl Member {
     }
 }
 
-/// Both roots in one bundle.
+/// Returns a bundle of both roots.
 pub(crate) fn both(a: &str, b: &str) -> String {
     let read = |pem: &str| TrustBundle::from_pem(pem.as_bytes()).unwrap();
     read(a).union(&read(b)).unwrap().to_pem()
@@ -153,7 +153,7 @@ fn replace(path: &Path, text: &str) {
     fs::rename(partial, path).unwrap();
 }
 
-/// A client that presents any certificate, and trusts any server.
+/// Returns a client configuration that presents any certificate, and trusts any server.
 pub(crate) fn careless(
     pair: Option<&Pair>,
     versions: &[&'static SupportedProtocolVersion],

@@ -1,4 +1,4 @@
-//! What the tests of the whole proxy share: configurations and short ways to talk to it.
+//! Shared code of the tests of the whole proxy: configurations and helpers to communicate with it.
 #![allow(
     dead_code,
     reason = "each test file is a program of its own and uses a part"
@@ -16,18 +16,18 @@ pub(crate) mod replicas;
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-/// A proxy that is not yet started.
+/// Returns the builder of a proxy.
 pub(crate) fn builder() -> ProxyBuilder {
     ProxyBuilder::new(env!("CARGO_BIN_EXE_maglor-proxy"))
 }
 
-/// A proxy with this configuration.
+/// Starts a proxy with this configuration.
 #[track_caller]
 pub(crate) fn start(config: &str) -> Proxy {
     builder().config(config).start()
 }
 
-/// What happens while the proxy can open nothing further, for want of descriptors.
+/// Runs `act` while the proxy can open no further descriptors.
 pub(crate) fn without_descriptors(proxy: &Proxy, act: impl FnOnce()) {
     let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
     let usual = getrlimit(Resource::Nofile);
@@ -40,7 +40,7 @@ pub(crate) fn without_descriptors(proxy: &Proxy, act: impl FnOnce()) {
     prlimit(pid, Resource::Nofile, usual).unwrap();
 }
 
-/// The proxy's simplest form, with room for settings.
+/// A minimal configuration of the proxy, with room for settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Web {
     endpoints: Vec<SocketAddr>,
@@ -52,7 +52,7 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Everything to these endpoints.
+    /// Creates a configuration that sends everything to these endpoints.
     pub(crate) fn to(endpoints: impl IntoIterator<Item = SocketAddr>) -> Self {
         Self {
             endpoints: endpoints.into_iter().collect(),
@@ -60,38 +60,38 @@ impl Web {
         }
     }
 
-    /// Top-level settings, one a line.
+    /// Adds top-level settings, one a line.
     pub(crate) fn top(mut self, settings: &str) -> Self {
         self.top.push_str(settings);
         self.top.push('\n');
         self
     }
 
-    /// A setting of the listener, as in `max_connections: 1`.
+    /// Adds a setting of the listener, as in `max_connections: 1`.
     pub(crate) fn listener(mut self, setting: &str) -> Self {
         self.listener.push_str(&format!("  {setting}\n"));
         self
     }
 
-    /// Settings of `http`.
+    /// Adds settings of `http`.
     pub(crate) fn http(mut self, settings: &str) -> Self {
         push(&mut self.http, settings);
         self
     }
 
-    /// Settings of the only route.
+    /// Adds settings of the only route.
     pub(crate) fn route(mut self, settings: &str) -> Self {
         push(&mut self.route, settings);
         self
     }
 
-    /// Settings of the cluster.
+    /// Adds settings of the cluster.
     pub(crate) fn cluster(mut self, settings: &str) -> Self {
         push(&mut self.cluster, settings);
         self
     }
 
-    /// The configuration's text.
+    /// Returns the configuration's text.
     pub(crate) fn yaml(&self) -> String {
         let endpoints: Vec<_> = self.endpoints.iter().map(|e| format!("\"{e}\"")).collect();
         format!(
@@ -108,7 +108,7 @@ impl Web {
         )
     }
 
-    /// Starts it.
+    /// Starts a proxy with it.
     #[track_caller]
     pub(crate) fn start(&self) -> Proxy {
         start(&self.yaml())
@@ -120,25 +120,25 @@ fn push(settings: &mut String, more: &str) {
     settings.push_str(more);
 }
 
-/// A connection to the listener `web`.
+/// Connects to the listener `web`.
 #[track_caller]
 pub(crate) fn connect(proxy: &Proxy) -> RawHttp1 {
     RawHttp1::connect(proxy.listener("web"))
 }
 
-/// One GET on a connection of its own.
+/// Sends one GET on a separate connection.
 #[track_caller]
 pub(crate) fn get(proxy: &Proxy, path: &str) -> RawResponse {
     connect(proxy).get(path)
 }
 
-/// Requests that the proxy counts as under way.
+/// Returns the number of requests in progress, by the proxy's count.
 #[track_caller]
 pub(crate) fn outstanding(proxy: &Proxy) -> f64 {
     proxy.metric("maglor_upstream_outstanding_requests", &[])
 }
 
-/// Waits until no request is under way and no client is connected.
+/// Waits until no request is in progress and no client is connected.
 #[track_caller]
 pub(crate) fn wait_quiet(proxy: &Proxy) {
     eventually(TIMEOUT, "no request is outstanding", || {
@@ -149,13 +149,13 @@ pub(crate) fn wait_quiet(proxy: &Proxy) {
     });
 }
 
-/// How many configurations were applied, that of the start included.
+/// Returns the number of applied configurations, including that of the start.
 #[track_caller]
 pub(crate) fn applied(proxy: &Proxy) -> u64 {
     proxy.metric("maglor_config_reloads_total", &["result=\"applied\""]) as u64
 }
 
-/// How many configurations were refused.
+/// Returns the number of rejected configurations.
 #[track_caller]
 pub(crate) fn refused(proxy: &Proxy) -> u64 {
     proxy.metric("maglor_config_reloads_total", &["result=\"refused\""]) as u64
@@ -171,7 +171,7 @@ pub(crate) fn reload(proxy: &Proxy, config: &str) {
     });
 }
 
-/// The current address of a listener, from the admin port.
+/// Returns the current address of a listener, from the admin port.
 #[track_caller]
 pub(crate) fn address_now(proxy: &Proxy, listener: &str) -> SocketAddr {
     let listeners = proxy.admin_get("/listeners").json();

@@ -1,11 +1,11 @@
-//! Hosts: network namespaces of a test's own, joined by a wire. They need root.
+//! Hosts for tests: network namespaces connected by a virtual link. They need root.
 
 use std::fs::File;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, thread};
 
-/// A network namespace; gone when this is dropped.
+/// A network namespace; deleted on drop.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
@@ -14,8 +14,8 @@ pub(crate) struct Namespace {
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Namespace {
-    /// A new one with its loopback interface up; `None`, and a line that says so, where this
-    /// process may not make one.
+    /// Creates a namespace with its loopback interface up. Prints a line and returns `None` if this process
+    /// may not create one.
     pub(crate) fn new() -> Option<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("maglor-test-{}-{number}", std::process::id());
@@ -48,7 +48,8 @@ impl Namespace {
         run("ip", &[&inside, arguments].concat()).expect("ip runs")
     }
 
-    /// Joins two by a wire: `eth0` on both sides, with these addresses (`10.0.0.1/24 fd00::1/64`).
+    /// Connects two namespaces by a link: `eth0` on both sides, with these addresses (`10.0.0.1/24
+    /// fd00::1/64`).
     #[track_caller]
     pub(crate) fn join(&self, addresses: &str, other: &Self, others: &str) {
         self.ip(&format!(
@@ -65,7 +66,7 @@ impl Namespace {
         }
     }
 
-    /// Runs something inside, in a thread of its own; what it starts stays there.
+    /// Runs a function inside, in a separate thread; processes that it starts stay there.
     pub(crate) fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> T {
         let file = File::open(format!("/run/netns/{}", self.name)).expect("the namespace is there");
         let entered = thread::scope(|scope| {

@@ -1,19 +1,19 @@
-//! A relay between two sockets that is slow.
+//! A slow relay between two sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// How slow.
+/// Delays of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slow {
-    /// Before the first byte from the client is passed on.
+    /// Delay before the first byte from the client is passed on.
     pub(crate) first: Duration,
-    /// After each piece from the server, of at most 16 KiB.
+    /// Delay after each piece from the server, of at most 16 KiB.
     pub(crate) piece: Duration,
 }
 
-/// Passes connections on until the process ends; where it listens.
+/// Relays connections until the process ends; returns its address.
 pub(crate) fn relay(server: SocketAddr, slow: Slow) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -31,7 +31,7 @@ pub(crate) fn relay(server: SocketAddr, slow: Slow) -> SocketAddr {
     address
 }
 
-/// What the server has sent and the relay not yet taken stays with the server.
+/// Connects with a small buffer, so that unread bytes stay with the server.
 fn connect(server: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(16 * 1024).unwrap();

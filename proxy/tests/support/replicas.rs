@@ -1,5 +1,5 @@
-//! Replicas of a service with their inbound proxies, and many balancers in front of them: all clusters of one
-//! outbound proxy, each of which counts for itself.
+//! Replicas of a service with their inbound proxies, and many independent balancers in front of them: all are
+//! clusters of one outbound proxy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
@@ -12,44 +12,44 @@ use maglor_testkit::{Answer, Proxy, RawHttp1, Upstream};
 
 use super::{reload, start};
 
-/// What a fixture is made of.
+/// Parameters of a fixture.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) servers: usize,
     pub(crate) balancers: usize,
     pub(crate) policy: String,
-    /// Mean time of a request at a server, exponential. A server works on one request at a time.
+    /// Mean service time of a request, exponentially distributed. A server handles one request at a time.
     pub(crate) service: Duration,
-    /// Weights of the servers; 1 if there is none.
+    /// Weights of the servers; 1 if empty.
     pub(crate) weights: Vec<u32>,
-    /// Settings of the clusters of balancers.
+    /// Settings of the balancers' clusters.
     pub(crate) cluster: String,
-    /// Settings of all clusters of servers, those that inbound proxies have included.
+    /// Settings of all clusters of servers, including those of inbound proxies.
     pub(crate) everywhere: String,
     pub(crate) seed: u64,
 }
 
-/// See the module's documentation.
+/// Replicas and their balancers.
 pub(crate) struct Replicas {
     pub(crate) plan: Plan,
     pub(crate) applications: Vec<Upstream>,
-    /// `None` while it is dead.
+    /// `None` while it is stopped.
     inbound: Vec<Mutex<Option<Proxy>>>,
     addresses: Vec<SocketAddr>,
     pub(crate) outbound: Proxy,
 }
 
-/// What became of requests.
+/// Outcome of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) requests: u32,
     pub(crate) errors: u32,
-    /// Of all, errors included, from the moment when they were due.
+    /// Mean latency of all, including errors, from the time when they were due.
     pub(crate) mean: Duration,
 }
 
 impl Replicas {
-    /// All servers are there, and report to ledgers.
+    /// Starts all servers, which report to ledgers.
     pub(crate) fn start(plan: Plan) -> Self {
         let applications: Vec<Upstream> = (0..plan.servers)
             .map(|at| Upstream::start(&format!("server-{at}")))
@@ -76,7 +76,7 @@ impl Replicas {
         replicas
     }
 
-    /// Each request takes its time, one after another.
+    /// Makes a server handle requests one after another, each for its service time.
     pub(crate) fn serve(&self, at: usize) {
         let service = self.plan.service;
         let state = Mutex::new((
@@ -92,35 +92,35 @@ impl Replicas {
         });
     }
 
-    /// The inbound proxy of a server knows these members, and reports.
+    /// Configures the inbound proxy of a server with these members; it reports to the ledger.
     pub(crate) fn know(&self, at: usize, members: &[usize]) {
         let config = self.reporting(at, members);
         self.with_inbound(at, |proxy| update(proxy, &config));
     }
 
-    /// It reports to no ledger any more.
+    /// Makes the inbound proxy of a server report to no ledger.
     pub(crate) fn silence(&self, at: usize) {
         let config = inbound(self.addresses[at].port(), &self.applications[at], "");
         self.with_inbound(at, |proxy| update(proxy, &config));
     }
 
-    /// The inbound proxy dies with all that it knows.
+    /// Kills the inbound proxy of a server with all its state.
     pub(crate) fn kill(&self, at: usize) {
         drop(self.inbound[at].lock().unwrap().take());
     }
 
-    /// Does something with an inbound proxy that lives.
+    /// Runs a function with an inbound proxy that is running.
     pub(crate) fn with_inbound<T>(&self, at: usize, act: impl FnOnce(&Proxy) -> T) -> Option<T> {
         self.inbound[at].lock().unwrap().as_ref().map(act)
     }
 
-    /// It is back where it was.
+    /// Restarts the inbound proxy of a server at its address.
     pub(crate) fn restart(&self, at: usize, members: &[usize]) {
         let config = self.reporting(at, members);
         *self.inbound[at].lock().unwrap() = Some(start(&config));
     }
 
-    /// All balancers know these members.
+    /// Configures all balancers with these members.
     pub(crate) fn balance_over(&self, members: &[usize]) {
         let config = outbound(&self.plan, &self.addresses, members);
         let fixed = self.plan.balancers;
@@ -140,7 +140,7 @@ impl Replicas {
         format!("{yaml}{all}")
     }
 
-    /// Which server hosts a ledger, by what they have answered.
+    /// Returns the server that hosts the ledger, by the numbers of referrals.
     pub(crate) fn host(&self) -> Option<usize> {
         let asked = |proxy: &Proxy| proxy.metric("maglor_exchange_referrals_total", &[]);
         let referrals =
@@ -149,7 +149,7 @@ impl Replicas {
         most.filter(|(_, count)| *count > 0.0).map(|(at, _)| at)
     }
 
-    /// Sends requests at `rate` a second for `time`, each by a balancer at random.
+    /// Sends requests at `rate` a second for `time`, each by a random balancer.
     pub(crate) fn load(&self, rate: f64, time: Duration, seed: u64) -> Outcome {
         let (done, results) = channel();
         thread::scope(|scope| {
@@ -188,7 +188,7 @@ impl Replicas {
     }
 }
 
-/// Requests that a balancer may have under way.
+/// Maximum number of requests in progress at a balancer.
 const CONNECTIONS: usize = 16;
 
 type Due = Mutex<std::sync::mpsc::Receiver<Instant>>;
@@ -206,7 +206,7 @@ fn client(address: SocketAddr, due: &Due, done: &Sender<(Duration, bool)>) {
     }
 }
 
-/// A configuration that is in force already is not applied again.
+/// Applies a configuration unless it is in force already.
 fn update(proxy: &Proxy, config: &str) {
     let known = std::fs::read_to_string(proxy.config_file());
     if known.ok().as_deref() != Some(config) {

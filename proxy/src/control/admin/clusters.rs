@@ -1,4 +1,4 @@
-//! `/clusters`: endpoints, and how they fare.
+//! `/clusters`: endpoints and their state.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn cluster(cluster: &Arc<Cluster>) -> Value {
     })
 }
 
-/// `REGION/ZONE/NODE` without what is not known at its end.
+/// Formats a locality as `REGION/ZONE/NODE`, without unknown parts at the end.
 fn locality(locality: &balance::Locality) -> String {
     let parts = [&locality.region, &locality.zone, &locality.sub_zone];
     let text = parts.map(AsRef::as_ref).join("/");

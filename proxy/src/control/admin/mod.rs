@@ -1,7 +1,7 @@
 //! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /drain /logging`.
 //!
-//! Runs on the control thread, so that scraping it never delays a request. Which peers get which pages, and how many
-//! connections there are, is [`maglor_admin`]'s.
+//! Runs on the control thread, so that scraping it never delays a request. [`maglor_admin`] decides which
+//! peers may get which pages, and limits the number of connections.
 
 mod clusters;
 mod routes;
@@ -63,18 +63,19 @@ const PAGES: [Page; 12] = [
     Page::operators("/tap", Methods::Read),
 ];
 
-/// What the admin server works on.
+/// State that the admin pages read and change.
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) app: SharedApp,
     pub(crate) log: Option<LogHandle>,
-    /// Notified when somebody asks for a drain.
+    /// Notified when a drain is requested.
     pub(crate) drain: Rc<Notify>,
-    /// What the application can be asked.
+    /// Probes of the application, by name.
     pub(crate) probes: Rc<BTreeMap<String, Probe>>,
 }
 
-/// Answers until the process ends; `opened`: pages for operators are answered to every peer.
+/// Serves the admin pages until the process ends. If `opened` is set, every peer gets the pages for
+/// operators.
 pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool, limits: Limits) {
     let mut server = Server::new(socket, &PAGES, opened, limits);
     loop {
@@ -101,7 +102,7 @@ impl Admin {
         answer(status, TEXT, said)
     }
 
-    /// Which pages there are, and their methods, is in [`PAGES`].
+    /// Answers a request. Pages and their methods are checked against [`PAGES`] before.
     fn answer(&self, request: &Request<Incoming>) -> Answer {
         let change = matches!(*request.method(), Method::POST | Method::PUT);
         match request.uri().path() {
@@ -138,7 +139,7 @@ impl Admin {
                 Unusable::Missing => format!("no identity yet: {trouble}"),
                 why => format!("the identity cannot be used: {why}; renewal: {trouble}"),
             };
-            // Plain text goes on where it is allowed.
+            // A proxy that allows plain text goes on serving without an identity.
             if why == Unusable::Missing || app.needs_identity() {
                 let text = format!("not ready: {identity}\n");
                 return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, text);
@@ -238,7 +239,7 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
 /// Binds the admin port.
 ///
 /// # Errors
-/// When it is taken.
+/// If the port is taken.
 pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
@@ -251,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// `crates/cluster/tests/admin_ports.rs` takes the pages that it attacks from the index.
+    /// The tests in `crates/cluster/tests/admin_ports.rs` take the pages that they attack from the index.
     #[test]
     fn the_index_lists_every_page() {
         let [public, private] = maglor_testkit::listed_pages(INDEX);

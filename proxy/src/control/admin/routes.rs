@@ -1,4 +1,4 @@
-//! `/routes`: what happens to requests, for each listener and each host that was asked for.
+//! `/routes`: the routes of each listener, and of each host discovered on demand.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn chain(chain: &Chain) -> Value {
     })
 }
 
-/// The hosts of the chain's own table, then those that were asked for.
+/// Returns the hosts of the chain's own table, followed by those discovered on demand.
 fn hosts(chain: &Arc<HttpChain>) -> Vec<Value> {
     let mut all = table(&chain.routes.load(), None);
     for (host, found) in chain.on_demand.iter().flat_map(|found| found.hosts()) {
@@ -46,7 +46,7 @@ fn hosts(chain: &Arc<HttpChain>) -> Vec<Value> {
                 all.extend(tables.map(|one| with_bytes(one, bytes.as_deref())));
             }
             None => {
-                // Neither routes nor bytes: the control plane has nothing of that name.
+                // Neither routes nor a cluster: the control plane has no resource of that name.
                 let routes = bytes.is_some().then(Vec::<Value>::new);
                 let one = json!({"domains": [host], "discovered": true, "routes": routes});
                 all.push(with_bytes(one, bytes.as_deref()));
@@ -56,7 +56,7 @@ fn hosts(chain: &Arc<HttpChain>) -> Vec<Value> {
     all
 }
 
-/// The cluster of what is not HTTP.
+/// Adds the cluster for traffic that is not HTTP.
 fn with_bytes(mut host: Value, cluster: Option<&str>) -> Value {
     host["bytes"] = cluster.into();
     host

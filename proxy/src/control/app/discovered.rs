@@ -1,4 +1,4 @@
-//! What the control plane gives: clusters beside those of the file, and their endpoints.
+//! Clusters and endpoints from the control plane, beside those of the file.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::routing::on_demand::Ask;
 use crate::upstream::{Cluster, Clusters};
 
 impl App {
-    /// The questions of workers, for the one who answers them; `None` after the first call.
+    /// Takes the receiving end of the workers' queries; `None` after the first call.
     pub(crate) fn take_asks(&mut self) -> Option<UnboundedReceiver<Ask>> {
         self.asks.take()
     }
 
-    /// A service that a chain is for and that the control plane has said nothing of.
+    /// Returns a service that a filter chain needs and that the control plane has not answered for yet.
     pub(crate) fn unknown_service(&self) -> Option<String> {
         self.listening.values().find_map(|listening| {
             let state = listening.state.borrow();
@@ -29,7 +29,7 @@ impl App {
         })
     }
 
-    /// Puts these clusters in force, in place of those that the control plane gave before.
+    /// Puts these clusters in force, in place of those that the control plane sent before.
     pub(crate) fn discover(&mut self, used: Vec<Used>) {
         let names = |all: &[Used]| all.iter().any(names_in);
         let resolves = names(&used) || names(&self.discovered);
@@ -44,7 +44,7 @@ impl App {
         let mut clusters = Clusters::default();
         let kept = self.clusters.iter().filter(|cluster| {
             let discovered = |used: &Used| used.cluster.name == *cluster.name();
-            // The old one is what the new one is built from.
+            // The new cluster is built from the old one.
             !gone.iter().any(discovered) || self.discovered.iter().any(discovered)
         });
         kept.for_each(|cluster| clusters.insert(Arc::clone(cluster)));
@@ -58,12 +58,12 @@ impl App {
         }
     }
 
-    /// A name in the file outweighs the same one from elsewhere.
+    /// Returns whether the file defines this cluster; it takes precedence over one from the control plane.
     fn is_of_file(&self, name: &str) -> bool {
         self.config.clusters.iter().any(|own| *own.name == *name)
     }
 
-    /// With a new file what the control plane gave goes on as it is.
+    /// Keeps the clusters of the control plane unchanged when a new file is applied.
     pub(super) fn keep_discovered(&self, wanted: &config::Config, clusters: &mut Clusters) {
         for used in &self.discovered {
             let name = &used.cluster.name;
@@ -74,7 +74,7 @@ impl App {
         }
     }
 
-    /// Tells the inbound listeners where the servers of their services are now.
+    /// Updates the inbound listeners with the present endpoints of their services.
     fn introduce_peers(&self) {
         for listening in self.listening.values() {
             let listener = Arc::clone(&listening.state.borrow());
@@ -82,8 +82,8 @@ impl App {
         }
     }
 
-    /// Builds what the control plane gave beside what the file says. What cannot be built is left as it
-    /// was.
+    /// Builds the clusters of the control plane that the file does not define. A cluster that cannot be built
+    /// stays as it was.
     fn add_discovered(&mut self) {
         let live = self.live();
         let mut sources = Sources::new(live.as_ref());
@@ -104,7 +104,7 @@ impl App {
         }
     }
 
-    /// Builds one of them, with the endpoints that it has.
+    /// Builds a discovered cluster with its assigned endpoints.
     fn build_discovered(
         &self,
         used: &Used,
@@ -123,7 +123,7 @@ impl App {
         Ok(cluster)
     }
 
-    /// Puts the endpoints of a discovered cluster in force; nothing else changes.
+    /// Replaces the endpoints of a discovered cluster; nothing else changes.
     pub(crate) fn assign(&mut self, cluster: &str, endpoints: &Arc<[config::Endpoint]>) {
         let mut resolves = has_names(endpoints);
         let known = self.discovered.iter_mut();
@@ -151,7 +151,7 @@ impl App {
     }
 }
 
-/// Whether some of its endpoints are names.
+/// Returns whether some of its endpoints are DNS names.
 fn names_in(used: &Used) -> bool {
     let assigned = used.endpoints.as_deref().unwrap_or_default();
     has_names(&used.cluster.endpoints) || has_names(assigned)

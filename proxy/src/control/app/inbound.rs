@@ -1,4 +1,4 @@
-//! What the control plane says of inbound listeners, over what the file says of them.
+//! Inbound listeners: settings from the control plane, which override those of the file.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use super::{App, ApplyError};
 use crate::control::cache::Cache;
 
 impl App {
-    /// Puts in force what is known of workloads. Listeners that ask for one of which nothing is known do
-    /// what the file says.
+    /// Puts in force the workload resources. Listeners that refer to an unknown workload use the settings of
+    /// the file.
     ///
     /// # Errors
-    /// When it cannot be put in force; nothing has changed then.
+    /// If they cannot be put in force; then nothing has changed.
     pub(crate) fn set_workloads(&mut self, known: Workloads) -> Result<(), ApplyError> {
         if known == self.workloads {
             return Ok(());
@@ -33,8 +33,8 @@ impl App {
         Ok(())
     }
 
-    /// Writes the certificates of the Gateway that this proxy serves into the cache's folder; which of the
-    /// files there are of none that is wanted.
+    /// Writes the certificates of the Gateway that this proxy serves into the cache's folder. Returns the
+    /// files there that are no longer wanted.
     fn write_certificates(&self, known: &Workloads) -> Result<Vec<PathBuf>, ApplyError> {
         let control_plane = self.config.control_plane.as_ref();
         let own = control_plane
@@ -61,7 +61,7 @@ impl App {
         Ok(stale.map(|entry| entry.path()).collect())
     }
 
-    /// The workloads that the configuration in force asks for.
+    /// Returns the workloads that the configuration in force refers to.
     pub(crate) fn wanted_workloads(&self) -> impl Iterator<Item = &Arc<str>> {
         let listeners = self.config.listeners.iter();
         let control_plane = self.config.control_plane.as_ref();
@@ -71,7 +71,7 @@ impl App {
             .chain(gateway)
     }
 
-    /// Puts a file's configuration in force, with what is known of workloads: as a whole, or not at all.
+    /// Puts a file's configuration in force, with the known workload resources: as a whole, or not at all.
     pub(crate) fn apply(
         &mut self,
         loaded: config::Loaded,
@@ -88,7 +88,7 @@ impl App {
         Ok(())
     }
 
-    /// Whether it is the file that is in force.
+    /// Returns whether the file's configuration is the one in force.
     pub(crate) fn is_of(&self, loaded: &config::Loaded) -> bool {
         self.file == loaded.yaml
     }
@@ -102,7 +102,7 @@ impl App {
         self.shared.metrics.xds.inbound.set(known);
     }
 
-    /// A workload that a listener asks for and of which nothing is known.
+    /// Returns a workload that a listener refers to and that is not known yet.
     pub(crate) fn unknown_workload(&self) -> Option<&str> {
         let mut wanted = self.wanted_workloads();
         wanted

@@ -1,4 +1,4 @@
-//! Listeners in force: where they are bound, and by what a reload knows them again.
+//! Listeners in force: their bound addresses, and the key by which a reload recognizes their sockets.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use tokio::sync::watch;
 use crate::control::build::UnixFile;
 use crate::routing::listener::Listener;
 
-/// A listener that is in force.
+/// A listener in force.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) state: watch::Sender<Arc<Listener>>,
     pub(super) bound: Address,
-    /// Of a Unix socket: it goes when no connection is accepted any more.
+    /// File of a Unix socket; removed when the listener stops accepting.
     pub(super) file: Option<UnixFile>,
-    /// What the sockets are called by the workers; outlives a renaming of the listener.
+    /// Name of the sockets for the workers; survives a renaming of the listener.
     pub(super) key: Arc<str>,
 }
 
 impl Listening {
-    /// Gives the file of a Unix socket the permissions of the configuration.
+    /// Sets the permissions of a Unix socket's file to those of the configuration.
     pub(super) fn set_mode(&self, mode: u32) {
         let before = self.state.borrow().config.mode;
         if let Some(file) = self.file.as_ref().filter(|_| before != mode)
@@ -36,8 +36,8 @@ impl Listening {
     }
 }
 
-/// A socket belongs to its address: a listener may be renamed without losing it. Port 0 is a new
-/// address each time, so there the name counts.
+/// Returns the key of a listener's socket: its address, so that a listener may be renamed without losing the
+/// socket. Port 0 is a new address each time, so the name is used there.
 pub(super) fn socket_key(listener: &config::Listener) -> Arc<str> {
     if listener
         .address

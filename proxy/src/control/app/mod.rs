@@ -1,7 +1,7 @@
-//! Wiring: starts workers, puts configurations in force, ends in order. The control thread.
+//! The application: starts workers, puts configurations in force, ends in order.
 //!
-//! The only file that knows every room. Everything here runs on one thread with its own runtime, so
-//! that neither a scrape of metrics nor the parsing of a configuration delays a request.
+//! This module wires all the others together. Everything here runs on the control thread with its own
+//! runtime, so that neither a scrape of metrics nor the parsing of a configuration delays a request.
 
 use std::cell::RefCell;
 use std::io;
@@ -42,7 +42,7 @@ mod listening;
 mod names;
 mod shown;
 
-/// The proxy as its control thread sees it.
+/// State of the proxy on its control thread.
 #[derive(Debug)]
 pub(crate) struct App {
     shared: Arc<Shared>,
@@ -50,9 +50,9 @@ pub(crate) struct App {
     config: Arc<config::Config>,
     /// The configuration in force as YAML.
     yaml: String,
-    /// That of the file, before what the control plane says.
+    /// The file's configuration as YAML, before settings of the control plane.
     file: String,
-    /// What the control plane says of inbound listeners.
+    /// Settings of inbound listeners from the control plane.
     workloads: Workloads,
     clusters: Clusters,
     listening: HashMap<Arc<str>, Listening>,
@@ -60,16 +60,16 @@ pub(crate) struct App {
     resolver: Option<Resolver>,
     resolving: Vec<AbortHandle>,
     memory: Memory,
-    /// The one of the command line, which outweighs that of the configuration.
+    /// Budget of the command line in bytes, which overrides that of the configuration.
     memory_budget: Option<u64>,
     draining: bool,
-    /// Listeners that have gone, and when the connections that they left behind must go, too.
+    /// Removed listeners, and when the connections that they left are closed.
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
-    /// The clusters, for those who watch over them.
+    /// The clusters in force, for health checks and outlier ejection.
     watched: watch::Sender<Vec<Arc<Cluster>>>,
-    /// What workers want to know of the control plane.
+    /// Queries of workers for the control plane.
     asks: Asks,
-    /// Clusters that the control plane gave.
+    /// Clusters from the control plane.
     discovered: Vec<Used>,
 }
 
@@ -82,15 +82,15 @@ pub enum ApplyError {
     /// The access log cannot be opened.
     #[error("access log {path}: {source}")]
     AccessLog {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A certificate of the Gateway cannot be kept.
+    /// A certificate of the Gateway cannot be written to the cache.
     #[error("certificate: {0}")]
     Certificate(#[source] KeepError),
-    /// What the control plane says of an inbound listener does not fit the file.
+    /// The control plane's settings of an inbound listener do not fit the file.
     #[error("{0}")]
     Inbound(#[source] Errors),
     /// The system's resolver configuration cannot be read.
@@ -232,7 +232,7 @@ impl App {
         Ok(())
     }
 
-    /// Whether a socket of our own has the port, perhaps under another address.
+    /// Returns whether a socket of this process uses the port, perhaps with another address.
     fn listens_on(&self, port: u16) -> bool {
         self.listening.values().any(|listening| {
             listening
@@ -319,7 +319,7 @@ impl App {
         }
     }
 
-    /// To be called about once a second.
+    /// Does periodic work; called about once a second.
     pub(crate) fn tick(&mut self) {
         self.shared.memory.publish_control();
         let (released, heaps) = (self.shared.take_released(), self.shared.memory.allocated());
@@ -334,7 +334,8 @@ impl App {
         }
     }
 
-    /// Whether there is something to look after some times a second: lines that wait, a budget that is to be kept.
+    /// Returns whether there is work several times a second: buffered access log lines, or a memory budget to
+    /// keep.
     pub(crate) fn is_to_be_flushed(&self) -> bool {
         self.shared.observers.access_log().is_some() || self.shared.memory.is_limited()
     }
@@ -344,7 +345,7 @@ impl App {
         self.shared.memory.watch(memory::in_use, memory::purge);
     }
 
-    /// Writes what the access log holds.
+    /// Writes the buffered lines of the access log.
     pub(crate) fn flush_access_log(&self) {
         let Some(log) = self.shared.observers.access_log() else {
             return;
@@ -357,7 +358,7 @@ impl App {
         }
     }
 
-    /// Opens the access log's file anew, after a rotation.
+    /// Reopens the access log's file, after a rotation.
     pub(crate) fn reopen_access_log(&self) {
         let Some(log) = self.shared.observers.access_log() else {
             return;
@@ -367,7 +368,7 @@ impl App {
         }
     }
 
-    /// Copies what is counted elsewhere into the metrics, and renders them.
+    /// Copies values that are counted elsewhere into the metrics, and renders them.
     pub(crate) fn metrics(&self) -> String {
         for cluster in self.clusters.iter() {
             let endpoints = cluster.endpoints();
@@ -387,12 +388,12 @@ impl App {
         self.shared.metrics.encode()
     }
 
-    /// Whether some listener's connections outlast the others.
+    /// Returns whether there is an outbound listener, whose connections outlast the others in a drain.
     pub(crate) fn has_outbound(&self) -> bool {
         self.listening.values().any(Listening::is_outbound)
     }
 
-    /// Stops accepting on all listeners but outbound ones, and lets their connections end.
+    /// Stops accepting on all listeners except outbound ones, and lets their connections end.
     pub(crate) fn drain_all_but_outbound(&mut self) {
         self.draining = true;
         for listening in self.listening.values_mut() {
@@ -409,13 +410,14 @@ impl App {
         self.broadcast(|| Command::Wake);
     }
 
-    /// Whether no client is connected, to whichever listener.
+    /// Returns whether no client is connected to any listener.
     pub(crate) fn is_quiet(&self) -> bool {
         let open = |l: &Listening| l.state.borrow().metrics.connections.value() > 0;
         !self.listening.values().any(open)
     }
 
-    /// Stops accepting and lets connections end; the receivers answer when a worker has none left.
+    /// Stops accepting and lets connections end; each receiver is notified when its worker has no connection
+    /// left.
     pub(crate) fn drain(&mut self) -> Vec<oneshot::Receiver<()>> {
         self.draining = true;
         self.listening
@@ -429,17 +431,17 @@ impl App {
         self.workers.iter().map(drain).collect()
     }
 
-    /// Ends the workers; connections that are still open are cut.
+    /// Stops the workers; open connections are cut.
     pub(crate) fn stop(&mut self) {
         self.workers.drain(..).for_each(Handle::stop);
         self.flush_access_log();
     }
 }
 
-/// The App as its control thread's tasks share it.
+/// The [`App`], as shared by the tasks of its control thread.
 pub(crate) type SharedApp = Rc<RefCell<App>>;
 
-/// Waits until every worker has drained, at most `limit`.
+/// Waits at most `limit` until every worker has drained.
 pub(crate) async fn drained(receivers: Vec<oneshot::Receiver<()>>, limit: Duration) -> bool {
     let all = async {
         for receiver in receivers {
@@ -456,7 +458,7 @@ fn retire(before: &Listener, now: Option<&Listener>) {
     }
 }
 
-/// Different in each process: replicas must not draw the same candidates in step.
+/// Returns a random seed, different in each process: replicas must not draw the same candidates in step.
 pub(crate) fn seed() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

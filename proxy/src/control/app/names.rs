@@ -1,4 +1,4 @@
-//! Endpoints that are names, and who resolves them.
+//! Endpoints that are DNS names, and the tasks that resolve them.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::{App, ApplyError};
 use crate::upstream::Resolver;
 
 impl App {
-    /// There are names: the resolver's configuration is read, once.
+    /// Reads the system's resolver configuration, once, when there are names to resolve.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(super) fn need_resolver(&mut self) -> Result<(), ApplyError> {
         if self.resolver.is_none() {
             let resolver = Resolver::new().map_err(|e| ApplyError::Resolver(e.to_string()))?;
@@ -20,7 +20,7 @@ impl App {
         Ok(())
     }
 
-    /// Follows the names of all clusters anew.
+    /// Restarts the resolution of the names of all clusters.
     pub(super) fn resolve(&mut self) {
         self.resolving.drain(..).for_each(|task| task.abort());
         let Some(resolver) = &self.resolver else {
@@ -37,7 +37,7 @@ impl App {
     }
 }
 
-/// Whether some of them are names.
+/// Returns whether some endpoints are DNS names.
 pub(super) fn has_names(endpoints: &[config::Endpoint]) -> bool {
     let is_name = |endpoint: &config::Endpoint| {
         matches!(endpoint.address, config::EndpointAddress::Dns { .. })

@@ -1,4 +1,4 @@
-//! What of the proxy operators are shown.
+//! State that the admin pages show to operators.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::App;
 use crate::routing::listener::Listener;
 
 impl App {
-    /// The configuration in force as YAML.
+    /// Returns the configuration in force as YAML.
     pub(crate) fn yaml(&self) -> String {
         self.yaml.clone()
     }
 
-    /// Name and bound address of each listener.
+    /// Returns the name and bound address of each listener.
     pub(crate) fn addresses(&self) -> Vec<(Arc<str>, Address)> {
         let mut all: Vec<_> = self
             .listening
@@ -29,7 +29,7 @@ impl App {
         all
     }
 
-    /// The listeners in force and where they listen, by name.
+    /// Returns the listeners in force and their bound addresses, by name.
     pub(crate) fn listeners(&self) -> Vec<(Arc<Listener>, Address)> {
         let all = self.listening.values();
         let mut all: Vec<_> = all

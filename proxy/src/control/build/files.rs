@@ -1,4 +1,4 @@
-//! Whether what is not in a configuration but named there can be used on this machine.
+//! Checks that files which a configuration names can be used on this machine.
 
 use std::fmt::Display;
 
@@ -8,8 +8,8 @@ use super::BuildError;
 use crate::mesh::identity::{Own, Stored};
 use crate::tls::{self, Roots};
 
-/// What a proxy with this configuration could not start with here and now: certificates, keys and roots
-/// that cannot be read or do not belong together.
+/// Returns errors that would prevent a start with this configuration: certificates, keys and roots that
+/// cannot be read or do not belong together.
 #[must_use]
 pub fn unusable_files(config: &Config) -> Vec<BuildError> {
     let mut roots = Roots::new();

@@ -1,5 +1,5 @@
-//! From a validated configuration to what workers run: everything that can fail happens here,
-//! before anything in force is touched.
+//! Builds what workers run from a validated configuration. All that can fail happens here, before anything in
+//! force changes.
 
 use std::fmt::Debug;
 use std::io;
@@ -38,10 +38,10 @@ pub use bind::unusable_addresses;
 pub(crate) use bind::{Sockets, UnixFile, bind};
 pub use files::unusable_files;
 
-/// Label `route` of requests that no route took.
+/// Label `route` of requests that match no route.
 const UNROUTED: &str = "-";
 
-/// Why a configuration cannot be applied although it is valid.
+/// Error in applying a configuration that is valid in itself.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// A listener's address cannot be bound.
@@ -51,7 +51,7 @@ pub enum BuildError {
         listener: Arc<str>,
         /// Its address.
         address: config::Address,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The admin server's address cannot be bound.
@@ -59,7 +59,7 @@ pub enum BuildError {
     BindAdmin {
         /// Its address.
         address: std::net::SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A cluster's policy does not fit its endpoints.
@@ -67,15 +67,15 @@ pub enum BuildError {
     Policy {
         /// The cluster's name.
         cluster: Arc<str>,
-        /// Why not.
+        /// The reason.
         source: SpecError,
     },
     /// The identity cannot be used.
     #[error("{place}: {source}")]
     Identity {
-        /// The cluster, the filter chain, or the identity itself.
+        /// The cluster or filter chain, or the identity itself.
         place: String,
-        /// Which file and why.
+        /// The file and the reason.
         source: Box<maglor_identity::Error>,
     },
     /// Mesh TLS without an identity.
@@ -89,12 +89,12 @@ pub enum BuildError {
     Tls {
         /// The cluster or filter chain that names it.
         place: String,
-        /// Which file and why.
+        /// The file and the reason.
         source: Box<tls::Error>,
     },
 }
 
-/// Builds all clusters; those whose configuration is unchanged stay as they are.
+/// Builds all clusters; those with unchanged configuration are kept.
 pub(crate) fn clusters(
     config: &config::Config,
     before: &Clusters,
@@ -118,7 +118,7 @@ pub(crate) fn clusters(
     Ok(clusters)
 }
 
-/// Builds a cluster, unless it is configured as it was.
+/// Builds a cluster, unless its configuration is unchanged.
 pub(crate) fn one_cluster(
     wanted: &Arc<config::Cluster>,
     old: Option<Arc<Cluster>>,
@@ -136,15 +136,15 @@ pub(crate) fn one_cluster(
     }
 }
 
-/// Where TLS configurations get roots and identities from.
+/// Roots and identity from which TLS configurations are built.
 pub(crate) struct Sources<'a> {
-    /// Read once for all that is built together.
+    /// Read once for everything that is built together.
     roots: Roots,
     live: Option<&'a Arc<Live>>,
 }
 
 impl<'a> Sources<'a> {
-    /// Nothing read yet; `live` is the proxy's identity, where it has one.
+    /// Creates sources without any roots read; `live` is the proxy's identity, if it has one.
     pub(crate) fn new(live: Option<&'a Arc<Live>>) -> Self {
         Self {
             roots: Roots::new(),
@@ -230,7 +230,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// A filter chain in messages.
+/// Formats the place of a filter chain for error messages.
 fn place(listener: &str, chain: &FilterChain) -> String {
     format!("listener `{listener}`, filter chain `{}`", chain.name)
 }
@@ -249,23 +249,23 @@ fn cluster(
     })
 }
 
-/// Whether two parts of configurations say the same. Regular expressions know no equality; their
-/// text, and with it the text of the whole, does.
+/// Returns whether two parts of configurations are equal. Compares their debug text, since regular
+/// expressions do not implement equality.
 fn same(a: &impl Debug, b: &impl Debug) -> bool {
     format!("{a:?}") == format!("{b:?}")
 }
 
-/// A listener that is built but not yet in force.
+/// A listener that is built, but not yet in force.
 pub(crate) struct Built {
     pub(crate) listener: Arc<Listener>,
-    /// Chains that go on with other routes.
+    /// Chains that are kept, with their new routes.
     routes: Vec<(Arc<HttpChain>, Table)>,
-    /// TCP chains that go on with another cluster.
+    /// TCP chains that are kept, with their new cluster.
     clusters: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
 }
 
 impl Built {
-    /// Puts new routes and clusters under the connections that there are.
+    /// Puts the new routes and clusters in force, also for open connections.
     pub(crate) fn commit(self) -> Arc<Listener> {
         for (chain, table) in self.routes {
             chain.routes.store(Arc::new(table));
@@ -277,7 +277,7 @@ impl Built {
     }
 }
 
-/// Builds a listener; chains of `before` whose settings are unchanged live on.
+/// Builds a listener; chains of `before` with unchanged settings are kept.
 pub(crate) fn listener(
     wanted: &Arc<config::Listener>,
     before: Option<&Listener>,
@@ -339,7 +339,7 @@ pub(crate) fn listener(
     })
 }
 
-/// What building a listener's chains needs and yields.
+/// Inputs and results of building a listener's chains.
 struct Build<'a> {
     name: &'a Arc<str>,
     direction: TrafficDirection,
@@ -361,7 +361,8 @@ impl Build<'_> {
             .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
         let http = old.and_then(|old| old.filter.http());
         let tcp = old.and_then(|old| old.filter.tcp());
-        // Who came in by one mode must not stay by another: such a chain begins anew.
+        // A client admitted in one TLS mode must not stay in another: a chain with a changed mode is not
+        // kept.
         let mesh = match &wanted.tls {
             Some(config::Termination::Mesh(mesh)) => Some(mesh),
             Some(config::Termination::Certificates(_)) | None => None,
@@ -402,7 +403,7 @@ impl Build<'_> {
             ..settings.clone()
         };
         if let Some(old) = old.filter(|old| old.mesh == mesh && same(&old.settings, &bare)) {
-            // The servers of the service may be others now.
+            // The service's endpoints may have changed.
             self.load_reporter(settings, Some(old));
             self.routes.push((Arc::clone(old), table));
             return Arc::clone(old);
@@ -425,7 +426,7 @@ impl Build<'_> {
         })
     }
 
-    /// What counts at the server behind a chain; it goes on counting after a reload.
+    /// Returns the load reporter of a chain; a reload keeps the one that there is, with its counts.
     fn load_reporter(
         &self,
         settings: &HttpFilter,
@@ -456,7 +457,8 @@ impl Build<'_> {
     }
 }
 
-/// The servers of a service, once they are known, and which of them is the one behind the chain.
+/// Returns the cluster of a service's endpoints, once it is known, and the name of the endpoint behind the
+/// chain.
 fn peers(wanted: &LoadReports, clusters: &Clusters) -> Option<(Arc<Cluster>, String)> {
     let peers = wanted.peers.as_ref()?;
     Some((clusters.get(&peers.cluster)?, peers.endpoint.to_string()))
@@ -473,7 +475,7 @@ pub(crate) fn introduce_peers(listener: &Listener, clusters: &Clusters) {
     }
 }
 
-/// The chains of `before` that `now` does not have any more.
+/// Returns the chains of `before` that `now` no longer contains.
 pub(crate) fn retired(before: &Listener, now: Option<&Listener>) -> Vec<Arc<HttpChain>> {
     let kept: HashMap<*const HttpChain, ()> = now
         .iter()

@@ -1,4 +1,4 @@
-//! One question to an endpoint, and whether the answer is that of a healthy one.
+//! A single health check of an endpoint.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -20,17 +20,17 @@ use crate::protocol::http1::Target as RequestTarget;
 use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
-/// So much of an answer is read.
+/// Maximum number of bytes read of a response.
 const MOST: usize = 4096;
-/// Of a message of two bytes that is not compressed (gRPC's `PROTOCOL-HTTP2.md`).
+/// Prefix of an uncompressed message of two bytes (gRPC's `PROTOCOL-HTTP2.md`).
 const PREFIX: [u8; 5] = [0, 0, 0, 0, 2];
 
-/// Why an endpoint is not known to be well.
+/// Why an endpoint is not known to be healthy.
 #[derive(Debug)]
 pub(crate) struct Ill {
-    /// In words for a log.
+    /// Reason for the log.
     pub(crate) why: String,
-    /// It could not be asked, for want of something here: that says nothing about it.
+    /// The check was not made, for want of local resources; the endpoint may well be healthy.
     pub(crate) unasked: bool,
 }
 
@@ -64,10 +64,10 @@ impl From<&str> for Ill {
     }
 }
 
-/// Asks an endpoint whether it is well.
+/// Checks an endpoint once.
 ///
 /// # Errors
-/// Why it is not, or why nobody knows.
+/// If it is not healthy, or if its health is unknown.
 pub(crate) async fn check(
     config: &HealthCheck,
     cluster: &Arc<Cluster>,
@@ -96,8 +96,8 @@ pub(crate) async fn check(
                 fields.push(Known::Te, b"trailers");
                 fields.push(Known::Host, &host(authority.as_ref(), &target));
             });
-            // Where the cluster follows its clients, and where HTTP/1.1 is spoken between proxies of the
-            // mesh, it would not be gRPC otherwise.
+            // Forced, since a cluster that follows its clients' version, or HTTP/1.1 between proxies of the
+            // mesh, would not carry gRPC.
             request.version = Version::HTTP_2;
             grpc(sender, &request, service).await
         }
@@ -112,7 +112,7 @@ pub(crate) async fn check(
             });
             let response = sender.send(&request, Body::empty()).await?;
             let status = response.status.as_u16();
-            // Read, so that the connection can be used again.
+            // Read to the end, so that the connection can be reused.
             let _ = read(response).await;
             let fine = expected.iter().any(|range| range.contains(&status));
             fine.then_some(())
@@ -142,7 +142,7 @@ fn request(method: Method, path: &str, fill: impl FnOnce(&mut Fields)) -> Reques
     request
 }
 
-/// The beginning of a response's body, and its trailers.
+/// Reads the beginning of a response's body, and its trailers.
 async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), Ill> {
     let (mut data, mut trailers) = (Vec::new(), HeaderMap::new());
     let mut body = response.body;
@@ -158,7 +158,7 @@ async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), Ill> {
     Ok((data, trailers))
 }
 
-/// `grpc.health.v1.Health/Check`: the message has one field each way, so it is written by hand.
+/// Calls `grpc.health.v1.Health/Check`. Each message has a single field, so both are encoded by hand.
 async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
     let response = sender
         .send(request, Body::full(grpc_question(service)))
@@ -181,7 +181,7 @@ async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<()
     }
 }
 
-/// `HealthCheckRequest { service }` (field 1, text) with gRPC's prefix.
+/// Encodes `HealthCheckRequest { service }` (field 1, text) with gRPC's prefix.
 pub(crate) fn grpc_question(service: &str) -> Bytes {
     let mut message = BytesMut::new();
     if !service.is_empty() {
@@ -201,7 +201,7 @@ pub(crate) fn grpc_question(service: &str) -> Bytes {
     framed.freeze()
 }
 
-/// `HealthCheckResponse { status: SERVING }`: field 1, a varint, 1.
+/// Returns whether the message is `HealthCheckResponse { status: SERVING }`: field 1, a varint, 1.
 pub(crate) fn is_serving(message: &[u8]) -> bool {
     matches!(message, [0x08, 1])
 }

@@ -1,9 +1,8 @@
-//! Active health checks, on the control thread: a task for each endpoint of a cluster that has them.
+//! Active health checks on the control thread: a task for each endpoint of a cluster that configures them.
 //!
-//! When to ask and what the answers mean is decided by [`maglor_balance::guard::health`]; here it is
-//! asked. What is known of an endpoint outlives a reload that leaves its checks as they were: else the
-//! first answer after each would decide, whatever the thresholds. [`check`] is also how an ejected
-//! endpoint is probed.
+//! [`maglor_balance::guard::health`] decides when to check and what results mean; this module makes the
+//! checks. The state of an endpoint survives a reload that leaves its checks unchanged: otherwise the first
+//! result after each reload would decide, whatever the thresholds. [`check`] also probes ejected endpoints.
 
 mod ask;
 
@@ -25,10 +24,10 @@ pub(crate) use ask::{check, grpc_question, is_serving};
 use crate::runtime::shared::Shared;
 use crate::upstream::{Cluster, Pools, Target};
 
-/// How often endpoints that have come or gone are noticed.
+/// Interval at which added and removed endpoints are noticed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of the endpoints of a cluster, by their targets.
+/// State of the endpoints of a cluster, by target id.
 type Known = Rc<RefCell<HashMap<u64, Checker>>>;
 
 /// A cluster whose endpoints are checked.
@@ -85,7 +84,7 @@ pub(crate) async fn run(
 }
 
 impl Followed {
-    /// Ends the checks; what is known by them, as far as it is of use for other ones.
+    /// Stops the checks. Returns their state if `wanted` is the same configuration.
     fn end(self, wanted: &HealthCheck) -> Option<Known> {
         self.task.abort();
         let same = self.cluster.config().health_check.as_ref() == Some(wanted);
@@ -93,7 +92,7 @@ impl Followed {
     }
 }
 
-/// Without checks every endpoint counts as healthy.
+/// Marks every endpoint healthy, for clusters without checks.
 fn pardon(cluster: &Cluster, shared: &Shared) {
     let endpoints = cluster.endpoints();
     let mut changed = false;
@@ -105,7 +104,7 @@ fn pardon(cluster: &Cluster, shared: &Shared) {
     }
 }
 
-/// Keeps a task for each endpoint of a cluster.
+/// Keeps one check task for each endpoint of a cluster.
 struct Follow {
     shared: Arc<Shared>,
     cluster: Arc<Cluster>,
@@ -137,7 +136,7 @@ impl Follow {
         }
     }
 
-    /// Those of one endpoint, which go on from what is known.
+    /// Returns the checks of one endpoint, which continue from its known state.
     fn checks(&mut self, target: &Arc<Target>, pools: &Rc<Pools>) -> Checks {
         let mut rng = Rng::seed(self.rng.next_u64());
         let now = self.shared.time(Instant::now());
@@ -168,7 +167,7 @@ struct Checks {
 }
 
 impl Checks {
-    /// Until the endpoint is not known any more.
+    /// Runs until the endpoint is removed.
     async fn run(mut self) {
         let params = self.config.params;
         while let Some(due) = self.due() {
@@ -204,8 +203,8 @@ impl Checks {
         checker.report(passed, now, &mut self.rng)
     }
 
-    /// What is new although this checker has not seen it change: that an endpoint is well which other
-    /// checks have found ill.
+    /// Returns the health if it is new for the endpoint although this checker has not seen it change: the
+    /// endpoint is healthy, and earlier checks had marked it unhealthy.
     fn unsaid(&self) -> Option<Health> {
         let known = self.known.borrow();
         let health = known.get(&self.target.id)?.health();

@@ -8,7 +8,7 @@ use std::path::Path;
 /// A file's text, as a hash; `None` where it cannot be read.
 pub(super) type Text = Option<u64>;
 
-/// The text of `file` as it is now.
+/// Returns the present text of `file`.
 pub(super) fn text_of(file: &Path) -> Text {
     let text = std::fs::read(file).ok()?;
     let mut hasher = DefaultHasher::new();
@@ -16,28 +16,28 @@ pub(super) fn text_of(file: &Path) -> Text {
     Some(hasher.finish())
 }
 
-/// See the module's documentation.
+/// The last reading of the configuration file.
 #[derive(Debug, Default)]
 pub(super) struct LastRead {
-    /// The text whose configuration is in force, once the file was read again.
+    /// Text of the configuration in force, once the file was read again.
     in_force: Text,
-    /// The text that was refused last, and why: it is logged once.
+    /// Text that was refused last, and the reason, which is logged once.
     refused: Option<(Text, String)>,
 }
 
 impl LastRead {
-    /// Whether reading `text` would change nothing.
+    /// Returns whether reading `text` would change nothing.
     pub(super) fn is_in_force(&self, text: Text) -> bool {
         text.is_some() && text == self.in_force && self.refused.is_none()
     }
 
-    /// The configuration of `text` is in force.
+    /// Records that the configuration of `text` is in force.
     pub(super) fn applied(&mut self, text: Text) {
         self.in_force = text;
         self.refused = None;
     }
 
-    /// `text` was refused for `reason`; whether it was so the last time, too.
+    /// Records that `text` was refused for `reason`; returns whether the last refusal was the same.
     pub(super) fn refused(&mut self, text: Text, reason: String) -> bool {
         let refused = Some((text, reason));
         let known = self.refused == refused;
@@ -59,7 +59,7 @@ mod tests {
         assert!(!last.refused(Some(2), "a".into()));
         assert!(last.refused(Some(2), "a".into()));
         assert!(!last.refused(Some(2), "b".into()), "for another reason");
-        // What the file names may have come into being, so that a refused reload may succeed.
+        // Files that the configuration names may exist now, so that a refused reload may succeed.
         assert!(!last.is_in_force(Some(1)) && !last.is_in_force(Some(2)));
     }
 }

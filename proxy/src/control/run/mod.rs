@@ -35,25 +35,25 @@ mod pending_reload;
 
 /// Poll interval for connected clients, while the proxy waits for its application to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time for outbound connections to end in order when the application has taken all there was.
+/// Time left for outbound connections to end in order if clients are still connected.
 const LAST_CALL: Duration = Duration::from_secs(2);
-/// How long an access log line may wait, and how often memory is compared with its budget.
+/// Maximum delay of an access log line, and interval of comparing memory with its budget.
 const FLUSH: Duration = Duration::from_millis(200);
 
-/// What a proxy needs besides its configuration.
+/// Settings of a proxy besides its configuration.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The file that the configuration came from, to watch it; `None` = it never changes.
+    /// Source file of the configuration, which is watched; `None` = it never changes.
     pub file: Option<PathBuf>,
-    /// Where to write the bound addresses once ready, as JSON.
+    /// File to write the bound addresses to once ready, as JSON.
     pub ready_file: Option<PathBuf>,
-    /// The memory budget in bytes, over that of the configuration.
+    /// Memory budget in bytes, which overrides that of the configuration.
     pub memory_budget: Option<u64>,
-    /// To change the log level at run time.
+    /// Handle that changes the log level at run time.
     pub log: Option<LogHandle>,
 }
 
-/// Why a proxy did not start, or did not end as it should.
+/// Error in the start of a proxy, or a failure at its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The admin port is taken.
@@ -61,13 +61,13 @@ pub enum RunError {
     Admin {
         /// Its address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The configuration cannot be put in force.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Something that the configuration names cannot be used here.
+    /// Something that the configuration names cannot be used on this machine.
     #[error(transparent)]
     Build(Box<BuildError>),
     /// The changed configuration is not valid.
@@ -78,7 +78,7 @@ pub enum RunError {
     ReadyFile {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The runtime or a signal handler cannot be set up.
@@ -92,7 +92,7 @@ impl From<BuildError> for RunError {
     }
 }
 
-/// Why the access log of a configuration could not be written here and now.
+/// Returns an error if the access log of a configuration cannot be written on this machine.
 #[must_use]
 pub fn unusable_log(config: &Config) -> Option<RunError> {
     let path = &config.access_log.as_ref()?.path;
@@ -101,10 +101,10 @@ pub fn unusable_log(config: &Config) -> Option<RunError> {
     Some(ApplyError::AccessLog { path, source }.into())
 }
 
-/// Runs a proxy until `stop` resolves or the process is told to end, then drains it.
+/// Runs a proxy until `stop` resolves or a signal ends the process, then drains it.
 ///
 /// # Errors
-/// When it cannot be started.
+/// If it cannot be started.
 pub fn run(
     loaded: Loaded,
     options: Options,
@@ -123,7 +123,7 @@ async fn control(
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let mut signals = Signals::new()?;
-    // Before anybody can know that it is time to change something.
+    // Before the start is reported, so that no later change is missed.
     let watch = watch(options.file.as_deref());
     let glance = options.file.as_deref().map(Glance::new);
     let files = Files::of(&loaded.config);
@@ -172,7 +172,7 @@ async fn control(
     Ok(())
 }
 
-/// Begins to answer workers that ask for hosts, where there is somebody to ask.
+/// Starts the discovery of hosts for workers, if a control plane is configured.
 fn discover(app: &SharedApp) {
     let asks = app.borrow_mut().take_asks();
     let settings = app.borrow().config().control_plane.clone();
@@ -191,7 +191,7 @@ fn watch(file: Option<&Path>) -> Option<Watch> {
         .ok()
 }
 
-/// Writes the file as a whole, so that a reader never sees half of it.
+/// Writes the ready file atomically, so that a reader never sees half of it.
 fn write_ready_file(path: &Path, admin: Option<SocketAddr>, app: &App) -> Result<(), RunError> {
     let addresses = app.addresses();
     let pairs = addresses
@@ -208,7 +208,7 @@ fn write_ready_file(path: &Path, admin: Option<SocketAddr>, app: &App) -> Result
         })
 }
 
-/// The signals that a proxy heeds.
+/// Signals that a proxy handles.
 struct Signals {
     hangup: Signal,
     interrupt: Signal,
@@ -232,23 +232,23 @@ struct Life {
     app: SharedApp,
     file: Option<PathBuf>,
     watch: Option<Watch>,
-    /// For what the watch does not see.
+    /// Finds changes that the watch misses.
     glance: Option<Glance>,
     files: Files,
     last_read: LastRead,
     pending: PendingReload,
 }
 
-/// Why the configuration is read again.
+/// Reason for reading the configuration again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Why {
-    /// The last time it was in vain.
+    /// The last attempt failed.
     Again,
-    /// An operator wants it.
+    /// An operator requested it.
     Asked,
-    /// Certificates, keys or roots look different.
+    /// Certificates, keys or roots have changed.
     Files,
-    /// The file, or its folder, has changed.
+    /// The file or its folder has changed.
     Seen,
 }
 
@@ -262,7 +262,7 @@ impl Life {
         let mut stop = std::pin::pin!(stop);
         let mut tick = ticker::every_second();
         let mut flush = tokio::time::interval(FLUSH);
-        // A reload may ask for it after hours: they are not made up for.
+        // The interval may be idle for hours before a reload needs it: missed ticks are skipped.
         flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -278,7 +278,7 @@ impl Life {
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(Why::Seen),
-                // Most proxies have neither, and a processor that nobody wakes is most of what an idle one costs.
+                // Most proxies need neither, and wake-ups are most of the CPU cost of an idle one.
                 _ = flush.tick(), if self.app.borrow().is_to_be_flushed() => {
                     self.app.borrow().flush_access_log();
                     self.app.borrow().watch_memory();
@@ -291,7 +291,7 @@ impl Life {
         }
     }
 
-    /// Reads again what looks different, and what could not be read or used the last time.
+    /// Reloads what looks changed, and retries what failed the last time.
     fn look(&mut self) {
         let (file, glance) = (self.file.as_deref(), self.glance.as_mut());
         let missed = file
@@ -307,13 +307,13 @@ impl Life {
         }
     }
 
-    /// Reads the file again; what is in force stays where the new one is not good.
+    /// Reloads the file; on an error the configuration in force stays.
     fn reload(&mut self, why: Why) {
         let Some(file) = &self.file else { return };
         if let Some(glance) = &mut self.glance {
             glance.read(file);
         }
-        // Before it is read: a text that changes in between is read again by its own event.
+        // Before it is read: a change in between causes a reload of its own.
         let text = text_of(file);
         if why == Why::Seen && self.last_read.is_in_force(text) {
             return;
@@ -337,7 +337,7 @@ impl Life {
         }
     }
 
-    /// Says once what is wrong with what there is to read.
+    /// Logs the error of a reload once, and schedules another attempt.
     fn refuse(&mut self, text: Text, error: &RunError, why: Why, files_changed: bool) {
         let Some(file) = &self.file else { return };
         self.pending
@@ -354,14 +354,15 @@ impl Life {
         );
     }
 
-    /// The files that the new configuration names, as they were before they were read.
+    /// Applies the file. Returns the state of the files that it names from before they were read, or `None`
+    /// if nothing changed.
     fn apply(&self, file: &Path, files_changed: bool, why: Why) -> Result<Option<Files>, RunError> {
         let loaded = maglor_config::load(file)?;
         let mut app = self.app.borrow_mut();
         if !files_changed && app.is_of(&loaded) {
             return Ok(None);
         }
-        // The attempt before has said it.
+        // The previous attempt has logged them.
         if why != Why::Again {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
@@ -386,7 +387,7 @@ impl Life {
         tracing::info!("ended");
     }
 
-    /// Drains until the deadline or a signal; whether all connections have ended.
+    /// Drains until the deadline or a signal; returns whether all connections have ended.
     async fn drain_unless_interrupted(&self, signals: &mut Signals, deadline: Instant) -> bool {
         tokio::select! {
             whole = self.drain(deadline) => whole,
@@ -397,8 +398,8 @@ impl Life {
 }
 
 impl Life {
-    /// Everything but the outbound listeners first, then everything; whether all connections have
-    /// ended by the deadline.
+    /// Drains all listeners except outbound ones, then all; returns whether all connections have ended by the
+    /// deadline.
     async fn drain(&self, deadline: Instant) -> bool {
         if self.app.borrow().has_outbound() {
             self.app.borrow_mut().drain_all_but_outbound();
@@ -409,15 +410,15 @@ impl Life {
         app::drained(receivers, deadline - Instant::now()).await
     }
 
-    /// Waits until nobody is connected any more, for the grace at least. Nobody tells the proxy that
-    /// the application has ended, but then its connections have, too.
+    /// Waits until no client is connected, at least for the grace period. The proxy is not notified when the
+    /// application ends; the end of its connections shows it.
     async fn application_ended(&self, deadline: Instant) {
         let (limit, grace) = {
             let app = self.app.borrow();
             (app.config().drain_timeout, app.config().outbound_grace)
         };
         let grace = Instant::now() + grace;
-        // Those that are still open then are told to leave.
+        // Clients that are still connected then are asked to disconnect.
         let deadline = deadline - (limit / 4).min(LAST_CALL);
         let mut look = tokio::time::interval(LOOK);
         loop {
@@ -431,7 +432,7 @@ impl Life {
     }
 }
 
-/// Threads and the admin port are made once.
+/// Warns about settings that need a restart: the number of threads and the admin port.
 fn warn_of_what_stays(now: &Config, wanted: &Config) {
     let admin = |config: &Config| {
         config

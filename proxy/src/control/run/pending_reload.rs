@@ -1,39 +1,40 @@
-//! Reloads that have failed and are to be repeated.
+//! Failed reloads, which are retried.
 //!
-//! Why a reload fails may have to do with the machine and not with what was to be read: there is no descriptor
-//! left, a port is taken, a certificate is about to be written. Nothing about the configuration changes when that
-//! is over, so nobody would say that it is time to try again.
+//! A reload may fail because of the machine and not the configuration: no descriptor is left, a port is
+//! taken, a certificate is about to be written. The configuration does not change when that is over, so that
+//! no event would cause another attempt.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The pause before a failed reload is retried: at first, and at most. It doubles in between.
+/// Pause before a failed reload is retried: the first and the longest. It doubles in between.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// See the module's documentation.
+/// State of retries.
 #[derive(Debug, Default)]
 pub(super) struct PendingReload {
-    /// Certificates, keys or roots have changed, and what they hold now is not in force. A file that turns out to
-    /// say what is in force already does not pay for that.
+    /// Certificates, keys or roots have changed, and their new content is not in force. Kept until a reload
+    /// succeeds, even if the configuration file itself has not changed.
     files: bool,
-    /// When the next attempt is due, and the pause before it.
+    /// Time of the next attempt, and the pause before it.
     again: Option<(Instant, Duration)>,
 }
 
 impl PendingReload {
-    /// Whether files are to be read again besides the configuration.
+    /// Returns whether certificates, keys and roots are read again, too.
     pub(super) fn files(&self) -> bool {
         self.files
     }
 
-    /// Whether it is time to try again.
+    /// Returns whether the next attempt is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.again.is_some_and(|(at, _)| at <= now)
     }
 
-    /// A reload has failed, which was to read `files` again, too; `again`: it was a further attempt.
+    /// Records a failed reload. `files`: it would have read certificates, keys and roots again; `again`: it
+    /// was itself a retry.
     pub(super) fn failed(&mut self, files: bool, again: bool, now: Instant) {
         self.files |= files;
         let last = self.again.filter(|_| again);
@@ -41,7 +42,7 @@ impl PendingReload {
         self.again = Some((now + pause, pause));
     }
 
-    /// What is wanted is in force.
+    /// Records that the wanted configuration is in force.
     pub(super) fn settled(&mut self) {
         *self = Self::default();
     }

@@ -1,9 +1,10 @@
-//! An identity from the control plane: a key made here, certified for whom the token proves
-//! (`maglor.identity.v1.Identity/Certify`), and so again at 70 % of each certificate's life.
+//! Enrolment: an identity from the control plane. The proxy makes a key, the control plane certifies it for
+//! the workload that the token proves (`maglor.identity.v1.Identity/Certify`); repeated at 70 % of each
+//! certificate's lifetime.
 //!
-//! Whoever certifies has to be the control plane by the roots of the trust bundle, before it is shown the
-//! token. The token is all that is shown: an identity that has expired would keep its owner from the next one.
-//! What fails is retried, later each time; meanwhile the last identity goes on.
+//! The server has to prove that it is the control plane by the roots of the trust bundle before the token is
+//! sent. The proxy authenticates by the token only: an expired identity would prevent its own renewal. Failed
+//! requests are retried with growing pauses; meanwhile the last identity stays in force.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,26 +28,27 @@ use crate::mesh::identity::NotTaken;
 use crate::upstream::grpc::{CallError, Connection};
 
 const PATH: &str = "/maglor.identity.v1.Identity/Certify";
-/// Bytes of an answer at most.
+/// Maximum size of a response in bytes.
 const LONGEST: usize = 256 << 10;
-/// No call takes longer.
+/// Timeout of a call.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The first pause before another attempt, and the longest: a proxy without an identity is to be certified soon after the
-/// control plane has come back.
+/// First and longest pause between attempts. Short, so that a proxy without an identity gets one soon after
+/// the control plane has come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// An identity that can be used no more is renewed at once, but not more often: replicas of the control plane may differ on
-/// which roots to trust.
+/// Minimum time between renewals of an unusable identity, which is otherwise renewed at once. Replicas of the
+/// control plane may differ on which roots to trust.
 const SETTLED: Duration = Duration::from_secs(5);
-/// One that the control plane does not take is renewed after [`SETTLED`] at first, and at most so many times twice as late:
-/// after five minutes.
+/// Maximum number of doublings of the pause before a rejected identity is renewed, which begins at
+/// [`SETTLED`]: five minutes in the end.
 const MOST_DOUBLINGS: u32 = 6;
-/// Certificates that were issued at the same time are not renewed at the same time: up to so much earlier.
+/// Share of the time to a renewal by which it is randomly advanced, so that certificates issued together are
+/// not renewed together.
 const SPREAD: f64 = 0.1;
-/// Tokens are some kilobytes; what is longer is no token.
+/// Maximum size of a token in bytes; real ones have some kilobytes.
 const TOKEN: u64 = 64 << 10;
 
-/// Why we were not certified.
+/// Error of enrolment.
 #[derive(Debug, thiserror::Error)]
 enum EnrolError {
     #[error("the control plane does not certify: {0}")]
@@ -84,13 +86,13 @@ struct Source {
     cluster: Arc<str>,
     cache: Option<Cache>,
     rng: Rng,
-    /// How often in succession an identity was renewed because the control plane did not take it.
+    /// Number of successive renewals because the control plane rejected the identity.
     refusals: u32,
 }
 
 impl Source {
     async fn serve(mut self) {
-        // One that an earlier process has left is renewed when it is its time.
+        // A cached identity of an earlier process is renewed when its time comes.
         let kept = self.app.borrow().renew_at();
         if let Some(at) = kept {
             let wait = at.duration_since(SystemTime::now()).unwrap_or_default();
@@ -122,9 +124,9 @@ impl Source {
         }
     }
 
-    /// Waits until the certificate is to be renewed: after `wait` by the clock that never jumps or by the system's, which
-    /// goes on while a machine is suspended; when it cannot be used any more; or when the control plane does not take it, as
-    /// after its authority was lost, then later each time.
+    /// Waits until the certificate has to be renewed. That is after `wait`, by the monotonic clock or by the
+    /// system's, which goes on while a machine is suspended; or when it is no longer usable; or when the
+    /// control plane rejects it, as after the loss of its authority, with growing pauses.
     async fn rest(&mut self, wait: Duration) {
         let (began, at) = (Instant::now(), SystemTime::now() + wait);
         let patience = SETTLED.saturating_mul(1 << self.refusals.min(MOST_DOUBLINGS));
@@ -147,7 +149,7 @@ impl Source {
         }
     }
 
-    /// Gets a certificate and puts it in force; how long to wait with the next one.
+    /// Requests a certificate and puts it in force; returns the time until its renewal.
     async fn ask(&mut self) -> Result<Duration, EnrolError> {
         let key = KeyRequest::generate()?;
         let request = CertifyRequest {
@@ -184,7 +186,7 @@ impl Source {
         Ok(connection.ask(PATH, message, LONGEST).await?)
     }
 
-    /// The token as it is now: the kubelet replaces it long before it expires.
+    /// Reads the present token: the kubelet replaces it long before it expires.
     fn token(&self) -> Result<String, EnrolError> {
         let path = &self.enrolment.token_file;
         let failed = |source| EnrolError::Token {
@@ -210,7 +212,7 @@ impl Source {
     }
 }
 
-/// Begins to ask, where the configuration says so.
+/// Starts enrolment, if the configuration asks for it.
 pub(crate) fn begin(app: &SharedApp, seed: u64) {
     let config = Rc::clone(app);
     let config = config.borrow().config().clone();

@@ -1,5 +1,5 @@
-//! Where configurations come from: a file that is watched, and a control plane ([`xds`]), which also says
-//! who the proxy is ([`enrol`]).
+//! Sources of configuration: a watched file, and a control plane ([`xds`]), which also issues the proxy's
+//! identity ([`enrol`]).
 
 pub(crate) mod enrol;
 pub(crate) mod xds;
@@ -12,31 +12,33 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-/// Editors and ConfigMap updates touch a folder several times; wait for the end.
+/// Quiet time after an event before it is reported: editors and ConfigMap updates touch a folder several
+/// times.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Where a folder never comes to rest (a log is written there, say), look this often.
+/// Maximum delay of a report in a folder that never comes to rest, for example one with a log in it.
 const AT_LATEST: Duration = Duration::from_secs(1);
 
-/// Tells when a file may have changed.
+/// Notifies of possible changes of a file.
 #[derive(Debug)]
 pub(crate) struct Watch {
     _watcher: RecommendedWatcher,
     events: UnboundedReceiver<()>,
-    /// After the first event: when to stop waiting for another one, and for any.
+    /// After the first event: when to stop waiting for further ones, by the quiet time and by the maximum
+    /// delay.
     settled: Option<(Instant, Instant)>,
 }
 
 impl Watch {
-    /// Watches the folder of `path`, not the file: editors replace files, and Kubernetes swaps the
-    /// symlink `..data` that a ConfigMap's files lead through.
+    /// Watches the folder of `path`, not the file: editors replace files, and Kubernetes swaps the symlink
+    /// `..data` that a ConfigMap's files lead through.
     ///
     /// # Errors
-    /// When the system has no watch left.
+    /// If the system has no watch left.
     pub(crate) fn new(path: &Path) -> notify::Result<Self> {
         let (sender, events) = unbounded_channel();
         let mut watcher =
             notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-                // An error may mean lost events: look at the file.
+                // An error may mean lost events: report a change.
                 if event.is_err() || event.is_ok_and(|event| changes(&event.kind)) {
                     let _ = sender.send(());
                 }
@@ -49,7 +51,7 @@ impl Watch {
         })
     }
 
-    /// Waits for a change, and for it to be over. A wait that is dropped is taken up by the next.
+    /// Waits until a change is complete. Cancel safe: the next call continues a dropped wait.
     pub(crate) async fn changed(&mut self) {
         loop {
             let event = match self.settled {
@@ -74,18 +76,18 @@ impl Watch {
     }
 }
 
-/// Sees changes of a file that its [`Watch`] does not: a folder that is another one all at once, because a symlink
-/// on the way was swapped; a link to a file elsewhere; a system that has no watch left.
+/// Finds changes of a file that its [`Watch`] misses: a folder that was replaced by swapping a symlink on the
+/// path; a link to a file elsewhere; a system that has no watch left.
 #[derive(Debug)]
 pub(crate) struct Glance {
-    /// How the file looked when it was read.
+    /// Fingerprint of the file when it was read.
     read: Fingerprint,
-    /// The same at the last look.
+    /// Fingerprint at the last poll.
     last: Fingerprint,
 }
 
 impl Glance {
-    /// The file is about to be read for the first time, or was.
+    /// Creates a record for a file that is being read for the first time.
     pub(crate) fn new(path: &Path) -> Self {
         let now = look(path);
         Self {
@@ -94,13 +96,13 @@ impl Glance {
         }
     }
 
-    /// The file is about to be read.
+    /// Records that the file is about to be read.
     pub(crate) fn read(&mut self, path: &Path) {
         self.read = look(path);
     }
 
-    /// Whether it looks different from when it was read, and twice alike: who writes it has finished, and nobody
-    /// else has seen that.
+    /// Returns whether the file differs from when it was read, and has not changed since the last poll, so
+    /// that the write is complete.
     pub(crate) fn missed(&mut self, path: &Path) -> bool {
         let now = look(path);
         let rests = now == self.last;

@@ -1,7 +1,7 @@
-//! Who may do what on a listener: decided, counted, said.
+//! Authorization of requests and connections on a listener: decisions, their metrics and log lines.
 //!
-//! [`policy`] decides and does nothing else; what is here counts and logs. Rules and their counters
-//! are put in order when the configuration is applied: a request costs a walk over them.
+//! [`policy`] only decides; this module counts and logs. Rules and their counters are prepared when the
+//! configuration is applied, so that a request costs one walk over them.
 
 mod policy;
 
@@ -15,26 +15,26 @@ use self::policy::{Policy, Reason};
 use crate::os::throttle::Throttle;
 use crate::telemetry::metrics::Metrics;
 
-/// Label `rule` of what no rule has taken.
+/// Label `rule` for the default decision.
 const DEFAULT: &str = "-";
 
 /// A listener's rules at run time.
 #[derive(Debug)]
 pub(crate) struct Authorization {
     policy: Policy,
-    /// Aligned with the rules.
+    /// Name and counter of each rule, in the order of the configuration.
     rules: Vec<(Arc<str>, Counter)>,
     default: Counter,
     dry_run: bool,
     log: Throttle,
 }
 
-/// What was denied, by the rule of this name.
+/// A denial, with the name of the rule that caused it.
 #[derive(Clone, Debug)]
 pub(crate) struct Denied(pub(crate) Arc<str>);
 
 impl Authorization {
-    /// Of a listener.
+    /// Creates the rules of a listener.
     pub(crate) fn new(config: &config::Authorization, listener: &str, metrics: &Metrics) -> Self {
         let decision = |effect| match effect {
             Effect::Allow => "allow",
@@ -62,7 +62,7 @@ impl Authorization {
     /// Decides on a request or a connection.
     ///
     /// # Errors
-    /// When it is denied.
+    /// If it is denied.
     pub(crate) fn check(&self, facts: &Facts<'_>, shard: usize) -> Result<(), Denied> {
         for rule in self.policy.audited(facts) {
             if let Some((name, counter)) = self.rules.get(rule) {

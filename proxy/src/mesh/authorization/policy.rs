@@ -1,5 +1,5 @@
-//! The decision: pure, in Istio's order (its AuthorizationPolicy, "implicit enablement"). First rules
-//! that deny, then rules that allow, then the default.
+//! The authorization decision, a pure function in Istio's order (its AuthorizationPolicy, "implicit
+//! enablement"): first rules that deny, then rules that allow, then the default.
 
 use std::net::IpAddr;
 
@@ -12,20 +12,20 @@ use maglor_identity::SpiffeId;
 
 use crate::protocol::fields::Fields;
 
-/// What is known of a request, or of a connection.
+/// Facts about a request or a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
-    /// Who the client has proved to be; `None` = it has proved nothing.
+    /// The authenticated identity of the client; `None` = it is not authenticated.
     pub(crate) peer: Option<&'a SpiffeId>,
-    /// `None` = it came over a Unix socket: it is of no network.
+    /// Address of the client; `None` = it came over a Unix socket.
     pub(crate) client: Option<IpAddr>,
-    /// The port that the client has connected to; `None` = a Unix socket.
+    /// Port that the client has connected to; `None` = a Unix socket.
     pub(crate) port: Option<u16>,
-    /// `None` = bytes are passed.
+    /// `None` = a TCP tunnel.
     pub(crate) request: Option<RequestFacts<'a>>,
 }
 
-/// What is known of a request.
+/// Facts about an HTTP request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestFacts<'a> {
     pub(crate) method: &'a Method,
@@ -36,22 +36,22 @@ pub(crate) struct RequestFacts<'a> {
     pub(crate) fields: &'a Fields,
 }
 
-/// What is to happen, and why.
+/// A decision and its reason.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Decision {
     pub(super) effect: Effect,
     pub(super) reason: Reason,
 }
 
-/// Who has decided.
+/// Reason of a decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reason {
     Default,
-    /// The position of a rule in the configuration.
+    /// Position of the rule in the configuration.
     Rule(usize),
 }
 
-/// Rules by what they do, each with its position.
+/// Rules by action, each with its position.
 #[derive(Debug)]
 pub(super) struct Policy {
     deny: Vec<(usize, AuthorizationRule)>,
@@ -93,7 +93,7 @@ impl Policy {
         }
     }
 
-    /// The rules that only want to know.
+    /// Returns the positions of audit rules that match.
     pub(super) fn audited(&self, facts: &Facts<'_>) -> impl Iterator<Item = usize> {
         let taken = self.audit.iter().filter(|(_, rule)| takes(rule, facts));
         taken.map(|(position, _)| *position)
@@ -113,16 +113,16 @@ fn takes(rule: &AuthorizationRule, facts: &Facts<'_>) -> bool {
         && !among(&rule.not_to, except)
 }
 
-/// How what can be read in two ways is read. What denies, and what is excepted from what allows, takes the wide meaning, so
-/// that no spelling of a request passes: bytes may be any request, a server may take `get` for `GET`, and of a header field that
-/// is there twice it may read either.
+/// Reading of ambiguous requests. Rules that deny, and exceptions of rules that allow, take the wide reading,
+/// so that no spelling of a request evades them: raw bytes may be any request, a server may treat `get` as
+/// `GET`, and may read either of two equal header fields.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Reading {
     Narrow,
     Wide,
 }
 
-/// Who has proved nothing matches no identity, not even `*`.
+/// Matches the client. An unauthenticated client matches no identity, not even `*`.
 fn comes_from(source: &Source, facts: &Facts<'_>) -> bool {
     let peer = facts.peer;
     let is_within = |net: &IpNet| facts.client.is_some_and(|client| net.contains(&client));
@@ -132,7 +132,7 @@ fn comes_from(source: &Source, facts: &Facts<'_>) -> bool {
         && (source.networks.is_empty() || source.networks.iter().any(is_within))
 }
 
-/// Whether no pattern is given, or there is a text and one matches it.
+/// Returns whether there are no patterns, or a text that one of them matches.
 fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
     patterns.is_empty()
         || text.is_some_and(|text| patterns.iter().any(|p| p.matches(text.as_bytes())))
@@ -159,7 +159,7 @@ fn is_done(operation: &Operation, facts: &Facts<'_>, reading: Reading) -> bool {
         Reading::Narrow => one.matches(method),
         Reading::Wide => one.matches_ignoring_case(method),
     };
-    // A request may be for no host at all, which a server takes for its own.
+    // A request without host, which a server takes as its own, matches only `*`.
     let is_host = |host: &Pattern| {
         host.matches_ignoring_case(request.host) || (wide && *host == Pattern::Any)
     };
@@ -171,11 +171,11 @@ fn is_done(operation: &Operation, facts: &Facts<'_>, reading: Reading) -> bool {
             .all(|header| has_header(header, request.fields, reading))
 }
 
-/// Whether a header field is there with one of the values.
+/// Returns whether a header field is present with one of the values.
 fn has_header(condition: &HeaderCondition, fields: &Fields, reading: Reading) -> bool {
     let is_one = |value: &[u8]| {
         let mut each = condition.values.iter();
-        // Any is also an empty one: the field is there.
+        // `*` also matches an empty value: the field is present.
         each.any(|one| *one == Pattern::Any || one.matches(value))
     };
     let mut values = fields.all(&condition.name);
@@ -184,7 +184,7 @@ fn has_header(condition: &HeaderCondition, fields: &Fields, reading: Reading) ->
     };
     let several = values.next().is_some();
     let all = || fields.all(&condition.name);
-    // A field that is there several times is rare, so that its values may be joined in new memory.
+    // Repeated fields are rare, so that an allocation to join them is acceptable.
     let joined = || all().collect::<Vec<_>>().join(&b","[..]);
     let members = |value: &[u8]| {
         value

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The rules of a listener, as an operator writes them.
+/// Returns the rules of a listener in the notation of the configuration.
 fn policy(authorization: &str) -> Policy {
     let text = format!(
         "identity: {{certificate: a, private_key: b, trust_bundle: c}}\nlisteners:\n\
@@ -17,7 +17,7 @@ fn id(text: &str) -> SpiffeId {
     text.parse().unwrap()
 }
 
-/// Whether a request is allowed, and by which rule.
+/// A client whose requests and connections are checked.
 struct Asker {
     peer: Option<SpiffeId>,
     client: Option<IpAddr>,
@@ -128,7 +128,7 @@ fn who_has_proved_nothing_matches_no_identity() {
         assert!(!anonymous.asks(&allow, &GET, "/").0, "{source}");
         assert!(!anonymous.connects(&allow).0, "{source}");
         assert!(Asker::member("web").asks(&allow, &GET, "/").0, "{source}");
-        // "From anybody but …" is from them, too.
+        // "From all except …" includes unauthenticated clients.
         let deny = policy(&format!(
             "rules: [{{action: deny, not_from: [{{{source}}}]}}]"
         ));
@@ -153,7 +153,7 @@ fn sources_are_matched_by_all_that_is_given() {
     assert!(allowed(&c));
     c.peer = Some(id("spiffe://mesh.test/ns/other/sa/c"));
     assert!(!allowed(&c));
-    // Without the mesh's form there is no namespace.
+    // Without the mesh's form of identity there is no namespace.
     c.peer = Some(id("spiffe://mesh.test/shop"));
     assert!(!allowed(&c));
     c.peer = Some(id("spiffe://other.test/shop"));
@@ -245,7 +245,7 @@ fn bytes_are_allowed_only_by_what_says_nothing_about_http() {
     }
 }
 
-/// A server may take `get` for `GET`: that does not pass what denies, and is not what is allowed.
+/// A server may treat `get` as `GET`: a deny rule matches it, an allow rule does not.
 #[test]
 fn methods_in_another_case_do_not_pass() {
     let web = Asker::member("web");
@@ -319,11 +319,11 @@ fn headers_are_compared_by_value() {
         (&[][..], false, false),
         (&["admin"][..], true, true),
         (&["root-1"], true, true),
-        // Values have a case, names have none.
+        // Values are case sensitive, names are not.
         (&["Admin"], false, false),
         (&["guest"], false, false),
         (&[""], false, false),
-        // Which of several a server reads is not known.
+        // It is unknown which of several values a server reads.
         (&["admin", "guest"], false, true),
         (&["guest", "admin"], false, true),
         (&["guest, admin"], false, true),
@@ -336,7 +336,7 @@ fn headers_are_compared_by_value() {
         assert_eq!(allows(allow, &sent_fields), allowed, "allow {sent:?}");
         assert_eq!(!allows(deny, &sent_fields), denied, "deny {sent:?}");
     }
-    // Any value, also an empty one; exceptions are read as widely as what denies.
+    // Any value, also an empty one; exceptions get the wide reading, like deny rules.
     let any = "{to: [{headers: [{name: x-role, values: '*'}]}]}";
     assert!(
         allows(any, &role(&[""])) && allows(any, &role(&["a", "b"])) && !allows(any, &role(&[]))
@@ -351,7 +351,7 @@ fn headers_are_compared_by_value() {
     let both = "{to: [{methods: GET, headers: [{name: a, values: '1'}, {name: b, values: '2'}]}]}";
     assert!(allows(both, &fields(&[("a", "1"), ("b", "2")])));
     assert!(!allows(both, &fields(&[("a", "1")])));
-    // Bytes have no headers: what allows by them does not, what denies does.
+    // Tunnels have no headers: an allow rule with headers does not match, a deny rule does.
     for (rules, allowed) in [(any, false), (deny, false)] {
         assert_eq!(
             web.connects(&policy(&format!("rules: [{rules}]"))).0,

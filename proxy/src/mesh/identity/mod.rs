@@ -1,8 +1,7 @@
-//! Who the proxy is inside the mesh: kept up to date by the control thread, read by handshakes.
+//! The proxy's identity in the mesh: kept up to date by the control thread, read by TLS handshakes.
 //!
-//! By files, it is what they hold. By the control plane, there are roots from the beginning, and an
-//! identity once the control plane has certified one or one was found that an
-//! earlier process has left.
+//! An identity from files is what they contain. With a control plane there are roots from the start, and an
+//! identity once the control plane has issued one or a cached one of an earlier process was found.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,31 +17,31 @@ use crate::telemetry::metrics::IdentityMetrics;
 /// The proxy's identity, once it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// There for the rest of the process's life: configurations that were built look at it.
+    /// Kept until the process ends: configurations refer to it.
     live: Option<Arc<Live>>,
-    /// What is watched; nothing while the configuration wants no identity.
+    /// Watched files; `None` while the configuration wants no identity.
     watched: Option<Watched>,
-    /// Roots of the file, as it was read last, and of an earlier process: by these the control plane proves itself
-    /// where those that it has told lead to it no more.
+    /// Roots of the file at its last reading, and cached ones of an earlier process. They authenticate the
+    /// control plane when the roots that it sent do not.
     anchors: Option<TrustBundle>,
-    /// Whom the control plane has said to trust, once it has.
+    /// Trust bundle from the control plane, once it has sent one.
     received: Option<TrustBundle>,
-    /// When to ask for a certificate; `None` = at once.
+    /// When to request a certificate; `None` = at once.
     renew_at: Option<SystemTime>,
-    /// Why the control plane has not certified us, where that went wrong last.
+    /// Error of the last enrolment, if it failed.
     trouble: Option<String>,
-    /// The control plane has not taken the identity that is in force.
+    /// The control plane has rejected the identity in force.
     refused: bool,
 }
 
-/// What an earlier process has left.
+/// Cached identity and roots of an earlier process.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     pub(crate) identity: Option<Identity>,
     pub(crate) roots: Option<TrustBundle>,
 }
 
-/// Why a certificate of the control plane is not what it should be.
+/// Why a certificate from the control plane is not valid.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
     #[error("the certificate issued begins at {}: this machine's clock or the control plane's is wrong", humantime::format_rfc3339_seconds(*.0))]
@@ -59,22 +58,22 @@ impl From<Error> for NotTaken {
     }
 }
 
-/// An identity that is wanted and proves nothing.
+/// A missing or invalid identity.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) why: Unusable,
-    /// Why there is no other.
+    /// Why there is no other identity.
     pub(crate) trouble: String,
 }
 
 #[derive(Debug)]
 enum Watched {
     Files(Paths, Files),
-    /// The file of roots.
+    /// File of roots.
     Roots(Enrolment, Watch),
 }
 
-/// What a configuration makes of the identity, once it is in force.
+/// The identity of a configuration, ready to be put in force.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     live: Option<Arc<Live>>,
@@ -88,7 +87,7 @@ enum Change {
     Watch(Box<Read>),
 }
 
-/// What has just been read.
+/// Newly read files.
 #[derive(Debug)]
 struct Read {
     watched: Watched,
@@ -97,18 +96,18 @@ struct Read {
 }
 
 impl Prepared {
-    /// What handshakes are to look at.
+    /// Returns the identity for TLS handshakes.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.live.as_ref()
     }
 }
 
 impl Own {
-    /// Reads the files of a configuration, unless they are those that are watched. `kept` is what an
-    /// earlier process has left of an identity.
+    /// Reads the files of a configuration, unless they are watched already. `kept` returns the cached
+    /// identity of an earlier process.
     ///
     /// # Errors
-    /// When one of them cannot be read or used; the error names it.
+    /// If a file cannot be read or used; the error names it.
     pub(crate) fn prepare(
         &self,
         wanted: Option<&Wanted>,
@@ -144,12 +143,12 @@ impl Own {
         Ok(Prepared { live, change })
     }
 
-    /// What is in force already, for what is built besides a configuration.
+    /// Returns the identity in force, for parts that are built outside of a configuration.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.live.as_ref()
     }
 
-    /// Puts it in force.
+    /// Puts a prepared identity in force.
     pub(crate) fn commit(&mut self, prepared: Prepared, metrics: &IdentityMetrics) {
         self.live = prepared.live;
         match prepared.change {
@@ -170,7 +169,8 @@ impl Own {
         }
     }
 
-    /// Looks whether the files have changed. What cannot be used leaves the last good ones in force.
+    /// Checks whether the files have changed. If the new content is not valid, the last good one stays in
+    /// force.
     pub(crate) fn poll(&mut self, metrics: &IdentityMetrics) {
         let polled = match &mut self.watched {
             None => return,
@@ -187,7 +187,8 @@ impl Own {
             None => self.show(metrics),
             Some(Ok((identity, bundle))) => {
                 self.anchors = Some(bundle.clone());
-                // The file may be older than what was said, or newer: the platform takes its time.
+                // The platform updates the file with a delay: it may be older than the received bundle, or
+                // newer.
                 let both = self
                     .received
                     .as_ref()
@@ -204,12 +205,13 @@ impl Own {
         }
     }
 
-    /// Takes what the control plane has certified. The roots that it distinguished from that go on: another replica may
-    /// not know of the last ones yet. Where those do not lead to the certificate, the roots that came with it replace them.
+    /// Puts in force a certificate from the control plane. A trust bundle received separately is kept, since
+    /// another replica may not have the latest roots yet. If that bundle does not verify the certificate, the
+    /// roots that came with the certificate replace it.
     ///
     /// # Errors
-    /// [`NotTaken`] where the certificate would prove nothing. It is in force only if the one before proves nothing
-    /// either.
+    /// [`NotTaken`] if the certificate is not valid. It is then put in force only if the previous one is not
+    /// valid either.
     pub(crate) fn certified(
         &mut self,
         identity: Identity,
@@ -249,13 +251,13 @@ impl Own {
         Ok(())
     }
 
-    /// The control plane says whom to trust.
+    /// Replaces the trust bundle by one from the control plane.
     pub(crate) fn receive_bundle(&mut self, bundle: TrustBundle, metrics: &IdentityMetrics) {
         self.received = Some(bundle.clone());
         self.put(None, bundle, metrics);
     }
 
-    /// Puts roots in force, and an identity where it is another one.
+    /// Puts roots in force, and an identity if there is a new one.
     fn put(&self, identity: Option<Identity>, bundle: TrustBundle, metrics: &IdentityMetrics) {
         let rotated = self.live.as_ref().map(|live| match identity {
             Some(identity) => live.rotate(identity, bundle),
@@ -264,20 +266,20 @@ impl Own {
         self.log_rotation(rotated, metrics);
     }
 
-    /// When to ask for a certificate, as an earlier process may have left one; `None` = at once.
+    /// Returns when to request a certificate, considering a cached one; `None` = at once.
     pub(crate) fn renew_at(&self) -> Option<SystemTime> {
         self.renew_at
     }
 
-    /// The roots by which the control plane proves itself when it certifies: those in force, and those of the file, which
-    /// the platform replaces also while the control plane cannot be reached.
+    /// Returns the roots that authenticate the control plane during enrolment: those in force, and those of
+    /// the file, which the platform also updates while the control plane is unavailable.
     pub(crate) fn anchors(&self) -> Option<TrustBundle> {
         let bundle = self.live.as_ref()?.bundle();
         let both = self.anchors.as_ref().map(|anchors| bundle.union(anchors));
         Some(both.and_then(Result::ok).unwrap_or(bundle))
     }
 
-    /// The control plane has not taken our identity.
+    /// Records that the control plane has rejected the identity.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
@@ -286,12 +288,12 @@ impl Own {
         self.refused
     }
 
-    /// Certifying us has failed.
+    /// Records a failed enrolment.
     pub(crate) fn fail(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// Why there is no identity that proves anything where one is wanted, and why there is no other.
+    /// Returns why the wanted identity is not valid, and why there is no other.
     pub(crate) fn missing(&self, now: SystemTime) -> Option<Missing> {
         let why = self.live.as_ref()?.usable(now).err()?;
         let trouble = match (&self.watched, self.trouble.as_deref()) {
@@ -305,7 +307,7 @@ impl Own {
         })
     }
 
-    /// Shows whether the identity proves anything: time alone may end that.
+    /// Updates the metric of the identity's validity, which time alone may end.
     fn show(&self, metrics: &IdentityMetrics) {
         let now = SystemTime::now();
         let usable = self
@@ -348,9 +350,9 @@ impl Own {
 }
 
 impl Read {
-    /// The roots of a file, and what an earlier process has left, as far as it is still good. Its roots
-    /// are trusted beside those of the file, until the control plane says which to trust: one of the
-    /// two may not have heard of the last one. They are also where its identity has expired meanwhile.
+    /// Reads the file of roots, and combines it with a cached identity that is still valid. Cached roots are
+    /// trusted beside those of the file until the control plane sends a bundle, since one of the two may be
+    /// out of date. They stay trusted if the cached identity has expired.
     fn roots(enrolment: &Enrolment, kept: Stored) -> Result<Self, Error> {
         let watch = Watch::new(fingerprint(&enrolment.trust_bundle));
         let mut bundle = TrustBundle::from_file(&enrolment.trust_bundle)?;

@@ -35,8 +35,8 @@ fn issued(by: &Authority, now: SystemTime) -> Identity {
     key.certified(chain.iter().map(|one| one.to_vec())).unwrap()
 }
 
-impl Fixture {
-    /// A proxy that begins with these roots, and what an earlier one has left.
+impl World {
+    /// Creates a proxy with these roots and a cached state.
     fn new(roots: &TrustBundle, kept: Stored) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut fixture = Self {
@@ -97,10 +97,10 @@ fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
     let both = new.bundle().unwrap().union(&roots).unwrap();
     fixture
         .own
-        .receive_bundle(both.clone(), &fixture.metrics.identity);
-    // From a replica that has not heard of the new root yet.
-    fixture.certified(identity(&old), &roots).unwrap();
-    assert!(fixture.trusts(&both));
+        .receive_bundle(both.clone(), &world.metrics.identity);
+    // From a replica that does not have the new root yet.
+    world.certified(identity(&old), &roots).unwrap();
+    assert!(world.trusts(&both));
 }
 
 #[test]
@@ -138,14 +138,14 @@ fn what_an_earlier_process_has_left_is_used_if_the_roots_vouch_for_it() {
     let renewal = fixture.own.renew_at().unwrap();
     let wait = renewal.duration_since(SystemTime::now()).unwrap();
     assert!(wait > Duration::from_secs(16 * 3600), "{wait:?}");
-    // Its roots came with it, and are another authority's.
+    // The cached certificate is of another authority than its roots.
     let kept = left(identity(&foreign), &roots);
     let fixture = Fixture::new(&roots, kept);
     assert!(!fixture.own.live().unwrap().is_identified());
     assert_eq!(fixture.own.renew_at(), None);
 }
 
-/// The control plane was away for longer than a certificate lives, and has had another root since.
+/// The control plane was unavailable for longer than a certificate's lifetime, and has a new root since.
 #[test]
 fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
     let (old, new) = (authority(), authority());
@@ -164,11 +164,11 @@ fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
         .receive_bundle(roots.clone(), &fixture.metrics.identity);
     fixture.own.fail("nobody answers".to_owned());
     let expected = (Unusable::Expired(end), "nobody answers".to_owned());
-    assert_eq!(fixture.missing(), expected);
-    // The platform replaces the file, by which the control plane proves itself.
-    assert!(fixture.own.anchors().unwrap().is_same(&roots));
-    fixture.put(&later);
-    fixture.own.poll(&fixture.metrics.identity);
+    assert_eq!(world.missing(), expected);
+    // The platform updates the file, which authenticates the control plane.
+    assert!(world.own.anchors().unwrap().is_same(&roots));
+    world.put(&later);
+    world.own.poll(&world.metrics.identity);
     let both = roots.union(&later).unwrap();
     assert!(fixture.own.anchors().unwrap().is_same(&both));
     fixture.certified(identity(&new), &later).unwrap();
@@ -185,14 +185,14 @@ fn a_root_that_is_taken_away_leaves_an_identity_that_is_not_used() {
     let later = new.bundle().unwrap();
     fixture
         .own
-        .receive_bundle(later.clone(), &fixture.metrics.identity);
-    assert_eq!(fixture.missing().0, Unusable::Untrusted);
-    // By the file, a replica that has not heard of the new root still proves itself.
+        .receive_bundle(later.clone(), &world.metrics.identity);
+    assert_eq!(world.missing().0, Unusable::Untrusted);
+    // The file's roots still authenticate a replica that does not have the new root yet.
     let both = roots.union(&later).unwrap();
     assert!(fixture.own.anchors().unwrap().is_same(&both));
 }
 
-/// Clocks of machines differ; what is good is not given up for what is not.
+/// Clocks of machines differ: a valid certificate is not replaced by an invalid one.
 #[test]
 fn a_certificate_that_proves_nothing_replaces_none_that_is_good() {
     let (ours, theirs) = (authority(), authority());
@@ -208,10 +208,10 @@ fn a_certificate_that_proves_nothing_replaces_none_that_is_good() {
         matches!(taken, Err(NotTaken::Unusable(Unusable::Untrusted))),
         "{taken:?}"
     );
-    assert_eq!(fixture.own.live().unwrap().expires(), Some(good.expires()));
-    assert!(fixture.own.missing(SystemTime::now()).is_none());
-    // The clock was set back: those of before and of after it begin later than it says.
-    let mut fixture = Fixture::new(&roots, left(early, &roots));
+    assert_eq!(world.own.live().unwrap().expires(), Some(good.expires()));
+    assert!(world.own.missing(SystemTime::now()).is_none());
+    // The clock was set back: the old and the new certificate both begin in its future.
+    let mut world = World::new(&roots, left(early, &roots));
     let next = issued(&ours, SystemTime::now() + 2 * day);
     fixture.certified(next.clone(), &roots).unwrap();
     assert_eq!(fixture.own.live().unwrap().expires(), Some(next.expires()));

@@ -1,12 +1,12 @@
-//! Which requests wait for calls of their own.
+//! Requests that wait for outgoing calls of their own.
 //!
-//! A sidecar sees both: the request that its application works on, and the calls that the application
-//! makes for it. They have the same `x-request-id` where the application passes it on, as it does for
-//! tracing. While a call is under way the request is no work for the server, so it does not count as in
-//! flight there (see [`maglor_balance::queue_protocol::Inbound`]).
+//! A sidecar sees both the request that its application works on, and the calls that the application makes
+//! for it. They have the same `x-request-id` if the application propagates it, as it does for tracing. While
+//! a call is in progress the request is no work for the server, so that it does not count as in flight there
+//! (see [`maglor_balance::exchange::Inbound`]).
 //!
-//! Requests of one identifier may be several at a time, when a service is called twice for one trace. Which
-//! of them makes a call cannot be known, and need not be: counts are of requests, not of this request.
+//! Several requests may have the same identifier at a time, if a service is called twice in one trace. It is
+//! unknown which of them makes a call, and does not matter: only their number is used.
 
 use std::fmt::Debug;
 use std::hash::BuildHasher as _;
@@ -16,19 +16,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use smallvec::SmallVec;
 
-/// A request at the server behind a listener, which is not counted while it waits for a call.
+/// A request at the server behind a listener; not counted while it waits for a call.
 pub(crate) trait Suspendable: Debug + Send + Sync {
-    /// It waits for a call from now on.
+    /// Marks the request as waiting for a call.
     fn wait(&self);
 
-    /// It waits no more.
+    /// Marks the request as no longer waiting.
     fn resume(&self);
 }
 
 /// Requests that may make calls, of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// So that proxies without such requests pay one load.
+    /// Number of requests, so that proxies without any pay only one load.
     present: AtomicUsize,
     hasher: DefaultHashBuilder,
     requests: Mutex<HashMap<u64, SmallVec<[Entry; 1]>>>,
@@ -37,11 +37,11 @@ pub(crate) struct Calls {
 #[derive(Debug)]
 struct Entry {
     request: Arc<dyn Suspendable>,
-    /// Calls under way.
+    /// Number of calls in progress.
     calls: u32,
 }
 
-/// A request that may make calls; until it is dropped.
+/// A request that may make calls, registered until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Present {
     calls: Arc<Calls>,
@@ -49,7 +49,7 @@ pub(crate) struct Present {
     request: Arc<dyn Suspendable>,
 }
 
-/// A call under way; until it is dropped.
+/// A call in progress, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Call {
     calls: Arc<Calls>,
@@ -58,7 +58,7 @@ pub(crate) struct Call {
 }
 
 impl Calls {
-    /// A request with this identifier has arrived.
+    /// Registers a request with this identifier.
     pub(crate) fn arrive(self: &Arc<Self>, id: &[u8], request: Arc<dyn Suspendable>) -> Present {
         let id = self.hasher.hash_one(id);
         let entry = Entry {
@@ -66,7 +66,7 @@ impl Calls {
             calls: 0,
         };
         self.requests().entry(id).or_default().push(entry);
-        // Relaxed: a call comes long after the request that it is made for.
+        // Relaxed: a call begins long after the request that it is made for.
         self.present.fetch_add(1, Ordering::Relaxed);
         Present {
             calls: Arc::clone(self),
@@ -75,7 +75,7 @@ impl Calls {
         }
     }
 
-    /// A call with this identifier begins; `None` where no request is known that makes it.
+    /// Registers a call with this identifier; `None` if no known request makes it.
     pub(crate) fn begin(self: &Arc<Self>, id: &[u8]) -> Option<Call> {
         if self.present.load(Ordering::Relaxed) == 0 {
             return None;
@@ -98,7 +98,7 @@ impl Calls {
     }
 
     fn requests(&self) -> MutexGuard<'_, HashMap<u64, SmallVec<[Entry; 1]>>> {
-        // Nothing is left half done by a panic.
+        // A panic leaves no partial update.
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,7 +107,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let mut requests = self.calls.requests();
         let known = requests.get_mut(&self.id).into_iter().flatten();
-        // It may have gone before its call.
+        // The request may have ended before its call.
         if let Some(entry) = known.into_iter().find(|entry| entry.is_of(&self.request)) {
             entry.calls -= 1;
             if entry.calls == 0 {
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Above 0 while it waits.
+    /// Number of pending waits.
     #[derive(Debug, Default)]
     struct Waits(AtomicI32);
 

@@ -1,8 +1,7 @@
 //! The client's end of a channel: from one worker to one endpoint's inbound proxy.
 //!
-//! Opened when there is something to say, closed when there has been nothing for long. A question
-//! that cannot be put is known to be unanswered at once. An endpoint that refuses the protocol is left
-//! alone for a minute.
+//! Opened on demand, closed when idle. A question that cannot be sent fails at once. An endpoint that refuses
+//! the protocol is not asked again for a minute.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -27,28 +26,28 @@ use crate::runtime::worker::Worker;
 use crate::upstream::connect_channel;
 use crate::upstream::{Cluster, Target};
 
-/// Pause after a connection that failed; doubled with each failure up to the maximum.
+/// Pause after a failed connection; doubled with each failure up to the maximum.
 const BACK_OFF: Duration = Duration::from_millis(50);
 const MAX_BACK_OFF: Duration = Duration::from_secs(5);
-/// A channel on which nothing moves is closed after this.
+/// Idle timeout of a channel.
 const IDLE: Duration = Duration::from_secs(120);
-/// Bytes that may wait to be sent. More means that the other end does not read.
+/// Maximum number of unsent bytes; more means that the peer does not read.
 const BACKLOG: usize = 64 * 1024;
-/// Questions without answer that are remembered; older ones have been given up.
+/// Number of pending questions from which on those that were given up are dropped.
 const PENDING: usize = 4096;
-/// Size of the answer to the upgrade.
+/// Limits of the response to the upgrade request.
 const HEAD: Limits = Limits {
     bytes: 8 * 1024,
     headers: 64,
 };
 
-/// An answer, from the endpoint that was asked.
+/// An answer, and the index of the endpoint that gave it.
 pub(crate) type ChannelAnswer = (Index, Answer);
 
-/// See the module's documentation.
+/// A channel to one endpoint.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// As it was when the channel was last asked for: a channel outlives a configuration.
+    /// The cluster at the last use: a channel outlives a configuration.
     cluster: RefCell<Weak<Cluster>>,
     target: Weak<Target>,
     worker: Rc<Worker>,
@@ -58,20 +57,20 @@ pub(crate) struct Channel {
     wake: Notify,
     numbers: Cell<u32>,
     pending: RefCell<HashMap<u32, (Index, mpsc::Sender<ChannelAnswer>)>>,
-    /// Messages a request that this balancer has subscribed to.
+    /// Messages per request that this balancer has subscribed to.
     subscription: Cell<Option<f32>>,
-    /// Whether the endpoint's proxy has said how busy it is.
+    /// Whether the endpoint's proxy has reported its load.
     has_reported: Cell<bool>,
-    /// On whose behalf reports are sent.
+    /// Source of the reports that are sent on this channel.
     reporter: RefCell<Option<Arc<dyn Reporter>>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Closed,
-    /// Not to be opened before then.
+    /// Closed after a failure; not opened before this time.
     Shunned(Instant),
-    /// Being opened, or open.
+    /// Opening or open.
     Running,
     Ended,
 }
@@ -98,7 +97,7 @@ impl Channel {
         })
     }
 
-    /// Goes by the settings that are in force now.
+    /// Switches to the cluster's present configuration.
     pub(crate) fn follow(&self, cluster: &Arc<Cluster>) {
         let mut known = self.cluster.borrow_mut();
         if known.as_ptr() != Arc::as_ptr(cluster) {
@@ -110,7 +109,7 @@ impl Channel {
         self.cluster.borrow().upgrade()
     }
 
-    /// Puts a question; the answer goes to `answers`. False: there will be none.
+    /// Sends a question; the answer goes to `answers`. Returns false if there will be no answer.
     pub(crate) fn ask(
         self: &Rc<Self>,
         of: Index,
@@ -129,7 +128,7 @@ impl Channel {
                 number,
                 among: Some(among),
             },
-            // Boards live in the simulator.
+            // Idle boards exist in the simulator only.
             Question::Idle => return false,
         };
         {
@@ -146,14 +145,15 @@ impl Channel {
         sent
     }
 
-    /// Wants to be told the endpoint's load from now on.
+    /// Subscribes to the endpoint's load.
     pub(crate) fn subscribe(self: &Rc<Self>, overhead: f32) {
         if self.subscription.replace(Some(overhead)) != Some(overhead) {
             self.send(&Frame::Subscribe { overhead });
         }
     }
 
-    /// Tells the host of a ledger about the server behind `reporter`, which it may ask, too.
+    /// Reports the load of the server behind `reporter` to the host of a ledger, which may also request
+    /// further reports.
     pub(crate) fn report(
         self: &Rc<Self>,
         own: Name,
@@ -167,19 +167,19 @@ impl Channel {
         });
     }
 
-    /// Reopens the channel of a subscription that has broken.
+    /// Reopens a broken channel that has a subscription.
     pub(crate) fn maintain(self: &Rc<Self>) {
         if self.subscription.get().is_some() {
             self.open();
         }
     }
 
-    /// Whether the endpoint has left its cluster.
+    /// Returns whether the endpoint has left its cluster.
     pub(super) fn is_of_gone_endpoint(&self) -> bool {
         self.target.strong_count() == 0
     }
 
-    /// Ends it for good.
+    /// Closes the channel permanently.
     pub(crate) fn close(&self) {
         self.state.set(State::Ended);
         self.wake.notify_one();
@@ -194,7 +194,7 @@ impl Channel {
         true
     }
 
-    /// Whether it is open, or about to be.
+    /// Opens the channel if necessary; returns whether it is open or opening.
     fn open(self: &Rc<Self>) -> bool {
         match self.state.get() {
             State::Running => return true,
@@ -217,14 +217,14 @@ impl Channel {
 
     fn closed(&self, how: Closed) {
         self.output.borrow_mut().clear();
-        // Their receivers see that there will be no answer.
+        // Closes the senders, so that their receivers get no answer.
         self.pending.borrow_mut().clear();
         if let Some(target) = self.target.upgrade() {
             if how == Closed::Refused {
                 target.set_lacks_queue_protocol(true, self.worker.time(Instant::now()));
             }
             if self.has_reported.take() {
-                // What it said will not be corrected any more.
+                // Reset, since no later report will correct it.
                 target.stats.report(0);
             }
         }
@@ -258,7 +258,7 @@ impl Channel {
                     self.output.borrow_mut().extend_from_slice(&report.encode());
                 }
             }
-            // What only a server's proxy is asked or told.
+            // Frames for a server's proxy only.
             Frame::AskLoad { .. }
             | Frame::AskReferral { .. }
             | Frame::Subscribe { .. }
@@ -278,14 +278,14 @@ impl Channel {
     }
 
     fn answered(&self, number: u32, answer: Answer) {
-        // A late answer's question has been given up, or is not there any more.
+        // The question of a late answer is no longer pending, or its receiver is gone.
         if let Some((of, answers)) = self.pending.borrow_mut().remove(&number) {
             let _ = answers.try_send((of, answer));
         }
     }
 }
 
-/// How a channel ended.
+/// How a channel was closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Closed {
     Failed,
@@ -299,7 +299,7 @@ async fn run(channel: Rc<Channel>) {
         Ok(Some(wire)) => {
             let begun = Instant::now();
             let how = serve_channel(&channel, wire).await;
-            // One that agrees and leaves at once is no better than one that cannot be reached.
+            // A channel that ends at once counts as a failure to connect.
             if begun.elapsed() >= MAX_BACK_OFF {
                 channel.failures.set(0);
             }
@@ -314,7 +314,7 @@ async fn run(channel: Rc<Channel>) {
     channel.closed(how);
 }
 
-/// Connects and leaves HTTP; `None` when the endpoint does not want to.
+/// Connects and upgrades from HTTP; `None` if the endpoint refuses.
 async fn establish(channel: &Channel) -> io::Result<Option<Wire>> {
     let (Some(cluster), Some(target)) = (channel.cluster(), channel.target.upgrade()) else {
         return Err(io::ErrorKind::NotFound.into());

@@ -1,7 +1,7 @@
-//! Load feedback: how busy a server is, from its own proxy to those who send it requests.
+//! Load feedback: reports of a server's load from its own proxy to the clients' proxies.
 //!
-//! [`queue_protocol`] is the wire, [`channel`] the client's end of it, [`reporting`] the server's. A request meets the
-//! server's end twice: when it arrives and when it ends.
+//! [`queue_protocol`] is the wire format, [`channel`] the client's end, [`reporting`] the server's. The
+//! server's end handles a request twice: when it arrives and when it ends.
 
 pub(crate) mod calls;
 pub(crate) mod channel;

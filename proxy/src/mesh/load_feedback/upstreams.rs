@@ -1,4 +1,4 @@
-//! How a worker reaches servers: by pools of connections and, for load feedback, by channels to their proxies.
+//! A worker's connections to servers: connection pools and, for load feedback, channels to their proxies.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,15 +11,15 @@ use super::channel::Channel;
 use crate::runtime::worker::Worker;
 use crate::upstream::{Cluster, Endpoints, Pools, Target};
 
-/// See the module's documentation.
+/// Pools and channels of a worker.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     pub(crate) pools: Rc<Pools>,
-    /// Requests at servers behind this proxy, which may make calls through it; all workers share them.
+    /// Requests at servers behind this proxy, which may make calls through it; shared by all workers.
     pub(crate) calls: Arc<Calls>,
-    /// By target.
+    /// Channels by target id.
     channels: RefCell<HashMap<u64, Rc<Channel>>>,
-    /// The endpoints whose loads are reported to this worker, by cluster.
+    /// Endpoints with a subscription by this worker, by cluster.
     subscribed: RefCell<HashMap<Arc<str>, Weak<Endpoints>>>,
 }
 
@@ -33,7 +33,7 @@ impl Upstreams {
         }
     }
 
-    /// The channel to an endpoint's proxy.
+    /// Returns the channel to an endpoint's proxy.
     pub(crate) fn channel(
         &self,
         cluster: &Arc<Cluster>,
@@ -47,7 +47,7 @@ impl Upstreams {
         Rc::clone(channel)
     }
 
-    /// Asks the proxy of each endpoint to report its load.
+    /// Subscribes to the load of each endpoint.
     pub(crate) fn subscribe(
         &self,
         cluster: &Arc<Cluster>,
@@ -68,7 +68,7 @@ impl Upstreams {
         }
     }
 
-    /// Reopens channels of subscriptions that have broken, and ends those to endpoints that are gone.
+    /// Reopens broken channels with subscriptions, and closes those to removed endpoints.
     pub(crate) fn sweep(&self) {
         self.channels.borrow_mut().retain(|_, channel| {
             channel.maintain();
@@ -80,7 +80,7 @@ impl Upstreams {
         });
     }
 
-    /// Ends all channels.
+    /// Closes all channels.
     pub(crate) fn clear(&self) {
         for (_, channel) in self.channels.borrow_mut().drain() {
             channel.close();
@@ -89,7 +89,7 @@ impl Upstreams {
 }
 
 impl Drop for Upstreams {
-    /// The tasks of channels hold them, which would outlive this otherwise.
+    /// Channels are also held by their tasks, which would outlive this otherwise.
     fn drop(&mut self) {
         self.clear();
     }

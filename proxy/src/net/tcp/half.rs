@@ -1,4 +1,4 @@
-//! One way of a tunnel.
+//! One direction of a tunnel.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -12,37 +12,38 @@ use tokio::net::TcpStream;
 use super::splice::{self, Pipe};
 use crate::net::io::Io;
 
-/// The thread's buffer: a TLS record's plain text. A read that fills it is the beginning of much.
+/// Size of the thread's buffer: the plain text of a TLS record. A read that fills it is taken as the start of
+/// bulk data.
 const BUFFER: usize = 16 * 1024;
-/// Reads in a row before other tasks get a turn.
+/// Maximum number of reads before other tasks get a turn.
 const ROUNDS: usize = 16;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into());
 }
 
-/// Which operation failed.
+/// The failed operation.
 pub(super) enum Fault {
     Read(ErrorKind),
     Write(ErrorKind),
 }
 
-/// One way of a tunnel. At most one of `buffered` and `pipe` holds bytes.
+/// One direction of a tunnel. At most one of `buffered` and `pipe` holds bytes.
 pub(super) struct Half {
-    /// Read and not written.
+    /// Bytes read and not written.
     buffered: Bytes,
-    /// Where bytes are spliced through; held only while they flow.
+    /// Pipe for splicing; held only while bytes flow.
     pipe: Option<Pipe>,
     pub(super) written: u64,
     /// Whether both ends are plain sockets that can be spliced.
     can_splice: bool,
-    /// Whether the last read was large, so that the next is better spliced than copied.
+    /// Whether the last read was large, so that splicing is better than copying.
     bulk: bool,
-    /// The target may hold bytes that it has not sent (TLS).
+    /// Whether the target may hold unsent bytes (TLS).
     unflushed: bool,
-    /// The source has ended.
+    /// Whether the source has ended.
     ended: bool,
-    /// And the target has been told; or writing to it failed.
+    /// Whether the end was passed on to the target, or writing to it failed.
     pub(super) done: bool,
     /// Bytes moved since the owner last looked.
     pub(super) active: bool,
@@ -63,7 +64,7 @@ impl Half {
         }
     }
 
-    /// Goes on until nothing more can be done now; the task is woken when there can.
+    /// Transfers until nothing more can be done; the task is woken when that changes.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -90,7 +91,7 @@ impl Half {
         Ok(())
     }
 
-    /// Writes what there is, then reads once.
+    /// Writes pending bytes, then reads once.
     fn round(
         &mut self,
         cx: &mut Context<'_>,
@@ -116,7 +117,7 @@ impl Half {
         read
     }
 
-    /// Writes all that was read before.
+    /// Writes everything that was read before.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,7 +129,7 @@ impl Half {
             let n = self.wrote(n, on_bytes)?;
             self.buffered.advance(n);
         }
-        // Returns the memory below an empty rest.
+        // Frees the memory of the empty buffer.
         self.buffered = Bytes::new();
         while let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.len() > 0) {
             let n = ready!(pipe.poll_drain(cx, target.tcp()));
@@ -156,17 +157,17 @@ impl Half {
         }
     }
 
-    /// Gives the empty pipe back.
+    /// Returns the empty pipe to the pool.
     fn release(&mut self) {
         if let Some(pipe) = self.pipe.take() {
             pipe.give_back();
         }
     }
 
-    /// Tells the target that no more will come.
+    /// Shuts down the target's write side.
     fn poll_end(&mut self, cx: &mut Context<'_>, target: &mut Io) -> Poll<Result<(), Fault>> {
         match ready!(Pin::new(target).poll_shutdown(cx)) {
-            // It was reset after it had got everything.
+            // A reset after it had received everything.
             Err(error) if error.kind() != ErrorKind::NotConnected => {
                 return Poll::Ready(Err(Fault::Write(error.kind())));
             }
@@ -178,7 +179,7 @@ impl Half {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the thread's buffer, writes at once, and keeps what was not taken.
+    /// Reads into the thread's buffer, writes at once, and keeps the rest.
     fn poll_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -189,7 +190,7 @@ impl Half {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut buf = ReadBuf::new(scratch);
             match ready!(Pin::new(source).poll_read(cx, &mut buf)) {
-                // TLS without close_notify.
+                // A TLS connection closed without close_notify.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
                 Err(error) => return Poll::Ready(Err(Fault::Read(error.kind()))),
                 Ok(()) => {}
@@ -217,7 +218,7 @@ impl Half {
             Some(pipe) => Ok(pipe),
             None => Pipe::take(),
         };
-        // Out of descriptors: copying needs none.
+        // No descriptor left; copying needs none.
         let Ok(mut pipe) = pipe else {
             (self.bulk, self.can_splice) = (false, false);
             return Poll::Ready(Ok(()));

@@ -1,17 +1,17 @@
-//! A TCP tunnel: bytes from one stream to another, both ways at once.
+//! A TCP tunnel: copies bytes between two streams, both ways at once.
 //!
-//! An idle tunnel holds no buffer and no pipe, only its two sockets. Little data is copied through
-//! one buffer that all tunnels of the thread share; only what the receiver does not take at once is
-//! kept. Much data between two plain sockets goes through a pipe by `splice(2)` and is never copied
-//! to user space (`splice.rs`).
+//! An idle tunnel holds no buffer and no pipe, only its two sockets. Small data is copied through one buffer
+//! that all tunnels of the thread share; only what the receiver does not accept at once is kept. Bulk data
+//! between two plain sockets goes through a pipe by `splice(2)` and is never copied to user space
+//! (`splice.rs`).
 //!
-//! Each way is its own `Half`: it reads only when all that it had read before is written, which is
-//! the back-pressure, and passes the end of its source on as a shutdown of its target's write side,
-//! while the other way goes on. How a side fails decides what the other one sees:
+//! Each direction is a `Half`. It reads only when everything read before is written, which is the
+//! back-pressure. It passes the end of its source on as a shutdown of its target's write side, while the
+//! other direction continues. The kind of failure decides what the other side sees:
 //!
-//! * Reading fails (RST): the other side is reset too, so that it cannot take what it got for all.
-//! * Writing fails: the peer may have answered before it closed, so the other way is finished first.
-//! * TLS ends without `close_notify`: taken as an end of the bytes, as most peers mean it.
+//! * Reading fails (RST): the other side is reset too, so that it cannot mistake the data for complete.
+//! * Writing fails: the peer may have answered before it closed, so the other direction is finished first.
+//! * TLS ends without `close_notify`: taken as the end of the bytes, as most peers mean it.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-/// Stands for "no idle timeout" where the sum of now and the timeout would overflow.
+/// Replaces an idle timeout whose sum with the present time would overflow.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// One of the two peers.
@@ -46,34 +46,34 @@ pub(crate) enum Side {
 /// Why a tunnel ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum End {
-    /// Both peers said that they were finished.
+    /// Both peers have closed their side.
     Closed,
     /// A connection failed.
     Error {
-        /// Whose.
+        /// Side of the failed connection.
         side: Side,
-        /// How.
+        /// The error.
         kind: ErrorKind,
     },
     /// No byte moved for `idle_timeout`.
     IdleTimeout,
 }
 
-/// What a tunnel did.
+/// Result of a tunnel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Outcome {
-    /// Bytes written to the endpoint, TLS not counted.
+    /// Bytes written to the endpoint, without TLS overhead.
     pub bytes_to_upstream: u64,
-    /// Bytes written to the client, TLS not counted.
+    /// Bytes written to the client, without TLS overhead.
     pub bytes_to_downstream: u64,
-    /// Why it ended.
+    /// Why the tunnel ended.
     pub end: End,
 }
 
-/// Carries bytes between `down` and `up` until both have ended, one has failed, or nothing has moved
-/// for `idle_timeout`.
+/// Transfers bytes between `down` and `up` until both have ended, one has failed, or nothing has moved for
+/// `idle_timeout`.
 ///
-/// Their prefixes are written to the other one first. `on_bytes` is told of the bytes to `up` and to
+/// Their prefixes are written to the other stream first. `on_bytes` gets the numbers of bytes to `up` and to
 /// `down` as they are written, so that metrics are live. Dropping the future closes both.
 pub(crate) async fn tunnel(
     mut down: Stream,
@@ -104,8 +104,8 @@ pub(crate) async fn tunnel(
 }
 
 pin_project! {
-    /// Measures idleness without touching the timer when bytes move: it fires a timeout after the
-    /// start or the last look, and only then it is asked when the last byte moved.
+    /// Idle timer that is not reset when bytes move: it fires a timeout after the start or the last check,
+    /// and only then compares the time of the last byte.
     struct Idle {
         timeout: Duration,
         last_active: Instant,
@@ -124,7 +124,7 @@ impl Idle {
         }
     }
 
-    /// Ready when nothing was active for the timeout.
+    /// Ready after a timeout without activity.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, active: bool) -> Poll<()> {
         let mut this = self.project();
         if active {
@@ -141,11 +141,11 @@ impl Idle {
     }
 }
 
-/// Both ways of a tunnel.
+/// Both directions of a tunnel.
 struct Ways {
     to_up: Half,
     to_down: Half,
-    /// Whose writing failed first; the other way is then only finished.
+    /// The side whose write failed first; the other direction is then only finished.
     failed: Option<(Side, ErrorKind)>,
 }
 
@@ -172,7 +172,7 @@ impl Ways {
         }
     }
 
-    /// Whether what happened on the way from `source` to `target` ends the tunnel.
+    /// Returns the end of the tunnel if the result of the direction from `source` to `target` ends it.
     fn judge(&mut self, way: Result<(), Fault>, source: Side, target: &Io) -> Option<End> {
         match (way, self.failed) {
             (Ok(()), _) => None,
@@ -180,7 +180,7 @@ impl Ways {
                 self.failed = failed.or(Some((source.other(), kind)));
                 None
             }
-            // It was dead already, and what it had said before has been passed on.
+            // The connection had failed before, and everything received from it has been passed on.
             (Err(Fault::Read(_)), Some((side, kind))) => Some(End::Error { side, kind }),
             (Err(Fault::Read(kind)), None) => {
                 // Cannot fail on an open socket; if it did, the peer would see an orderly end.
@@ -190,7 +190,7 @@ impl Ways {
         }
     }
 
-    /// Whether bytes moved since the last call.
+    /// Returns whether bytes moved since the last call.
     fn take_active(&mut self) -> bool {
         let active = self.to_up.active || self.to_down.active;
         (self.to_up.active, self.to_down.active) = (false, false);

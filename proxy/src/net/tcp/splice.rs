@@ -1,7 +1,7 @@
 //! `splice(2)` from a socket into a pipe and from there into another socket.
 //!
-//! Pipes are taken from a small pool of the thread when data has come and are given back as soon as
-//! they are empty and no more has come. The unsafe code is two system calls.
+//! Pipes are taken from a small pool of the thread when data arrives and returned as soon as they are empty
+//! and no more data is there. The unsafe code is limited to two system calls.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,16 +11,17 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Empty pipes that a thread keeps. Each is two descriptors and about 1 kB of kernel memory.
+/// Maximum number of empty pipes in a thread's pool. Each costs two descriptors and about 1 kB of kernel
+/// memory.
 const POOL: usize = 16;
-/// Asked for at once; a pipe takes 64 KiB unless it was made larger.
+/// Bytes requested at once; a pipe holds 64 KiB unless it was enlarged.
 const MAX: usize = 1 << 20;
 
 thread_local! {
     static PIPES: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pipe and how many bytes are in it.
+/// A pipe and the number of bytes in it.
 #[derive(Debug)]
 pub(super) struct Pipe {
     read: OwnedFd,
@@ -29,7 +30,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// An empty pipe, from the pool or a new one.
+    /// Takes an empty pipe from the pool, or creates one.
     pub(super) fn take() -> io::Result<Self> {
         match PIPES.with_borrow_mut(Vec::pop) {
             Some(pipe) => Ok(pipe),
@@ -37,7 +38,7 @@ impl Pipe {
         }
     }
 
-    /// Back to the pool; a pipe with bytes in it is closed instead.
+    /// Returns the pipe to the pool; a pipe that is not empty is closed instead.
     pub(super) fn give_back(self) {
         PIPES.with_borrow_mut(|pipes| {
             if self.len == 0 && pipes.len() < POOL {
@@ -46,19 +47,19 @@ impl Pipe {
         });
     }
 
-    /// Empties the pool of this thread and says how many pipes were in it.
+    /// Empties the pool of this thread; returns the number of pipes.
     #[cfg(test)]
     pub(super) fn empty_pool() -> usize {
         PIPES.take().len()
     }
 
-    /// Bytes in the pipe.
+    /// Number of bytes in the pipe.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Reads from a socket that is ready into the pipe, which must be empty: otherwise "would block"
-    /// could mean that the pipe is full, and nobody would wake the task.
+    /// Reads from a ready socket into the pipe, which must be empty: otherwise "would block" could mean that
+    /// the pipe is full, and no event would wake the task.
     pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
         debug_assert_eq!(self.len, 0, "filled again before it was empty");
         let n = from.try_io(Interest::READABLE, || splice(from, &self.write, MAX))?;
@@ -66,7 +67,7 @@ impl Pipe {
         Ok(n)
     }
 
-    /// Writes some of what is in the pipe to a socket.
+    /// Writes from the pipe to a socket.
     pub(super) fn poll_drain(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,7 +94,7 @@ impl Pipe {
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so both are open, and nobody else owns them.
+        // SAFETY: the call succeeded, so both are open, and nothing else owns them.
         let [read, write] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
             read,
@@ -103,8 +104,8 @@ impl Pipe {
     }
 }
 
-/// Whether an error of [`Pipe::fill`] says that these sockets cannot be spliced (a kernel or a
-/// sandbox without it) rather than that the connection failed.
+/// Returns whether an error of [`Pipe::fill`] means that these sockets cannot be spliced (a kernel or a
+/// sandbox without support) rather than that the connection failed.
 pub(super) fn unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

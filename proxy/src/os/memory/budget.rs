@@ -1,15 +1,17 @@
-//! A declared budget of memory, and what is done to stay within it.
+//! The memory budget, and the measures to stay within it.
 //!
-//! Three things grow with what clients do: connections, bodies that are kept to be sent again, and whatever
-//! requests hold while they are under way. The first two have shares of the budget that are never exceeded. The
-//! third is known at any moment from the sizes of the threads' heaps ([`super::heap`]), and the nearer it comes to the
-//! budget ([`Level`]), the less is taken in: bodies are read in small pieces and not ahead of their readers, then
-//! connections that hold more than others get 503 for their requests, then the largest holders are reset
-//! ([`super::holders`]), at last every request gets 503 with `retry-after` and connections wait in the backlog.
+//! Three things grow with what clients do: connections, bodies buffered for retries, and memory held by
+//! requests in progress. The first two have shares of the budget that are never exceeded. The third is known
+//! at any moment from the sizes of the threads' heaps ([`super::heap`]). The closer it comes to the budget
+//! ([`Level`]), the less is accepted: first bodies are read in small pieces and not ahead of their readers,
+//! then connections that hold more than others get 503 for their requests, then the largest holders are reset
+//! ([`super::holders`]), and finally every request gets 503 with `retry-after` and connections wait in the
+//! backlog.
 //!
-//! In use is what only this process has in memory: neither the pages of its program file, which the system can
-//! drop, nor the socket buffers of the kernel. That is more than the heaps: stacks, pages that are not full or not yet
-//! given back. How much more is measured some times a second and left aside.
+//! Memory in use is the process's private resident memory: neither the pages of its program file, which the
+//! system can drop, nor the socket buffers of the kernel. It exceeds the heaps by stacks and by pages that
+//! are partly filled or not yet returned to the system. This overhead is measured several times a second and
+//! subtracted from the budget.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -17,35 +19,35 @@ use maglor_telemetry::{Counter, Gauge};
 
 use super::{heap, in_use, purge};
 
-/// What the process needs without any client: tables, certificates, stacks.
+/// Memory of the process without any client, in bytes: tables, certificates, stacks.
 const BASE: u64 = 6 << 20;
-/// What a connection is reckoned with: it needs about this much when it is idle and was busy just now. What it takes
-/// while it is busy counts as it is.
+/// Memory of a connection for the limit on connections, in bytes: about that of an idle one that was busy
+/// just now. What it holds while busy is counted as it is.
 const CONNECTION: u64 = 4 << 10;
-/// Connections that are allowed however small the budget.
+/// Number of connections that are allowed however small the budget.
 const LEAST_CONNECTIONS: u64 = 64;
-/// Share of the budget, in percent, that bodies kept for a repetition may take.
+/// Maximum share of bodies buffered for retries, in percent of the budget.
 const KEPT: u64 = 20;
-/// Nothing new is taken in above the first of these percentages, until the use is below the second.
+/// Nothing new is accepted above the first of these percentages, until the use is below the second.
 const SHED: u64 = 95;
 const RELAX: u64 = 85;
-/// Above this percentage of the budget in use, free memory is given back while an attack goes on.
+/// Percentage of the budget in use above which workers return free memory to the system.
 const TRIM: u64 = 75;
-/// Into so many parts the budget is divided for that.
+/// Fraction of the budget, as its divisor, after whose allocation a worker checks that.
 const STEPS: u64 = 16;
 
-/// Of what the heaps may take, in percent: above this, bodies are read in small pieces,
+/// Thresholds in percent of what the heaps may hold: above this, bodies are read in small pieces,
 const PRESSED: i64 = 45;
-/// requests of large holders are refused,
+/// requests of large holders are rejected,
 const SHORT: i64 = 62;
 /// the largest holders are reset until the use is at `SHORT` again,
 const OVER: i64 = 74;
-/// and every request is refused.
+/// and every request is rejected.
 const FULL: i64 = 90;
-/// What the process needs beyond its heaps at the least, in bytes.
+/// Minimum overhead beyond the heaps, in bytes.
 const LEAST_OVERHEAD: i64 = 1 << 20;
 
-/// How short memory is.
+/// Memory pressure.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Level {
     Free,
@@ -55,47 +57,46 @@ pub(crate) enum Level {
     Full,
 }
 
-/// The heap of one thread, in a cache line of its own: it is written whenever a task has been polled.
+/// Size of one thread's heap, in a cache line of its own: it is written whenever a task has been polled.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Heap(AtomicI64);
 
-/// See the module's documentation. All accesses are `Relaxed`: limits that are passed by one are passed by
-/// one.
+/// The memory budget and its use. All accesses are `Relaxed`: a limit may be exceeded by one.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// In bytes; `u64::MAX` = none.
+    /// Limit in bytes; `u64::MAX` = none.
     limit: AtomicU64,
     shedding: AtomicBool,
     connections: AtomicU64,
     kept: AtomicU64,
-    /// Of each worker, and of the control thread at the end.
+    /// Sizes of the workers' heaps, and last that of the control thread.
     heaps: Box<[Heap]>,
-    /// Memory in use that is not in the heaps, in bytes, as it was last measured.
+    /// Memory in use outside of the heaps, in bytes, at the last measurement.
     overhead: AtomicI64,
     metrics: Metrics,
 }
 
-/// What is counted of it.
+/// Metrics of the budget.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) limit: Gauge,
     pub(crate) heap: Gauge,
     pub(crate) used: Gauge,
-    /// Bodies kept to be sent again.
+    /// Bytes of bodies buffered for retries.
     pub(crate) kept: Gauge,
-    /// Requests answered with 503.
+    /// Requests rejected with 503.
     pub(crate) requests: Counter,
-    /// Times that accepting had to wait.
+    /// Number of times that accepting was paused.
     pub(crate) connections: Counter,
-    /// Bodies that were not kept.
+    /// Bodies that were not buffered.
     pub(crate) bodies: Counter,
     /// Streams and connections that were reset.
     pub(crate) holders: Counter,
 }
 
 impl Budget {
-    /// Without a limit, for so many workers.
+    /// Creates a budget without limit, for this many workers.
     pub(crate) fn new(metrics: Metrics, workers: usize) -> Self {
         Self {
             limit: AtomicU64::new(u64::MAX),
@@ -108,7 +109,7 @@ impl Budget {
         }
     }
 
-    /// Sets it, in bytes; `None` = there is none.
+    /// Sets the limit in bytes; `None` = none.
     pub(crate) fn set(&self, limit: Option<u64>) {
         self.limit
             .store(limit.unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -125,13 +126,13 @@ impl Budget {
         (limit != u64::MAX).then_some(limit)
     }
 
-    /// Whether there is one.
+    /// Returns whether there is a limit.
     pub(crate) fn is_limited(&self) -> bool {
         self.limit().is_some()
     }
 
-    /// Looks at the memory in use; to be called some times a second by the control thread. Near the limit free
-    /// memory is given back to the system by `purge` before anything is refused.
+    /// Measures the memory in use; called by the control thread several times a second. Near the limit
+    /// `purge` returns free memory to the system before anything is rejected.
     pub(crate) fn watch(&self, used: impl Fn() -> Option<u64>, purge: impl FnOnce()) {
         let Some((limit, mut now)) = self.limit().and_then(|limit| Some((limit, used()?))) else {
             return;
@@ -167,19 +168,20 @@ impl Budget {
         }
     }
 
-    /// So many bytes are in use: what is not in the heaps is left aside from now on.
+    /// Records the bytes in use: the part outside of the heaps is the overhead from now on.
     fn measured(&self, used: u64) {
         let overhead = i64::try_from(used).unwrap_or(i64::MAX) - self.allocated();
         self.overhead.store(overhead, Ordering::Relaxed);
     }
 
-    /// After how many bytes that a worker has allocated it looks at the memory in use, where there is a limit.
+    /// Returns the number of allocated bytes after which a worker calls [`Budget::trim`].
     pub(crate) fn step(&self) -> u64 {
         self.limit.load(Ordering::Relaxed) / STEPS
     }
 
-    /// Measures the memory in use, and returns what is free of it where that is near the limit. To be called by
-    /// workers after each [`Budget::step`], which is sooner than the control thread's turn under an attack.
+    /// Measures the memory in use, and returns free memory to the system if that is near the limit. Called by
+    /// workers after each [`Budget::step`], which is sooner than the control thread's interval under an
+    /// attack.
     pub(crate) fn trim(&self) {
         let Some((limit, mut now)) = self.limit().and_then(|limit| Some((limit, in_use()?))) else {
             return;
@@ -191,14 +193,14 @@ impl Budget {
         self.measured(now);
     }
 
-    /// Makes known how large a thread's heap is, in bytes.
+    /// Publishes the size of a thread's heap in bytes.
     pub(crate) fn publish(&self, shard: usize, bytes: i64) {
         if let Some(heap) = self.heaps.get(shard) {
             heap.0.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Makes known how large the heap of the control thread is, which calls it.
+    /// Publishes the size of the heap of the control thread, which calls it, and updates the metrics.
     pub(crate) fn publish_control(&self) {
         self.publish(self.heaps.len() - 1, heap::balance());
         self.metrics.heap.set(self.allocated());
@@ -208,13 +210,13 @@ impl Budget {
             .set(i64::try_from(kept).unwrap_or(i64::MAX));
     }
 
-    /// Bytes of all heaps together, as far as threads have made them known.
+    /// Returns the published size of all heaps in bytes.
     pub(crate) fn allocated(&self) -> i64 {
         let heaps = self.heaps.iter();
         heaps.map(|heap| heap.0.load(Ordering::Relaxed)).sum()
     }
 
-    /// What the heaps may take, in bytes, where there is a limit.
+    /// Returns the number of bytes that the heaps may hold under the limit.
     fn usable(&self) -> i64 {
         let limit = self.limit.load(Ordering::Relaxed);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -222,7 +224,7 @@ impl Budget {
         limit - overhead.clamp(LEAST_OVERHEAD.min(limit / 2), limit / 2)
     }
 
-    /// How short memory is. Holders that were told to end count until they have ended.
+    /// Returns the memory pressure. Holders that are being reset count until they have ended.
     pub(crate) fn level(&self) -> Level {
         let percent = self.allocated().saturating_mul(100) / self.usable().max(1);
         match percent {
@@ -234,27 +236,27 @@ impl Budget {
         }
     }
 
-    /// Bytes that have to be freed for requests of large holders to be let in again.
+    /// Returns the number of bytes to free before requests of large holders are accepted again.
     pub(crate) fn excess(&self) -> i64 {
         self.allocated() - self.usable() / 100 * SHORT
     }
 
-    /// Whether the memory in use was near the limit when it was last measured.
+    /// Returns whether the memory in use was near the limit at the last measurement.
     pub(crate) fn is_shedding(&self) -> bool {
         self.shedding.load(Ordering::Relaxed)
     }
 
-    /// A request was turned away.
+    /// Counts a rejected request.
     pub(crate) fn count_refused(&self) {
         self.metrics.requests.add_shared(1);
     }
 
-    /// So many streams and connections were reset.
+    /// Counts streams and connections that were reset.
     pub(crate) fn count_reset(&self, holders: u64) {
         self.metrics.holders.add_shared(holders);
     }
 
-    /// Whether another connection may be accepted.
+    /// Returns whether another connection may be accepted.
     pub(crate) fn has_room(&self) -> bool {
         let Some(limit) = self.limit() else {
             return true;
@@ -268,17 +270,18 @@ impl Budget {
         room
     }
 
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub(crate) fn connected(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection has gone.
+    /// Counts a closed connection.
     pub(crate) fn disconnected(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Asks for so many more bytes of a body to be kept; whoever gets them returns them.
+    /// Reserves bytes for the buffer of a body; returns false if the share is used up. They must be released
+    /// afterwards.
     pub(crate) fn keep(&self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let before = self.kept.fetch_add(bytes, Ordering::Relaxed);
@@ -291,7 +294,7 @@ impl Budget {
         fits
     }
 
-    /// Returns what was kept.
+    /// Releases reserved bytes.
     pub(crate) fn release(&self, bytes: usize) {
         self.kept.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
@@ -326,7 +329,7 @@ mod tests {
             assert_eq!(budget.is_shedding(), sheds, "{used}");
             assert_eq!(budget.has_room(), !sheds, "{used}");
         }
-        // What can be given back is no reason to refuse anything.
+        // Memory that can be returned to the system is no reason to reject anything.
         let used = std::cell::Cell::new(99);
         budget.watch(|| Some(used.get() * MIB), || used.set(80));
         assert!(!budget.is_shedding());
@@ -368,7 +371,7 @@ mod tests {
             assert_eq!(budget.level(), level, "{bytes}");
         }
         assert_eq!(budget.excess(), mib(28));
-        // A third of what is in use is not in the heaps.
+        // A third of the memory in use is not in the heaps.
         budget.publish(0, mib(40));
         budget.watch(|| Some(71 * MIB), || {});
         assert_eq!(budget.level(), Level::Pressed, "40 of 70");

@@ -1,44 +1,44 @@
-//! Pages of the program's own files: which of them count as ours, and when they are let go.
+//! Resident pages of the program's own files, and when they are dropped.
 //!
-//! A small sidecar's resident memory is mostly code. Most of that has run once, for the start, a
-//! connection's handshake, or a resource of the control plane; what a request needs lies together
-//! (`hot-functions.txt`). So when more pages are resident than requests have needed so far, all are let go,
-//! and those that are needed come back: with a fault for each [`AROUND`] bytes, a hundred in all, from the page cache.
+//! A small sidecar's resident memory is mostly code. Most of it has run once, for the start, a connection's
+//! handshake, or a resource of the control plane; the code of requests is contiguous (`hot-functions.txt`).
+//! So when more pages are resident than requests have needed so far, all are dropped. Those that are needed
+//! come back from the page cache, with a fault for each [`AROUND`] bytes, about a hundred in all.
 
 use std::time::{Duration, Instant};
 
-/// Pages that come back within this time are those that requests need.
+/// Time after a drop in which the pages that requests need come back.
 const REFILL: Duration = Duration::from_secs(1);
-/// Less than this is not worth it, in bytes.
+/// Minimum number of excess bytes for a drop.
 const WORTH: u64 = 512 << 10;
-/// Some work comes round now and then: connections are looked after, peers asked whether they live. When pages
-/// of it are there again so soon after they were let go, twice as many bytes are let be,
+/// Time after a drop in which returning pages are taken for those of periodic work, such as sweeps of
+/// connections and keep-alives. Then twice as many excess bytes are tolerated,
 const AGAIN: Duration = Duration::from_secs(30);
-/// but no more than this: a handshake is more.
+/// but no more than these: a handshake needs more.
 const MOST_LET_BE: u64 = 2 << 20;
-/// What requests need is found out anew after this time, then after twice the time, and so on,
+/// Pause after which pages are dropped to measure again what requests need; it doubles with each time,
 const SOON: Duration = Duration::from_secs(1);
-/// but this often at the least.
+/// up to this.
 const RARELY: Duration = Duration::from_hours(1);
 
-/// What comes back at a fault, in bytes. Linux takes four times as much, most of which a handshake does not need.
+/// Bytes read at a fault. Linux reads four times as many, most of which a handshake does not need.
 const AROUND: usize = 16 << 10;
 
-/// Decides when the pages of files are let go, by how many are resident.
+/// Decides when the pages of files are dropped, by the number of resident bytes.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Bytes that requests have needed, as far as it is known: at the start everything is new.
+    /// Bytes that requests have needed, as far as known; 0 at the start.
     needed: u64,
-    /// When `needed` is to be learnt anew, after pages were let go.
+    /// When `needed` is measured again after a drop.
     refilled: Option<Instant>,
-    /// Bytes beyond `needed` that are not worth it.
+    /// Excess bytes beyond `needed` that are tolerated.
     let_be: u64,
-    /// Until then pages that have come are some that are needed now and then.
+    /// Time until which returning pages are taken for those of periodic work.
     again: Instant,
-    /// When pages are let go though no more have come, because `needed` was learnt while something
-    /// else was going on.
+    /// When pages are dropped although no more have come, because `needed` may have been measured during
+    /// other activity.
     next: Instant,
-    /// How long it is to the `next` time but one.
+    /// Pause between the `next` time and the one after it.
     pause: Duration,
 }
 
@@ -54,14 +54,14 @@ impl Watch {
         }
     }
 
-    /// To be called when a burst is over: what was needed for it, and for its end, is not needed any more.
+    /// Called when a burst is over: pages for the burst, and for its end, are no longer needed.
     pub(super) fn settle(&mut self, now: Instant) {
         self.next = now;
         self.pause = SOON;
         self.let_be = WORTH;
     }
 
-    /// Whether all pages are to be let go, of which so many bytes are resident.
+    /// Returns whether to drop all pages, given the number of resident bytes.
     pub(super) fn look(&mut self, resident: u64, now: Instant) -> bool {
         if let Some(refilled) = self.refilled {
             if now >= refilled {
@@ -90,12 +90,12 @@ impl Watch {
     }
 }
 
-/// The parts of our address space that are pages of files, and clean.
+/// Ranges of the address space that are clean pages of files.
 #[derive(Debug)]
 pub(super) struct Mapped(Vec<(usize, usize)>);
 
 impl Mapped {
-    /// Those that there are now. Asks the system to bring back no more than [`AROUND`] bytes at a fault from now on.
+    /// Finds the present ranges, and limits further faults in them to [`AROUND`] bytes.
     pub(super) fn find() -> Self {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let ranges: Vec<_> = maps.lines().filter_map(clean_range).collect();
@@ -105,9 +105,9 @@ impl Mapped {
         Self(ranges)
     }
 
-    /// Lets the system forget the pages that only the start (or a reload, or a burst) needed: parsers, TLS
-    /// set-up, argument handling. They are clean and come back from the file should they be needed again; until
-    /// then they do not count as ours, and for a small sidecar they are most of it.
+    /// Drops the pages that only the start (or a reload, or a burst) needed: parsers, TLS set-up, argument
+    /// handling. They are clean and come back from the file when needed. Until then they do not count for the
+    /// process; for a small sidecar they are most of its memory.
     pub(super) fn forget(&self) {
         for (start, end) in &self.0 {
             advise(*start, *end, libc::MADV_DONTNEED);
@@ -115,9 +115,9 @@ impl Mapped {
     }
 }
 
-/// Divides a mapping into pieces: at a fault the system brings back what lies around it, and it stops where a
-/// mapping ends. Every other piece gets an advice that says nothing here, as it is about dumps, which have no
-/// pages of files; which ones does not depend on where the mapping begins, so to divide a piece changes nothing.
+/// Divides a mapping into pieces, since the system reads the surrounding pages at a fault, up to the end of a
+/// mapping. Every other piece gets an advice about core dumps, which has no effect for pages of files. The
+/// pieces do not depend on where the mapping begins, so that dividing a piece again changes nothing.
 fn divide(start: usize, end: usize) {
     let first = start.next_multiple_of(AROUND * 2);
     for piece in (first..end).step_by(AROUND * 2) {
@@ -125,8 +125,8 @@ fn divide(start: usize, end: usize) {
     }
 }
 
-/// The range of a file's code or of its beginning, where constants are. Neither is ever written,
-/// hence never dirty; what the loader writes before it makes it read-only lies further behind.
+/// Returns the range of a file's code, or of its beginning with the constants. Neither is ever written, hence
+/// never dirty; pages that the loader writes before it makes them read-only lie behind.
 fn clean_range(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
@@ -145,7 +145,7 @@ fn clean_range(line: &str) -> Option<(usize, usize)> {
 fn advise(start: usize, end: usize, advice: libc::c_int) {
     let at = std::ptr::with_exposed_provenance_mut(start);
     // SAFETY: the range is of a private, read-only mapping of a file (see `clean_range`). Its pages equal the
-    // file's, so dropping them changes no byte that anybody can read.
+    // file's, so that dropping them changes no byte that can be read.
     unsafe {
         libc::madvise(at, end - start, advice);
     }
@@ -157,8 +157,8 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    /// Seconds at which pages were given back, of a program whose resident pages `of` says, by the
-    /// second and by when they were given back last.
+    /// Returns the seconds at which pages are dropped, for a program with resident bytes by `of`: a function
+    /// of the second and of that of the last drop.
     fn given_back(seconds: u64, mut of: impl FnMut(u64, Option<u64>) -> u64) -> Vec<u64> {
         let start = Instant::now();
         let (mut watch, mut when) = (Watch::new(start), vec![]);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_was_needed_once_is_given_back_soon() {
-        // Starting takes 3 s and 6 MB, a connection at 600 s 5 MB, requests need 2.
+        // The start takes 3 s and 6 MB, a connection at 600 s 5 MB, requests need 2 MB.
         let given = given_back(3600, |second, last| match (second, last) {
             (..3, _) | (_, None) => 6 * MB,
             (600.., Some(..600)) => 5 * MB,
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_now_and_then_is_not_let_go_each_time() {
-        // Requests need 4 MB, what is done every 3, 5 and 10 s another 600 kB each.
+        // Requests need 4 MB, periodic work every 3, 5 and 10 s another 600 kB each.
         let given = given_back(3600, |second, last| {
             let since = |period: &u64| last.is_none_or(|last| second / period > last / period);
             4 * MB + [3, 5, 10].iter().filter(|period| since(period)).count() as u64 * 600_000

@@ -1,29 +1,29 @@
-//! The heap of a thread, in the allocator's own counters.
+//! Size of a thread's heap, from the allocator's own counters.
 //!
-//! jemalloc counts what each thread allocates and frees, whether anything reads it or not. So the memory of a worker is
-//! known at any moment, with all that libraries hold, for two loads.
+//! jemalloc counts what each thread allocates and frees in any case. So the memory of a worker, including
+//! that of libraries, is known at any moment for two loads.
 
 use std::cell::Cell;
 use std::ptr;
 
 use tikv_jemalloc_sys as jemalloc;
 
-/// Where jemalloc counts for the calling thread, in bytes.
+/// Addresses of jemalloc's counters for the calling thread, in bytes.
 #[derive(Clone, Copy)]
 struct Counters {
     allocated: *const u64,
     freed: *const u64,
 }
 
-/// Counters of a program that has another allocator.
+/// Counter for programs with another allocator.
 static NOTHING: u64 = 0;
 
 thread_local! {
     static COUNTERS: Cell<Option<Counters>> = const { Cell::new(None) };
 }
 
-/// Bytes that the calling thread has allocated, less the bytes that it has freed. What one thread allocates and another
-/// one frees is right in the sum of both.
+/// Returns the bytes that the calling thread has allocated, less those that it has freed. For memory that one
+/// thread allocates and another frees, only the sum of both is right.
 #[allow(unsafe_code)]
 pub(crate) fn balance() -> i64 {
     let Counters { allocated, freed } = COUNTERS.get().unwrap_or_else(find);
@@ -33,7 +33,7 @@ pub(crate) fn balance() -> i64 {
     allocated.wrapping_sub(freed).cast_signed()
 }
 
-/// Bytes that the calling thread has allocated so far, freed or not.
+/// Returns the total number of bytes that the calling thread has allocated, freed or not.
 #[allow(unsafe_code)]
 pub(crate) fn turnover() -> u64 {
     let Counters { allocated, .. } = COUNTERS.get().unwrap_or_else(find);
@@ -55,7 +55,7 @@ fn find() -> Counters {
 fn counter(name: &'static [u8]) -> *const u64 {
     let mut found: *const u64 = ptr::null();
     let mut length = size_of_val(&found);
-    // SAFETY: the name ends in a null byte; it reads one pointer into a place of that size.
+    // SAFETY: the name ends in a null byte; the call writes one pointer into a place of that size.
     let failed = unsafe {
         jemalloc::mallctl(
             name.as_ptr().cast(),

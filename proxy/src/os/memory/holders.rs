@@ -1,10 +1,11 @@
-//! Which tasks hold how much of a worker's memory, and the reset of those that hold the most.
+//! Memory held by each task of a worker, and the reset of the largest holders.
 //!
-//! A [`Guarded`] future is charged with what the heap grows while it is polled. Streams of a shared connection have
-//! tasks of their own, so each is a holder of its own; what a stream leaves behind when it ends is its connection's.
-//! Bytes that one task allocates and another one frees are handed over explicitly ([`Stake::hand_over`], [`adopt`]).
+//! A [`Guarded`] future is charged with the growth of the heap while it is polled. Streams of a shared
+//! connection have tasks of their own, so that each is a separate holder; memory that remains after a
+//! stream's end is charged to its connection. Bytes that one task allocates and another frees are transferred
+//! explicitly ([`Stake::hand_over`], [`adopt`]).
 //!
-//! There are holders only while there is a budget: without one a task is polled as it is.
+//! Holders exist only while there is a budget: without one a task is polled directly.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -20,19 +21,19 @@ use super::budget::{Budget, Level};
 use super::heap;
 use crate::os::throttle::Throttle;
 
-/// A connection that holds no more than this is not refused anything before memory is used up, in bytes.
+/// Bytes up to which the requests of a connection are accepted until memory is used up.
 const FAIR: i64 = 64 << 10;
-/// Streams and connections with less than this are reset only where larger ones do not suffice, in bytes.
+/// Bytes below which streams and connections are reset only if larger ones do not suffice.
 const LARGE: i64 = 16 << 10;
-/// What a stream may hold besides what waits to be sent: charges beyond are rounding that has added up, in bytes.
+/// Maximum bytes of a stream besides its send queue: charges beyond are accumulated rounding.
 const MOST_OF_STREAM: i64 = 96 << 10;
-/// The same of a connection with streams: its windows, and what waits to be sent.
+/// The same for a connection with streams: its windows and its send queue.
 const MOST_OF_CONNECTION: i64 = 2 << 20;
-/// What the runtime needs for a task besides its future, in bytes: a connection allocates it and the runtime frees it.
+/// Bytes of a task besides its future: a connection allocates them and the runtime frees them.
 const TASK: i64 = 192;
-/// So much is read of a body at a time, in bytes, while memory is not short,
+/// Maximum bytes read of a body at a time while memory is sufficient,
 const READ: u64 = 64 << 10;
-/// while it is,
+/// while it is short,
 const READ_PRESSED: u64 = 8 << 10;
 /// and when it is nearly used up.
 const READ_SHORT: u64 = 4 << 10;
@@ -40,47 +41,47 @@ const READ_SHORT: u64 = 4 << 10;
 thread_local! {
     static HERE: RefCell<Option<Rc<Holders>>> = const { RefCell::new(None) };
     static CURRENT: RefCell<Option<Rc<Stake>>> = const { RefCell::new(None) };
-    /// How much may be read of a body at a time, whatever memory there is.
+    /// Maximum bytes read of a body at a time, whatever the memory pressure.
     static READ_LIMIT: Cell<u64> = const { Cell::new(READ) };
-    /// A holder is being dropped because of the budget.
+    /// Whether the holder that is being dropped is reset because of the budget.
     static RESETTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The holders of a worker.
+/// Holders of a worker.
 #[derive(Debug)]
 pub(crate) struct Holders {
     budget: Arc<Budget>,
     shard: usize,
     stakes: RefCell<Vec<Option<Rc<Stake>>>>,
     free: RefCell<Vec<usize>>,
-    /// Polls of holders so far: which of two has moved last.
+    /// Number of polls of holders so far, which orders them by their last activity.
     turn: Cell<u64>,
-    /// What this thread had allocated when memory was last measured, in bytes.
+    /// Total allocations of this thread at the last measurement, in bytes.
     trimmed: Cell<u64>,
-    /// Connections of many streams that read on when memory is less short.
+    /// Multiplexed connections that wait for less pressure to read.
     readers: RefCell<Vec<Waker>>,
-    /// Bytes of holders that have been told to end and have not ended.
+    /// Bytes of holders that are being reset and have not ended.
     leaving: Cell<i64>,
     log: Throttle,
 }
 
-/// What one task holds.
+/// Account of one task.
 #[derive(Debug)]
 pub(crate) struct Stake {
     holders: Rc<Holders>,
     slot: Cell<usize>,
-    /// The connection of a stream.
+    /// The connection, for a stream.
     parent: Option<Rc<Stake>>,
     bytes: Cell<i64>,
-    /// The same of its streams,
+    /// Bytes of its streams,
     of_streams: Cell<i64>,
-    /// and how many there are.
+    /// and their number.
     streams: Cell<u32>,
-    /// Bytes that wait to be sent by its connection.
+    /// Bytes in its connection's send queue.
     queued: Cell<i64>,
-    /// When it was last polled, by [`Holders::turn`].
+    /// Value of [`Holders::turn`] at its last poll.
     turn: Cell<u64>,
-    /// What it held when it was told to end.
+    /// Bytes that it held when its reset began.
     doomed: Cell<Option<i64>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -105,7 +106,7 @@ impl Holders {
         HERE.set(Some(Rc::clone(self)));
     }
 
-    /// Makes known how large this thread's heap is, in bytes. To be called by it about once a second.
+    /// Publishes the size of this thread's heap in bytes; the thread calls it about once a second.
     pub(crate) fn publish(&self) -> i64 {
         let bytes = heap::balance();
         self.budget.publish(self.shard, bytes);
@@ -121,8 +122,8 @@ impl Holders {
         memory.level()
     }
 
-    /// Whether a request is to be refused, which is counted: memory is used up, or short while the request's
-    /// connection holds more than others.
+    /// Returns whether to reject a request, and counts it: memory is used up, or it is short and the
+    /// request's connection holds more than others.
     pub(crate) fn refuses(&self) -> bool {
         let memory = &self.budget;
         let refuses = memory.is_limited()
@@ -164,8 +165,8 @@ impl Holders {
         stake
     }
 
-    /// To be called when a holder has been polled: measures memory now and then, ends the largest holders where
-    /// the heap has grown beyond what is allowed, and lets connections read again where it has not.
+    /// Called after a holder was polled. Measures memory now and then, resets the largest holders if the heap
+    /// exceeds its limit, and otherwise lets connections read again.
     fn settle(&self) {
         let turnover = heap::turnover();
         if turnover - self.trimmed.get() >= self.budget.step() {
@@ -179,7 +180,7 @@ impl Holders {
         }
     }
 
-    /// Lets connections of many streams read again.
+    /// Lets multiplexed connections read again.
     pub(crate) fn read_on(&self) {
         if !self.readers.borrow().is_empty() {
             let readers = self.readers.take();
@@ -200,8 +201,8 @@ impl Holders {
             .map(|stake| (stake.ends_others(), stake.held(), stake))
             .filter(|(_, held, _)| *held > 0)
             .collect();
-        // Streams before connections that have others, then by size as a power of two; of equals those that have not
-        // moved for the longest time.
+        // Streams before connections that have others, then by size as a power of two; among equals, the
+        // longest inactive first.
         chosen.sort_by_key(|(shared, held, stake)| {
             let small = *held < LARGE;
             (small, *shared, Reverse(held.ilog2()), stake.turn.get())
@@ -225,12 +226,12 @@ impl Holders {
 }
 
 impl Stake {
-    /// What it is taken to hold: of a stream no more than it can.
+    /// Returns the bytes that it is taken to hold.
     fn held(&self) -> i64 {
         self.bytes.get().max(0)
     }
 
-    /// Whether streams end with it that hold memory of their own.
+    /// Returns whether its end also ends streams that hold memory of their own.
     fn ends_others(&self) -> bool {
         self.streams.get() > 0
     }
@@ -246,7 +247,7 @@ impl Stake {
         }
     }
 
-    /// Runs a part of the holder.
+    /// Runs a part of the holder's work and charges it with the growth of the heap.
     fn charge<R>(self: &Rc<Self>, run: impl FnOnce() -> R) -> R {
         let outer = CURRENT.replace(Some(Rc::clone(self)));
         let before = heap::balance();
@@ -260,8 +261,8 @@ impl Stake {
         result
     }
 
-    /// What a stream is charged with beyond what it can hold was freed by others: rounding, which must not add up
-    /// over a stream of days.
+    /// Limits the charge of a stream to what it can hold. The rest was freed by other tasks: rounding that
+    /// must not add up over a stream of days.
     fn settle(&self) {
         let most = MOST_OF_STREAM + self.queued.get();
         if self.parent.is_some() && self.bytes.get() > most {
@@ -285,17 +286,17 @@ impl Stake {
         }
     }
 
-    /// Bytes were made by this holder, or for it, and wait in its connection until that has sent them.
+    /// Records bytes that this holder, or another task for it, has added to its connection's send queue.
     pub(crate) fn queue(self: &Rc<Self>, bytes: usize) {
         let bytes = signed(bytes);
         self.queued.set(self.queued.get() + bytes);
         if !is_current(self) {
-            // Read by a task that is charged with nothing.
+            // Read by a task without account.
             self.add(bytes);
         }
     }
 
-    /// They are about to be freed by the task that runs now.
+    /// Transfers queued bytes to the running task, which is about to free them.
     pub(crate) fn hand_over(self: &Rc<Self>, bytes: usize) {
         let bytes = signed(bytes);
         self.queued.set(self.queued.get() - bytes);
@@ -303,7 +304,7 @@ impl Stake {
         adopt_signed(bytes);
     }
 
-    /// It has ended; its connection is charged with what is left.
+    /// Closes the account; the rest is charged to its connection.
     fn leave(&self) {
         if let Some(held) = self.doomed.get() {
             let leaving = self.holders.leaving.get();
@@ -315,7 +316,7 @@ impl Stake {
             let left = self.bytes.replace(0);
             parent.of_streams.set(parent.of_streams.get() - left);
             let bytes = parent.bytes.get() + left - TASK;
-            // What an idle connection holds is small; the rest was freed by others.
+            // An idle connection holds little; the rest was freed by other tasks.
             let most = if streams == 0 {
                 MOST_OF_STREAM
             } else {
@@ -329,7 +330,7 @@ impl Stake {
         let mut free = self.holders.free.borrow_mut();
         free.push(slot);
         if free.len() == stakes.len() {
-            // The high-water mark of a burst is not kept.
+            // The capacity of a burst is not kept.
             *stakes = Vec::new();
             *free = Vec::new();
         }
@@ -359,13 +360,13 @@ fn adopt_signed(bytes: i64) {
     });
 }
 
-/// The task that runs now takes bytes that another one has allocated.
+/// Charges the running task with bytes that another one has allocated.
 pub(crate) fn adopt(bytes: usize) {
     adopt_signed(signed(bytes));
 }
 
-/// The task that runs now leaves bytes to another one, which will free them: its connection if it is a stream that
-/// sends `to_client`, else one that is charged with nothing.
+/// Transfers bytes of the running task to the one that will free them: its connection if it is a stream that
+/// sends `to_client`, else one without account.
 pub(crate) fn leave(bytes: usize, to_client: bool) {
     CURRENT.with_borrow(|current| {
         if let Some(current) = current {
@@ -377,7 +378,7 @@ pub(crate) fn leave(bytes: usize, to_client: bool) {
     });
 }
 
-/// A connection begins anew, with so many bytes in its buffers: what else it was charged with others have freed.
+/// Limits the charge of an idle connection to the bytes in its buffers: the rest was freed by other tasks.
 pub(crate) fn rebase(bytes: usize) {
     CURRENT.with_borrow(|current| {
         if let Some(current) = current {
@@ -386,17 +387,17 @@ pub(crate) fn rebase(bytes: usize) {
     });
 }
 
-/// The holder that runs now.
+/// Returns the account of the running task.
 pub(crate) fn current() -> Option<Rc<Stake>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// How short memory is.
+/// Returns the memory pressure.
 pub(crate) fn level() -> Level {
     HERE.with_borrow(|here| here.as_ref().map_or(Level::Free, |here| here.level()))
 }
 
-/// Ready when a connection of many streams may read, of which a few bytes may take much.
+/// Ready when a multiplexed connection may read, of which a few bytes can cause large allocations.
 pub(crate) fn poll_read(cx: &Context<'_>) -> Poll<()> {
     HERE.with_borrow(|here| match here {
         Some(here) if here.level() >= Level::Over => {
@@ -410,7 +411,7 @@ pub(crate) fn poll_read(cx: &Context<'_>) -> Poll<()> {
     })
 }
 
-/// How much of a body may be read at a time, in bytes.
+/// Returns the maximum bytes to read of a body at a time.
 pub(crate) fn read_limit() -> u64 {
     let most = READ_LIMIT.get();
     match level() {
@@ -420,7 +421,7 @@ pub(crate) fn read_limit() -> u64 {
     }
 }
 
-/// Runs something that reads at most so many bytes of a body at a time.
+/// Runs a function that reads at most this many bytes of a body at a time.
 pub(crate) fn reading<R>(most: u64, run: impl FnOnce() -> R) -> R {
     let before = READ_LIMIT.replace(most);
     let result = run();
@@ -428,13 +429,13 @@ pub(crate) fn reading<R>(most: u64, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether what is dropped now is reset because of the budget.
+/// Returns whether the future that is being dropped is reset because of the budget.
 pub(crate) fn is_resetting() -> bool {
     RESETTING.get()
 }
 
 pin_project! {
-    /// A task that can be charged and reset; see the module's documentation.
+    /// A task with an account, which can be reset; see the module's documentation.
     pub(crate) struct Guarded<F> {
         #[pin]
         future: Option<F>,
@@ -452,7 +453,7 @@ pin_project! {
     }
 }
 
-/// A connection's task.
+/// Wraps a connection's task.
 pub(crate) fn guard<F>(holders: &Rc<Holders>, future: F) -> Guarded<F> {
     let limited = holders.budget.is_limited();
     Guarded {
@@ -461,8 +462,8 @@ pub(crate) fn guard<F>(holders: &Rc<Holders>, future: F) -> Guarded<F> {
     }
 }
 
-/// The task of a stream of the connection that runs now, if that is charged. The future is boxed for this: what the
-/// connection has allocated is freed inside of what is charged.
+/// Wraps the task of a stream of the running connection, if that has an account. The future is boxed so that
+/// memory that the connection has allocated is freed while the stream is charged.
 pub(crate) fn guard_stream<F>(future: Pin<Box<F>>) -> Guarded<Pin<Box<F>>> {
     Guarded {
         future: Some(future),
@@ -508,7 +509,7 @@ mod tests {
     type Pinned = Pin<Box<Pending<()>>>;
     type Task = Pin<Box<Guarded<Pending<()>>>>;
 
-    /// Holders of a worker with 100 MiB for the heaps, and the budget.
+    /// Returns the holders of a worker with 100 MiB for the heaps, and the budget.
     fn holders() -> (Rc<Holders>, Arc<Budget>) {
         let metrics = crate::telemetry::metrics::Metrics::new(1).memory();
         let budget = Arc::new(Budget::new(metrics, 1));
@@ -560,7 +561,7 @@ mod tests {
         let mut still = connection(&holders, 5 * MIB);
         let mut moving = connection(&holders, 6 * MIB);
         let mut largest = connection(&holders, 9 * MIB);
-        // Of 100 MiB, 62 may be used again.
+        // Reset down to 62 of 100 MiB.
         budget.publish(1, 73 * MIB);
         assert!(poll(&mut moving).is_pending());
         assert!(!is_doomed(&largest), "it is short, not over");
@@ -570,7 +571,7 @@ mod tests {
         assert_eq!(doomed, [false, true, false, true]);
         assert!(poll(&mut largest).is_ready() && poll(&mut still).is_ready());
         drop((largest, still));
-        // What they held is free.
+        // Their memory is free.
         budget.publish(1, 61 * MIB);
         assert!(poll(&mut moving).is_pending() && poll(&mut small).is_pending());
         assert!(!is_doomed(&moving) && !is_doomed(&small));

@@ -1,10 +1,9 @@
-//! Gives memory back to the system after a burst.
+//! Returns memory to the system after a burst.
 //!
-//! The allocator is jemalloc, because it keeps objects of one size together: what thousands of busy
-//! connections held lies between what thousands of idle ones still hold, and with the C library's
-//! allocator such holes could not be given back (measured: 5.2 kB an idle connection instead of
-//! 1.9). Its free pages decay by themselves only while the program allocates, so after a burst they
-//! are purged from here.
+//! The allocator is jemalloc, because it keeps objects of one size together. Memory of thousands of busy
+//! connections lies between that of thousands of idle ones, and with the C library's allocator such holes
+//! could not be returned (measured: 5.2 kB per idle connection instead of 1.9). Its free pages decay by
+//! themselves only while the program allocates, so this module purges them after a burst.
 
 mod budget;
 mod files;
@@ -23,34 +22,34 @@ pub(crate) use holders::{
 };
 pub(crate) use resident::own as in_use;
 
-/// Held by tests that compare what the process has in memory before and after something.
+/// Held by tests that compare the process's memory before and after an action.
 #[cfg(test)]
 pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// So many connections must have given up their buffers for a purge to be worth it.
+/// Number of connections that must have released their buffers for a purge.
 pub(crate) const WORTH: usize = 32;
-/// While that goes on, the heap is purged no more often than this.
+/// Minimum interval between purges while that continues.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 
-/// So much more in use than in the heaps, in bytes, is worth a purge, whatever it was of.
+/// Growth of the memory in use beyond the heaps that causes a purge, in bytes, whatever its origin.
 const WORTH_BYTES: u64 = 4 << 20;
 
-/// So many quiet ticks after a purge nothing of a burst is left.
+/// Number of quiet ticks after a purge until a burst is over.
 const SETTLED: u8 = 4;
 
-/// Gives free memory back now.
+/// Returns free memory to the system now.
 pub(crate) fn purge() {
     control(b"arena.4096.purge\0");
 }
 
-/// Decides when to give memory back.
+/// Decides when to return memory to the system.
 #[derive(Debug)]
 pub(crate) struct Memory {
     released: usize,
-    /// Bytes in use beyond the heaps that a purge has left.
+    /// Bytes in use beyond the heaps after the last purge.
     beyond: u64,
     last: Instant,
-    /// Ticks since the last purge, while what follows a burst is not over.
+    /// Ticks since the last purge, until the burst is over.
     settling: Option<u8>,
     files: files::Watch,
     mapped: files::Mapped,
@@ -68,8 +67,8 @@ impl Memory {
         }
     }
 
-    /// To be called about once a second with the connections that gave up their buffers since, and the bytes of all
-    /// heaps.
+    /// Called about once a second with the number of connections that released their buffers since the last
+    /// call, and the size of all heaps in bytes.
     pub(crate) fn tick(&mut self, released: usize, allocated: i64, now: Instant) {
         self.purge_if_worth(allocated);
         self.released += released;
@@ -80,7 +79,7 @@ impl Memory {
             self.last = now;
             self.settling = Some(0);
         } else if quiet && let Some(ticks) = &mut self.settling {
-            // The last of a burst goes in small pieces: pools are trimmed, timers run out.
+            // The rest of a burst is freed in small pieces: pools are trimmed, timers expire.
             *ticks += 1;
             let over = *ticks == SETTLED;
             if over || *ticks == SETTLED / 2 {
@@ -98,7 +97,7 @@ impl Memory {
 }
 
 impl Memory {
-    /// Few connections may have held much: what is free is measured, too.
+    /// Purges if much memory is free: a few connections may have held it.
     fn purge_if_worth(&mut self, allocated: i64) {
         let allocated = u64::try_from(allocated).unwrap_or(0);
         let beyond = || in_use().map_or(0, |used| used.saturating_sub(allocated));
@@ -117,7 +116,7 @@ pub(crate) fn flush_thread_cache() {
     control(b"thread.tcache.flush\0");
 }
 
-/// A command of jemalloc's that takes and gives nothing. 4096 stands for all arenas.
+/// Runs a command of jemalloc without argument and result. 4096 stands for all arenas.
 #[allow(unsafe_code)]
 fn control(command: &'static [u8]) {
     let nothing = std::ptr::null_mut;

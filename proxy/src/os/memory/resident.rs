@@ -1,14 +1,14 @@
-//! How much memory the system counts as ours: proc(5), `statm`.
+//! Resident memory of the process: proc(5), `statm`.
 
 use std::fs;
 
-/// Bytes that this process alone has; `None` where the system does not tell.
+/// Returns the bytes of private resident memory; `None` if the system does not report them.
 pub(crate) fn own() -> Option<u64> {
     let [resident, files] = statm()?;
     Some(resident.saturating_sub(files))
 }
 
-/// Bytes of files' pages, of which code and constants are the most.
+/// Returns the bytes of resident pages of files, mostly code and constants.
 pub(super) fn files() -> Option<u64> {
     let [_, files] = statm()?;
     Some(files)
@@ -23,7 +23,7 @@ fn statm() -> Option<[u64; 2]> {
 
 #[allow(unsafe_code)]
 fn page_size() -> u64 {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)
 }

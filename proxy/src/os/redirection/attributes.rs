@@ -1,6 +1,6 @@
-//! Netlink attributes, as nftables has them.
+//! Netlink attributes in the form that nftables uses.
 
-/// Its value is attributes (`NLA_F_NESTED`).
+/// Flag of an attribute whose value consists of attributes (`NLA_F_NESTED`).
 pub(super) const NESTED: u16 = 0x8000;
 
 /// Netlink attributes under construction.
@@ -8,9 +8,9 @@ pub(super) const NESTED: u16 = 0x8000;
 pub(super) struct Attributes(pub(super) Vec<u8>);
 
 impl Attributes {
-    /// An attribute with these bytes.
+    /// Adds an attribute with these bytes.
     pub(super) fn bytes(&mut self, kind: u16, value: &[u8]) {
-        // No value here comes near 64 KiB: the number of rules is limited, each has its own message.
+        // No value here comes near 64 KiB: the number of rules is limited, and each has its own message.
         let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
         self.0.extend(length.to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -18,17 +18,17 @@ impl Attributes {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// A number; nftables has all of them in network order.
+    /// Adds a number, in network order as everywhere in nftables.
     pub(super) fn number(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// A text, ended by a zero.
+    /// Adds a text, terminated by a zero byte.
     pub(super) fn text(&mut self, kind: u16, value: &str) {
         self.bytes(kind, &[value.as_bytes(), b"\0"].concat());
     }
 
-    /// Attributes in an attribute.
+    /// Adds an attribute that consists of attributes.
     pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         fill(&mut inner);

@@ -1,5 +1,5 @@
-//! Rules in the kernel's words: a rule is a list of expressions that work on registers
-//! (`linux/netfilter/nf_tables.h`). What `nft` would send for the same text.
+//! Rules in the kernel's representation: a list of expressions that work on registers
+//! (`linux/netfilter/nf_tables.h`), the same that `nft` sends for the rule's text.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::PortRange;
 use super::attributes::Attributes;
 use super::ruleset::{Match, Rule, Verdict};
 
-/// The register that a verdict is put into, and the one for everything else.
+/// The register for a verdict, and the one for everything else.
 const VERDICT_REGISTER: u32 = 0;
 const REGISTER: u32 = 1;
 
@@ -36,7 +36,7 @@ const IPV6: u8 = 10;
 /// Number of TCP in an IP header.
 const TCP: u8 = 6;
 
-/// What `meta` loads: `enum nft_meta_keys`.
+/// Key that `meta` loads: `enum nft_meta_keys`.
 #[derive(Clone, Copy)]
 enum Meta {
     Iif = 4,
@@ -54,14 +54,14 @@ enum Compare {
     NotEqual = 1,
 }
 
-/// Which address of a packet.
+/// The end of a packet's path whose address is matched.
 #[derive(Clone, Copy)]
 enum End {
     Destination,
     Source,
 }
 
-/// Writes a rule's expressions.
+/// Writes the expressions of a rule.
 pub(super) fn rule(to: &mut Attributes, rule: &Rule) {
     for condition in &rule.matches {
         matching(to, *condition);
@@ -80,7 +80,7 @@ pub(super) fn rule(to: &mut Attributes, rule: &Rule) {
 }
 
 fn matching(to: &mut Attributes, condition: Match) {
-    // Interfaces and owners are numbers of this machine, everything of a packet is in its order.
+    // Interfaces and owners are in the machine's byte order, fields of a packet in network order.
     let own = |to: &mut Attributes, key, value: u32| {
         meta(to, key);
         compare(to, Compare::Equal, &value.to_ne_bytes());

@@ -1,12 +1,12 @@
 //! Redirection of a network namespace's TCP connections to the proxy: `maglor-proxy init`.
 //!
-//! It owns one nftables table, `inet maglor`, and touches nothing else. The table is replaced in one
-//! transaction, so that running twice is running once and no connection sees half of the rules. It
-//! is written over netlink: a sidecar's image has no `nft`.
+//! It owns one nftables table, `inet maglor`, and changes nothing else. The table is replaced in one
+//! transaction, so that the command is idempotent and no connection sees half of the rules. It is written
+//! over netlink, since a sidecar's image has no `nft`.
 //!
-//! `ruleset` says which rules there are and writes them as text, `netlink` carries the very same
-//! values to the kernel and reads them back. The rules are those that Linkerd's and Istio's init
-//! containers make, with the nat hooks of the `inet` family (Linux 5.2).
+//! `ruleset` builds the rules and formats them as text; `netlink` sends the same values to the kernel and
+//! reads them back. The rules are those of the init containers of Linkerd and Istio, with the nat hooks of
+//! the `inet` family (Linux 5.2).
 
 use std::fmt;
 use std::io;
@@ -22,36 +22,36 @@ mod expression;
 mod netlink;
 mod ruleset;
 
-/// Rules that skip something; a batch has to fit a socket's buffer.
+/// Maximum number of exceptions; a batch has to fit a socket's buffer.
 const MAX_SKIPPED: usize = 512;
 
-/// What is redirected, and what is not.
+/// The connections to redirect, and exceptions.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Port of the inbound listener; `None` = connections from outside go where they go.
+    /// Port of the inbound listener; `None` = incoming connections are not redirected.
     pub inbound_port: Option<u16>,
-    /// Port of the outbound listener; `None` = connections to outside go where they go.
+    /// Port of the outbound listener; `None` = outgoing connections are not redirected.
     pub outbound_port: Option<u16>,
-    /// User that the proxy runs as: its connections are not redirected.
+    /// User id that the proxy runs as: its connections are not redirected.
     pub proxy_uid: Option<u32>,
-    /// The same for a group.
+    /// Group id that the proxy runs as: its connections are not redirected.
     pub proxy_gid: Option<u32>,
-    /// Ports that connections from outside reach without the proxy.
+    /// Ports whose incoming connections are not redirected.
     pub skip_inbound_ports: Vec<PortRange>,
-    /// Ports that are called without the proxy.
+    /// Ports to which outgoing connections are not redirected.
     pub skip_outbound_ports: Vec<PortRange>,
-    /// Networks whose connections, from them and to them, are left alone.
+    /// Networks whose connections, in both directions, are not redirected.
     pub skip_subnets: Vec<IpNet>,
 }
 
-/// A port, or ports from the first to the last.
+/// A port, or a range of ports including its ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortRange {
     first: u16,
     last: u16,
 }
 
-/// Why a text is not a [`PortRange`].
+/// Error in parsing a [`PortRange`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PortRangeError {
     /// The second port is below the first.
@@ -80,14 +80,14 @@ impl FromStr for PortRange {
 }
 
 impl PortRange {
-    /// Whether the port is one of them.
+    /// Returns whether the range contains the port.
     #[must_use]
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 }
 
-/// As nftables has it: `80` or `8000-8010`.
+/// Formats as nftables does: `80` or `8000-8010`.
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.first == self.last {
@@ -97,30 +97,30 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Why settings make no sense.
+/// Error in [`Settings`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     /// Nothing would be redirected.
     #[error("nothing to redirect: give --inbound-port, --outbound-port or both")]
     Nothing,
-    /// The proxy's own connections would come back to it.
+    /// The proxy's own connections would be redirected to it.
     #[error(
         "--outbound-port needs --proxy-uid or --proxy-gid: the proxy's own connections would be \
          redirected to it, for ever"
     )]
     NoOwner,
-    /// One listener cannot tell which way a connection goes.
+    /// A single listener cannot distinguish incoming from outgoing connections.
     #[error("--inbound-port and --outbound-port are both {0}; they are two listeners")]
     SamePort(u16),
-    /// Port 0 is none.
+    /// Port 0 is not a port.
     #[error("a port is a number from 1 to 65535")]
     PortZero,
-    /// More than the kernel takes at once.
+    /// More exceptions than the kernel accepts at once.
     #[error("{0} skipped ports and subnets are more than {MAX_SKIPPED}: use ranges")]
     TooMany(usize),
 }
 
-/// A redirection that makes sense.
+/// A valid redirection.
 ///
 /// ```
 /// use maglor_proxy::redirection::{Redirection, Settings};
@@ -132,7 +132,7 @@ pub enum SettingsError {
 #[derive(Clone, Debug)]
 pub struct Redirection(Ruleset);
 
-/// The rules as nftables' own text; `nft -f` does with it what [`Redirection::apply`] does.
+/// Formats the rules as nftables' text; `nft -f` does the same with it as [`Redirection::apply`].
 impl fmt::Display for Redirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -169,7 +169,7 @@ impl Redirection {
     /// Puts the rules in force, in place of those of an earlier run, and reads them back.
     ///
     /// # Errors
-    /// [`InitError`]; the rules are then as they were, save for [`InitError::Different`].
+    /// [`InitError`]; the rules are then unchanged, except for [`InitError::Different`].
     pub fn apply(&self) -> Result<(), InitError> {
         let mut netlink = Netlink::open()?;
         netlink.replace(&self.0)?;
@@ -180,10 +180,10 @@ impl Redirection {
     }
 }
 
-/// What [`remove`] does, as nftables' own text.
+/// The actions of [`remove`] as nftables' text.
 pub const REMOVAL: &str = "table inet maglor\ndelete table inet maglor\n";
 
-/// Removes the rules; it is no error when there are none.
+/// Removes the rules; it is no error if there are none.
 ///
 /// # Errors
 /// [`InitError`].
@@ -196,10 +196,10 @@ pub fn remove() -> Result<(), InitError> {
     }
 }
 
-/// Why the rules are not in force, or not gone.
+/// Error in setting up or removing the redirection.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The kernel's rules are not those that were written: somebody else wrote at the same time.
+    /// The rules read back are not those that were written: another process wrote at the same time.
     #[error(
         "the rules of table `inet maglor` are not those that were written; did another init run?"
     )]
@@ -215,12 +215,12 @@ pub enum InitError {
          capability NET_ADMIN)"
     )]
     NotPermitted,
-    /// The kernel does not take a part of the rules.
+    /// The kernel rejects a part of the rules.
     #[error("the kernel refuses {what}: {source}; nat in the family inet needs Linux 5.2")]
     Refused {
-        /// Which part.
+        /// The rejected part.
         what: String,
-        /// Its error.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The netlink socket failed.

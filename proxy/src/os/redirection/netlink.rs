@@ -1,7 +1,7 @@
-//! The ruleset to the kernel and back: nfnetlink batches (`linux/netfilter/nfnetlink.h`).
+//! Sends the ruleset to the kernel and reads it back: nfnetlink batches (`linux/netfilter/nfnetlink.h`).
 //!
-//! A batch is a transaction: it takes effect as a whole, or the first error stands for all of it.
-//! The kernel works within `send`; its answers are there when that returns.
+//! A batch is a transaction: it takes effect as a whole, or fails with the first error. The kernel processes
+//! it within `send`, so that its answers are available when that returns.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::attributes::{Attributes, NESTED};
 use super::ruleset::{Chain, Hook, PRIORITY, Rule, Ruleset, TABLE};
 use super::{InitError, expression};
 
-/// The kernel answers at once; this is for a kernel that does not.
+/// Timeout for the kernel's answers, which normally come at once.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The kernel sends no larger datagrams to a reader of dumps.
+/// Maximum size of a datagram that the kernel sends to a reader of dumps.
 const RECEIVE: usize = 32 * 1024;
-/// `struct nlmsghdr` and, behind it in every message here, `struct nfgenmsg`.
+/// Sizes of `struct nlmsghdr` and of `struct nfgenmsg`, which follows it in every message here.
 const HEADER: usize = 16;
 const GENERIC: usize = 4;
 
-/// `NFPROTO_INET`: IPv4 and IPv6 alike.
+/// `NFPROTO_INET`: IPv4 and IPv6.
 const INET: u8 = 1;
 const SUBSYSTEM: u16 = 10;
 // `enum nf_tables_msg_types`.
@@ -53,7 +53,7 @@ pub(super) struct Netlink {
     sequence: u32,
 }
 
-/// A batch under construction, and what each of its messages is about.
+/// A batch under construction, with a description of each of its messages.
 struct Batch {
     bytes: Vec<u8>,
     first: u32,
@@ -97,7 +97,7 @@ impl Batch {
         self.bytes.extend(message);
     }
 
-    /// The table, whether or not it was there: gone.
+    /// Deletes the table, whether or not it exists.
     fn delete_table(&mut self, ask_for_answer: bool) {
         let table = &named(TABLE_NAME);
         self.push(NEW_TABLE, libc::NLM_F_CREATE, "the table".into(), table);
@@ -176,7 +176,7 @@ fn message(
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
     bytes.extend(sequence.to_ne_bytes());
-    // The sender's port: the kernel fills it in.
+    // Port of the sender, filled in by the kernel.
     bytes.extend([0; 4]);
     bytes.extend([family, 0]);
     bytes.extend(resource.to_be_bytes());
@@ -185,7 +185,7 @@ fn message(
 }
 
 impl Netlink {
-    /// Opens the socket; needs no privilege.
+    /// Opens the socket, which needs no privilege.
     pub(super) fn open() -> Result<Self, InitError> {
         let domain = Domain::from(libc::AF_NETLINK);
         let protocol = Protocol::from(libc::NETLINK_NETFILTER);
@@ -205,7 +205,7 @@ impl Netlink {
         })
     }
 
-    /// The table with these chains instead of whatever it holds.
+    /// Replaces the table by one with these chains.
     pub(super) fn replace(&mut self, ruleset: &Ruleset) -> Result<(), InitError> {
         let mut batch = Batch::new(self.sequence);
         batch.delete_table(false);
@@ -226,14 +226,14 @@ impl Netlink {
         self.transact(&batch.finish())
     }
 
-    /// No table.
+    /// Deletes the table.
     pub(super) fn delete(&mut self) -> Result<(), InitError> {
         let mut batch = Batch::new(self.sequence);
         batch.delete_table(true);
         self.transact(&batch.finish())
     }
 
-    /// Sends a batch and reads until its one acknowledgement, or an error.
+    /// Sends a batch and reads until its acknowledgement or an error.
     fn transact(&mut self, batch: &Batch) -> Result<(), InitError> {
         self.sequence = batch.first + u32::try_from(batch.subjects.len()).unwrap_or(0) + 1;
         self.socket.send(&batch.bytes)?;
@@ -260,7 +260,7 @@ impl Netlink {
         }
     }
 
-    /// Chain and comment of each rule of the table, in order.
+    /// Returns chain and comment of each rule of the table, in order.
     pub(super) fn comments(&mut self) -> Result<Vec<(String, String)>, InitError> {
         let kind = SUBSYSTEM << 8 | GET_RULE;
         let flags = libc::NLM_F_DUMP;
@@ -292,7 +292,7 @@ impl Netlink {
         }
     }
 
-    /// Reads one datagram, which may hold several answers.
+    /// Reads one datagram, which may contain several answers.
     fn receive(&self, mut each: impl FnMut(Answer<'_>)) -> Result<(), InitError> {
         let mut buffer = vec![0; RECEIVE];
         let n = loop {
@@ -313,7 +313,7 @@ fn is(error: &io::Error, numbers: &[i32]) -> bool {
     error.raw_os_error().is_some_and(|n| numbers.contains(&n))
 }
 
-/// What the kernel says.
+/// A message of the kernel.
 #[derive(Debug)]
 enum Answer<'a> {
     /// The end of a list.
@@ -324,14 +324,14 @@ enum Answer<'a> {
         chain: &'a str,
         comment: &'a str,
     },
-    /// How a message fared; no error = well.
+    /// Result of a message; no error = success.
     Status {
         sequence: u32,
         error: Option<io::Error>,
     },
 }
 
-/// Splits a datagram; what is cut off or unknown is left out.
+/// Splits a datagram into messages; truncated and unknown ones are skipped.
 fn answers(mut datagram: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     let messages = std::iter::from_fn(move || {
         let length = usize::try_from(native_u32(datagram, 0)?).ok()?;
@@ -352,7 +352,7 @@ fn answer(message: &[u8]) -> Option<Answer<'_>> {
         libc::NLMSG_ERROR => {
             let number = native_u32(payload, 0)?.cast_signed();
             Some(Answer::Status {
-                // That of the message which is answered, behind the error's number.
+                // Sequence number of the answered message, after the error number.
                 sequence: native_u32(payload, 4 + 8)?,
                 error: (number != 0).then(|| io::Error::from_raw_os_error(number.wrapping_neg())),
             })
@@ -389,7 +389,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Up to the zero.
+/// Returns the text up to the first zero byte.
 fn text(bytes: &[u8]) -> &str {
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
     std::str::from_utf8(&bytes[..end]).unwrap_or_default()

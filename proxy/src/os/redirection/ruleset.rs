@@ -1,7 +1,7 @@
-//! Which rules there are, and their text.
+//! The rules of the redirection, and their text.
 //!
-//! In the nat hooks the kernel asks for each connection's first packet alone, so that the number of
-//! rules costs nothing later. Within a chain the first rule that fits decides.
+//! The kernel runs the nat hooks for the first packet of each connection only, so that the number of rules
+//! costs nothing later. Within a chain the first matching rule decides.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,9 +12,9 @@ use super::{PortRange, REMOVAL, Settings};
 
 /// Name of the table, family `inet`.
 pub(super) const TABLE: &str = "maglor";
-/// Where destinations are translated; `dstnat` in nftables' words.
+/// Priority at which destinations are translated; `dstnat` in nftables.
 pub(super) const PRIORITY: i32 = -100;
-/// Addresses that stay with the application.
+/// Destinations that stay with the application.
 const LOOPBACK: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
@@ -26,7 +26,7 @@ pub(super) struct Ruleset {
     pub(super) chains: Vec<Chain>,
 }
 
-/// A chain at one of the kernel's hooks; what no rule decides goes on as it is.
+/// A chain at one of the kernel's hooks; connections that match no rule pass unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) name: &'static str,
@@ -34,53 +34,53 @@ pub(super) struct Chain {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Where the kernel asks.
+/// Hook of the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Hook {
-    /// Connections that are made here.
+    /// Connections opened on this host.
     Output,
-    /// Connections that come in.
+    /// Incoming connections.
     Prerouting,
 }
 
-/// What is done with a connection for which all of the matches hold.
+/// A rule: a verdict for connections that meet all conditions.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) matches: Vec<Match>,
     pub(super) verdict: Verdict,
-    /// Kept in the kernel with the rule, and shown by `nft list ruleset`.
+    /// Stored in the kernel with the rule, and shown by `nft list ruleset`.
     pub(super) comment: &'static str,
 }
 
 /// A condition on a connection's first packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Match {
-    /// It goes to the network.
+    /// Its destination is in the network.
     Destination(IpNet),
-    /// It goes to one of these TCP ports.
+    /// Its destination is one of these TCP ports.
     DestinationPort(PortRange),
-    /// It comes over the loopback interface.
+    /// It arrives over the loopback interface.
     FromLoopback,
-    /// The socket's group.
+    /// Its socket belongs to the group.
     Gid(u32),
-    /// It does not go to the network, but is of its address family.
+    /// Its destination is not in the network, but of the same address family.
     NotDestination(IpNet),
-    /// It comes from the network.
+    /// Its source is in the network.
     Source(IpNet),
     /// It is TCP.
     Tcp,
     /// It leaves over the loopback interface.
     ToLoopback,
-    /// The socket's user.
+    /// Its socket belongs to the user.
     Uid(u32),
 }
 
-/// What a rule decides.
+/// Verdict of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verdict {
-    /// To this port of the proxy.
+    /// Redirect to this port of the proxy.
     Redirect(u16),
-    /// Left as it is.
+    /// Leave unchanged.
     Return,
 }
 
@@ -111,7 +111,7 @@ impl Ruleset {
         }
     }
 
-    /// Chain and comment of each rule, in order: what a ruleset is recognised by.
+    /// Returns chain and comment of each rule, in order, by which a ruleset is recognised.
     pub(super) fn comments(&self) -> Vec<(String, String)> {
         let each = self.chains.iter().flat_map(|chain| {
             let rules = chain.rules.iter();
@@ -161,9 +161,9 @@ fn outbound(settings: &Settings, owners: &[Match]) -> Vec<Rule> {
     rules
 }
 
-/// The proxy may choose this very host as the server for a request of its own application. It then
-/// speaks to the host's address as it would to any other's, mutual TLS included, so the connection
-/// has to arrive where those of others do.
+/// Returns rules for connections of the proxy to its own host, which it may choose as the server of its
+/// application's request. It then uses the host's address and mutual TLS as for any other, so that the
+/// connection has to reach the inbound listener like those of other hosts.
 fn to_itself(port: u16, settings: &Settings, owners: &[Match]) -> Vec<Rule> {
     if owners.is_empty() {
         return Vec::new();
@@ -223,7 +223,7 @@ impl fmt::Display for Ruleset {
 
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `dstnat` is a name for -100 in the one hook and not in the other.
+        // `dstnat` is a name of -100 in one hook and not in the other.
         let (hook, priority) = match self {
             Self::Output => ("output", "-100"),
             Self::Prerouting => ("prerouting", "dstnat"),
@@ -271,7 +271,7 @@ fn family(net: &IpNet) -> &'static str {
     }
 }
 
-/// A single address without its prefix, as nftables lists it.
+/// Formats a single address without its prefix length, as nftables lists it.
 fn shown(net: &IpNet) -> String {
     match net.prefix_len() == net.max_prefix_len() {
         true => net.addr().to_string(),

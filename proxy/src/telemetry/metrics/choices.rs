@@ -1,8 +1,8 @@
-//! What is counted of how well requests are spread.
+//! Metrics of the quality of balancing decisions.
 
 use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 
-/// Families, by cluster.
+/// Metric families, by cluster.
 #[derive(Debug)]
 pub(super) struct Families {
     sampled: CounterFamily,
@@ -39,7 +39,7 @@ impl Families {
     }
 }
 
-/// Handles of a cluster.
+/// Handles for one cluster.
 #[derive(Debug)]
 pub(crate) struct ChoiceMetrics {
     sampled: Counter,
@@ -47,17 +47,18 @@ pub(crate) struct ChoiceMetrics {
     imbalance: Gauge,
 }
 
-/// The gauge moves by this part of the way to what a choice has shown.
+/// Divisor of each step of the gauge towards a sample.
 const SMOOTHING: i64 = 8;
 
 impl ChoiceMetrics {
-    /// Takes in a judged choice; the imbalance in thousandths.
+    /// Counts a sampled decision; `imbalance` is in thousandths.
     pub(crate) fn count(&self, missed_idle: bool, imbalance: u32) {
         self.sampled.add_shared(1);
         self.missed_idle.add_shared(missed_idle.into());
         let before = self.imbalance.value();
         let way = i64::from(imbalance) - before;
-        // Away from zero: the last steps would be lost otherwise. Of two workers' at once one may be lost.
+        // Rounded away from zero, otherwise the last steps would be lost. Of simultaneous updates one may be
+        // lost.
         let step = (way.abs() + SMOOTHING - 1) / SMOOTHING * way.signum();
         self.imbalance.set(before + step);
     }

@@ -1,4 +1,4 @@
-//! What is counted of retries, limits, ejection and health.
+//! Metrics of retries, limits, ejection and health.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use maglor_balance::guard::outlier::{Finding, Spared};
 use maglor_balance::guard::retry::GiveUp;
 use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 
-/// Families, by cluster.
+/// Metric families, by cluster.
 #[derive(Debug)]
 pub(super) struct Families {
     retries: CounterFamily,
@@ -79,7 +79,7 @@ impl Families {
         }
     }
 
-    /// Handles of a cluster.
+    /// Returns the handles of a cluster.
     pub(super) fn cluster(&self, cluster: &str) -> GuardMetrics {
         GuardMetrics {
             retries: self.retries.with(&[cluster]),
@@ -114,12 +114,12 @@ pub(crate) struct GuardMetrics {
 }
 
 impl GuardMetrics {
-    /// A failure was not retried although its kind is.
+    /// Counts a failure of a retriable kind that was not retried.
     pub(crate) fn retry_suppressed(&self, reason: GiveUp) {
         self.retries_suppressed.count(reason.name());
     }
 
-    /// A request was not let in.
+    /// Counts a request that was not admitted.
     pub(crate) fn overflow(&self, reason: &'static str) {
         self.overflows.count(reason);
     }
@@ -137,7 +137,7 @@ impl GuardMetrics {
         self.health_checks.count(result);
     }
 
-    /// Copies what a view says of the endpoints; called before an exposition.
+    /// Copies the state of the endpoints from a view; called before an exposition.
     pub(crate) fn observe(&self, view: &View) {
         let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.endpoints.set(count(view.len()));
@@ -150,13 +150,13 @@ impl GuardMetrics {
     }
 }
 
-/// Counts of one cluster by reason. A reason's series begins when it is first met: it is rare, and
-/// most clusters never need one.
+/// Counters of one cluster by reason. The series of a reason begins at its first occurrence: most clusters
+/// never need one.
 #[derive(Debug)]
 struct Reasons {
     family: CounterFamily,
     cluster: Arc<str>,
-    /// A series lasts as long as its handle.
+    /// Counters by reason; a series lasts as long as its handle.
     met: Mutex<Vec<(&'static str, Counter)>>,
 }
 
@@ -170,7 +170,7 @@ impl Reasons {
     }
 
     fn count(&self, reason: &'static str) {
-        // Nothing is left half done by a panic: there is none in here.
+        // No panic can occur under the lock.
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let at = met.iter().position(|(known, _)| *known == reason);
         let at = at.unwrap_or_else(|| {

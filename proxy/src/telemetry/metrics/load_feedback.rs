@@ -1,8 +1,8 @@
-//! What is counted of the messages about queues; see [`crate::mesh::load_feedback::queue_protocol`].
+//! Metrics of the queue protocol; see [`crate::mesh::load_feedback::queue_protocol`].
 
 use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 
-/// Families, by cluster for balancers and by listener for servers' proxies.
+/// Metric families, by cluster for balancers and by listener for servers' proxies.
 #[derive(Debug)]
 pub(super) struct Families {
     questions: CounterFamily,
@@ -92,7 +92,7 @@ impl Families {
         }
     }
 
-    /// Handles of a cluster.
+    /// Returns the handles of a cluster.
     pub(super) fn cluster(&self, cluster: &str) -> QueueProtocolMetrics {
         QueueProtocolMetrics {
             questions: self.questions.with(&[cluster]),
@@ -104,7 +104,7 @@ impl Families {
         }
     }
 
-    /// Handles of a listener.
+    /// Returns the handles of a listener.
     pub(super) fn load_reporter(&self, listener: &str) -> LoadReporterMetrics {
         LoadReporterMetrics {
             in_flight: self.in_flight.with(&[listener]),
@@ -119,7 +119,7 @@ impl Families {
     }
 }
 
-/// Handles of a cluster whose policy talks to endpoints.
+/// Handles of a cluster whose policy uses the queue protocol.
 #[derive(Debug)]
 pub(crate) struct QueueProtocolMetrics {
     pub(crate) questions: Counter,
@@ -130,7 +130,7 @@ pub(crate) struct QueueProtocolMetrics {
     pub(crate) without_protocol: Counter,
 }
 
-/// Handles of a listener that reports loads.
+/// Handles of a listener that reports its server's load.
 #[derive(Debug)]
 pub(crate) struct LoadReporterMetrics {
     pub(crate) in_flight: Gauge,

@@ -1,4 +1,4 @@
-//! What is counted of identities, of handshakes inside the mesh, and of who may do what.
+//! Metrics of the proxy's identity, of mesh handshakes, and of authorization.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use maglor_telemetry::{Counter, CounterFamily, Gauge, Registry};
 
 use crate::protocol::mesh_transport::Closed;
 
-/// Families, by listener and by cluster.
+/// Metric families, by listener and by cluster.
 #[derive(Debug)]
 pub(super) struct Families {
     handshakes: CounterFamily,
@@ -55,17 +55,17 @@ impl Families {
         }
     }
 
-    /// Handles of the connections that a listener accepts.
+    /// Returns the handles of a listener's failed connections.
     pub(super) fn listener_failures(&self, listener: &str) -> Failures {
         Failures::new(&self.failed, listener)
     }
 
-    /// Handles of a cluster's connections.
+    /// Returns the handles of a cluster's failed connections.
     pub(super) fn cluster_failures(&self, cluster: &str) -> Failures {
         Failures::new(&self.upstream_failed, cluster)
     }
 
-    /// Handles of a listener with mesh TLS.
+    /// Returns the handles of a listener with mesh TLS.
     pub(super) fn listener(&self, listener: &str) -> MeshMetrics {
         MeshMetrics {
             full: self.handshakes.with(&[listener, "full"]),
@@ -74,12 +74,12 @@ impl Families {
         }
     }
 
-    /// The counter of what a rule decides.
+    /// Returns the counter of a rule's decisions.
     pub(super) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
         self.authorization.with(&[listener, decision, rule])
     }
 
-    /// Handles of a cluster with mesh TLS.
+    /// Returns the handles of a cluster with mesh TLS.
     pub(super) fn cluster(&self, cluster: &str) -> Refusals {
         Refusals::new(&self.upstream_refused, cluster)
     }
@@ -90,12 +90,12 @@ impl Families {
 pub(crate) struct MeshMetrics {
     /// Handshakes with certificates.
     pub(crate) full: Counter,
-    /// Handshakes that continue an earlier session.
+    /// Handshakes that resumed a session.
     pub(crate) resumed: Counter,
     pub(crate) refused: Refusals,
 }
 
-/// A counter for each reason.
+/// A counter for each reason of a refusal.
 #[derive(Debug)]
 pub(crate) struct Refusals([(Refusal, Counter); Refusal::ALL.len()]);
 
@@ -104,7 +104,7 @@ impl Refusals {
         Self(Refusal::ALL.map(|reason| (reason, family.with(&[whose, reason.as_str()]))))
     }
 
-    /// Counts one. From any thread: it is rare.
+    /// Counts a refusal. It is rare, so that any thread may do so.
     pub(crate) fn count(&self, reason: Refusal) {
         let found = self.0.iter().find(|(of, _)| *of == reason);
         if let Some((_, counter)) = found {
@@ -113,7 +113,7 @@ impl Refusals {
     }
 }
 
-/// A counter for each of the peers' faults.
+/// A counter for each kind of fault of a peer.
 #[derive(Debug)]
 pub(crate) struct Failures([Counter; Closed::FAULTS.len()]);
 
@@ -122,7 +122,7 @@ impl Failures {
         Self(Closed::FAULTS.map(|reason| family.with(&[whose, reason])))
     }
 
-    /// Counts a connection that has ended, if that is the peer's fault.
+    /// Counts a closed connection, if its end is the peer's fault.
     pub(crate) fn count(&self, closed: Closed) {
         if let Some(fault) = closed.fault() {
             self.0[fault].add_shared(1);
@@ -130,14 +130,14 @@ impl Failures {
     }
 }
 
-/// What the control thread says about the proxy's own identity.
+/// Handles for the proxy's own identity, updated by the control thread.
 #[derive(Debug)]
 pub(crate) struct IdentityMetrics {
     expiry: Gauge,
     usable: Gauge,
     pub(crate) applied: Counter,
     pub(crate) refused: Counter,
-    /// Certificates that the control plane gave, and those that it did not give.
+    /// Certificates that the control plane has issued, and failed requests for one.
     pub(crate) certified: Counter,
     pub(crate) failed: Counter,
 }
@@ -174,12 +174,12 @@ impl IdentityMetrics {
         }
     }
 
-    /// Whether the certificate in force proves anything.
+    /// Sets whether the certificate in force is valid.
     pub(crate) fn set_usable(&self, usable: bool) {
         self.usable.set(i64::from(usable));
     }
 
-    /// The certificate in force expires at this time; `None` = there is none.
+    /// Sets the expiry of the certificate in force; `None` = there is none.
     pub(crate) fn expires(&self, at: Option<SystemTime>) {
         let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let seconds = since.unwrap_or(Duration::ZERO).as_secs();

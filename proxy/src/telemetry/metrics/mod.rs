@@ -1,7 +1,7 @@
-//! What the proxy counts. Names and labels are documented in docs/metrics.md.
+//! Metrics of the proxy. docs/metrics.md documents their names and labels.
 //!
-//! Families live as long as the process; handles are made when listeners, routes, clusters and
-//! endpoints are built, so that a request only adds to cells it already holds.
+//! Families exist as long as the process; handles are created when listeners, routes, clusters and endpoints
+//! are built, so that a request only adds to cells that it already holds.
 
 mod choices;
 mod counts;
@@ -37,10 +37,10 @@ pub(crate) use xds::XdsMetrics;
 
 pub(crate) use load_feedback::{LoadReporterMetrics, QueueProtocolMetrics};
 
-/// Classes of statuses, the label `status`.
+/// Classes of statuses, values of the label `status`.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-/// Every family of the proxy.
+/// All metric families of the proxy.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -51,15 +51,15 @@ pub(crate) struct Metrics {
     queue_protocol: load_feedback::Families,
     mesh: mesh::Families,
     workers: workers::Families,
-    /// Of the proxy's own identity.
+    /// Metrics of the proxy's own identity.
     pub(crate) identity: IdentityMetrics,
-    /// Process-wide counts of the control thread.
+    /// Process-wide metrics of the control thread.
     pub(crate) control: Control,
-    /// What is asked of the control plane.
+    /// Metrics of the connection to the control plane.
     pub(crate) xds: XdsMetrics,
 }
 
-/// Families of what clients do.
+/// Metric families of clients' connections and requests.
 #[derive(Debug)]
 struct Downstream {
     requests: CounterFamily,
@@ -133,7 +133,7 @@ impl Downstream {
     }
 }
 
-/// Counts of the control thread.
+/// Metrics of the control thread.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) reloads: Counter,
@@ -194,7 +194,7 @@ impl Metrics {
         }
     }
 
-    /// The Prometheus text format.
+    /// Encodes all metrics in the Prometheus text format.
     pub(crate) fn encode(&self) -> String {
         self.registry.encode()
     }
@@ -222,27 +222,27 @@ impl Metrics {
         })
     }
 
-    /// Handles of a listener with mesh TLS.
+    /// Returns the handles of a listener with mesh TLS.
     pub(crate) fn mesh_listener(&self, listener: &str) -> MeshMetrics {
         self.mesh.listener(listener)
     }
 
-    /// The counter of what a rule of a listener decides.
+    /// Returns the counter of a rule's decisions on a listener.
     pub(crate) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
         self.mesh.authorization(listener, decision, rule)
     }
 
-    /// Handles of a listener's connections inside the mesh.
+    /// Returns the handles of a mesh listener's failed connections.
     pub(crate) fn mesh_listener_failures(&self, listener: &str) -> Failures {
         self.mesh.listener_failures(listener)
     }
 
-    /// Handles of a cluster's connections inside the mesh.
+    /// Returns the handles of a mesh cluster's failed connections.
     pub(crate) fn mesh_cluster_failures(&self, cluster: &str) -> Failures {
         self.mesh.cluster_failures(cluster)
     }
 
-    /// Handles of a cluster with mesh TLS.
+    /// Returns the handles of a cluster with mesh TLS.
     pub(crate) fn mesh_cluster(&self, cluster: &str) -> Refusals {
         self.mesh.cluster(cluster)
     }
@@ -255,7 +255,7 @@ impl Metrics {
         })
     }
 
-    /// Of a route that injects faults.
+    /// Returns the handles of a route that injects faults.
     pub(crate) fn faults(&self, listener: &str, route: &str) -> FaultMetrics {
         let kind = |kind| self.downstream.faults.with(&[listener, route, kind]);
         FaultMetrics {
@@ -285,7 +285,7 @@ impl Metrics {
         self.workers.worker(shard)
     }
 
-    /// Of the memory budget.
+    /// Returns the metrics of the memory budget.
     pub(crate) fn memory(&self) -> BudgetMetrics {
         let gauge = |name, help| self.registry.gauge(name, help, &[]).with(&[]);
         let shed = self.registry.counter(
@@ -311,12 +311,12 @@ impl Metrics {
         }
     }
 
-    /// Of a cluster whose policy talks to its endpoints.
+    /// Returns the handles of a cluster whose policy uses the queue protocol.
     pub(crate) fn queue_protocol(&self, cluster: &str) -> QueueProtocolMetrics {
         self.queue_protocol.cluster(cluster)
     }
 
-    /// Of a listener that reports loads.
+    /// Returns the handles of a listener that reports its server's load.
     pub(crate) fn load_reporter(&self, listener: &str) -> LoadReporterMetrics {
         self.queue_protocol.load_reporter(listener)
     }
@@ -356,24 +356,24 @@ pub(crate) struct ListenerMetrics {
     pub(crate) refused_timeout: Counter,
     pub(crate) refused_tls: Counter,
     pub(crate) refused_upstream: Counter,
-    /// The listener has gone and its connections have had their time. Not a count, but they hold
-    /// this for as long as they live.
+    /// Whether connections of a removed listener have to end, because their time is over. Not a metric, but
+    /// connections hold this struct for their whole life.
     over: AtomicBool,
 }
 
 impl ListenerMetrics {
-    /// Counts a connection whose protocol was not known before.
+    /// Counts a connection by its detected protocol.
     pub(crate) fn detected(&self, shard: usize, protocol: Protocol) {
         self.detected[protocol as usize].inc(shard);
     }
 
-    /// Whether connections must end now.
+    /// Returns whether connections have to end now.
     pub(crate) fn is_over(&self) -> bool {
         // Relaxed: a connection that misses it is woken again.
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Ends all connections as they are next polled.
+    /// Ends all connections at their next poll.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -394,7 +394,7 @@ impl RouteMetrics {
         self.response_bytes.add(shard, bytes);
     }
 
-    /// Counts a request that could not be read: it has no duration.
+    /// Counts a request that could not be parsed: it has no duration.
     pub(crate) fn refused(&self, shard: usize, status: StatusCode) {
         self.requests[class(status)].inc(shard);
     }
@@ -430,19 +430,20 @@ impl ClusterMetrics {
         self.duration.observe_duration(shard, took);
     }
 
-    /// Counts of the body of a request, or what else goes to an endpoint.
+    /// Counts bytes of a request's body, or other bytes sent to an endpoint.
     pub(crate) fn sent(&self, shard: usize, bytes: u64) {
         self.sent.add(shard, bytes);
     }
 
-    /// Counts bytes of a connection that carries no HTTP, both ways. Not inlined: the relay asks in many places.
+    /// Counts bytes of a connection without HTTP, both ways. Not inlined, since the relay calls it in many
+    /// places.
     #[inline(never)]
     pub(crate) fn relayed(&self, shard: usize, sent: u64, received: u64) {
         self.sent(shard, sent);
         self.body(shard, received);
     }
 
-    /// Counts the body of a response, or what else comes from an endpoint.
+    /// Counts bytes of a response's body, or other bytes from an endpoint.
     pub(crate) fn body(&self, shard: usize, bytes: u64) {
         self.bytes.add(shard, bytes);
     }
@@ -456,7 +457,7 @@ pub(crate) struct EndpointMetrics {
 }
 
 impl EndpointMetrics {
-    /// Copies what the balancer counts; called before an exposition.
+    /// Copies values that the balancer counts; called before an exposition.
     pub(crate) fn refresh(&self) {
         self.outstanding.set(i64::from(self.stats.outstanding()));
     }

@@ -1,8 +1,8 @@
-//! Families of what goes to endpoints.
+//! Metric families of upstream requests and connections.
 
 use maglor_telemetry::{Buckets, CounterFamily, GaugeFamily, HistogramFamily, Registry};
 
-/// Families of what goes to endpoints.
+/// Metric families of upstream requests and connections.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) requests: CounterFamily,

@@ -1,9 +1,9 @@
-//! What each worker thread runs.
+//! Metrics of the worker threads.
 
 use maglor_telemetry::{Gauge, GaugeFamily, Registry};
 use tokio::runtime::Handle;
 
-/// Families of the workers.
+/// Metric families of the workers.
 #[derive(Debug)]
 pub(super) struct Families {
     tasks: GaugeFamily,
@@ -33,7 +33,7 @@ pub(crate) struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// Counts the tasks of the calling thread's runtime. To be called about once a second.
+    /// Sets the number of tasks of the calling thread's runtime; called about once a second.
     pub(crate) fn publish(&self) {
         let tasks = Handle::current().metrics().num_alive_tasks();
         self.tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! What is asked of the control plane.
+//! Metrics of the connection to the control plane.
 
 use maglor_telemetry::{Counter, Gauge, Registry};
 
@@ -8,7 +8,7 @@ pub(crate) struct XdsMetrics {
     pub(crate) connected: Gauge,
     pub(crate) targets: Gauge,
     pub(crate) inbound: Gauge,
-    /// Shown by `/ready`, too.
+    /// Also shown by `/ready`.
     pub(crate) cached: Gauge,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,

@@ -1,4 +1,4 @@
-//! Which requests a tap is about: `method`, `path`, `status`, `peer`, `direction`, `rate` of its query.
+//! Filter of a tap: the parameters `method`, `path`, `status`, `peer`, `direction`, `rate` of its query.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use percent_encoding::percent_decode_str;
 
 use crate::telemetry::access_log::{Entry, direction_name};
 
-/// Lines a second, unless the query says otherwise.
+/// Default number of lines a second.
 const RATE: u32 = 100;
 
-/// Why there is no tap.
+/// Why a tap was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TapError {
-    /// Each costs something.
+    /// Too many are open; each has a cost.
     #[error("{most} taps are open already")]
     TooMany {
-        /// How many there may be.
+        /// Maximum number.
         most: usize,
     },
-    /// The query has a word that means nothing.
+    /// The query has an unknown parameter.
     #[error("`{name}`: no such filter; there are method, path, status, peer, direction, rate")]
     Unknown {
-        /// The word.
+        /// The parameter.
         name: String,
     },
-    /// A filter has a value that means nothing.
+    /// A parameter has an invalid value.
     #[error("{name}: `{value}` is not {expected}")]
     Value {
-        /// Which filter.
+        /// Name of the parameter.
         name: &'static str,
-        /// What it was given.
+        /// Its value.
         value: String,
-        /// What it should have been given.
+        /// The expected values.
         expected: &'static str,
     },
 }
 
-/// See the module's documentation. What is `None` takes all.
+/// A filter of requests; `None` matches all.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     method: Option<Method>,
-    /// What the path begins with.
+    /// Prefix of the path.
     path: Option<String>,
     status: Option<Status>,
-    /// What the client's SPIFFE id contains.
+    /// Part of the client's SPIFFE id.
     peer: Option<String>,
     direction: Option<TrafficDirection>,
 }
@@ -59,7 +59,7 @@ enum Status {
 }
 
 impl Wanted {
-    /// What a query asks for, and how many lines a second.
+    /// Parses the filter of a query, and its number of lines a second.
     pub(super) fn read(query: &str) -> Result<(Self, RateParams), TapError> {
         let mut wanted = Self::default();
         let mut rate = RATE;
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Pieces of queries in any order: read or refused, never a panic.
+    /// Pieces of queries in any order are accepted or rejected, and never cause a panic.
     #[test]
     fn any_query_is_read_or_refused() {
         let pieces = [

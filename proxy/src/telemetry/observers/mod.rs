@@ -1,8 +1,8 @@
-//! Who wants to know of requests as they end: the access log, and taps.
+//! Observers of finished requests: the access log and taps.
 //!
-//! A tap is `GET /tap` on the admin port: summaries of requests, a line each, while somebody reads them.
-//! While nobody does and there is no log, a request asks one question ([`Observers::any`]). Memory is
-//! bounded: a tap holds [`WAITING`] lines of [`WAITING_BYTES`], and how many more there were stands in the next one.
+//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without a tap and an
+//! access log, a request costs a single check ([`Observers::any`]). Memory is bounded: a tap buffers
+//! [`WAITING`] lines of [`WAITING_BYTES`] in all, and the next line has the number of those dropped.
 
 mod filter;
 
@@ -23,14 +23,14 @@ use self::filter::Wanted;
 use crate::os::memory::Budget;
 use crate::telemetry::access_log::{AccessLog, Ended, Entry};
 
-/// Taps at once; each costs every request that it takes a line.
+/// Maximum number of taps; each formats a line for every request that it matches.
 const MOST: usize = 8;
-/// Lines of a tap that wait for its reader,
+/// Maximum number of buffered lines of a tap,
 const WAITING: usize = 256;
-/// and their bytes, of which the last line may exceed them: a path may be as long as a head.
+/// and of their bytes. The last line may exceed it: a path may be as long as a head.
 const WAITING_BYTES: usize = 128 * 1024;
 
-/// See the module's documentation.
+/// The observers of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Observers {
     any: AtomicBool,
@@ -43,16 +43,16 @@ struct Tap {
     wanted: Wanted,
     rate: TokenBucket,
     lines: Sender<Bytes>,
-    /// Bytes that wait.
+    /// Number of buffered bytes.
     waiting: AtomicUsize,
-    /// Requests since the last line that were wanted and not told.
+    /// Number of matching requests dropped since the last line.
     missed: AtomicU64,
 }
 
 impl Observers {
-    /// Whether there is anybody.
+    /// Returns whether there is any observer.
     pub(crate) fn any(&self) -> bool {
-        // Relaxed: a request more or less at the beginning of a tap.
+        // Relaxed: a tap may miss a request when it begins.
         self.any.load(Ordering::Relaxed)
     }
 
@@ -60,7 +60,7 @@ impl Observers {
         self.access_log.load_full()
     }
 
-    /// Control thread only.
+    /// Sets the access log. Control thread only.
     pub(crate) fn set_access_log(&self, log: Option<Arc<AccessLog>>) {
         self.access_log.store(log);
         self.count();
@@ -71,7 +71,7 @@ impl Observers {
         self.any.store(any, Ordering::Relaxed);
     }
 
-    /// A request has ended.
+    /// Notifies all observers of a finished request.
     pub(crate) fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
         if let Some(log) = &*self.access_log.load() {
             log.write(entry, ended);
@@ -81,11 +81,11 @@ impl Observers {
         }
     }
 
-    /// Begins a tap of what the query asks for; it ends when the lines are dropped. Control thread only. `memory` is
-    /// where the lines count.
+    /// Opens a tap with the filter of a query; it ends when the returned lines are dropped. Control thread
+    /// only. The buffered lines are charged to `memory`.
     ///
     /// # Errors
-    /// When the query makes no sense, or there are too many taps.
+    /// If the query is invalid, or there are too many taps.
     pub(crate) fn tap(
         self: &Arc<Self>,
         query: Option<&str>,
@@ -129,7 +129,7 @@ impl Tap {
             return;
         }
         let Some(place) = self.place(now) else {
-            // Relaxed, here and below: a number for whoever reads.
+            // Relaxed, here and below: the number is informative.
             self.missed.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -144,7 +144,7 @@ impl Tap {
     }
 
     fn place(&self, now: Time) -> Option<tokio::sync::mpsc::Permit<'_, Bytes>> {
-        // Relaxed: of two workers at the same moment both may add a line.
+        // Relaxed: two workers may both add a line at the same moment.
         if self.waiting.load(Ordering::Relaxed) >= WAITING_BYTES {
             return None;
         }
@@ -153,7 +153,7 @@ impl Tap {
     }
 }
 
-/// The lines of a tap, as a body without end.
+/// Lines of a tap, as an endless body.
 #[derive(Debug)]
 pub(crate) struct Lines {
     receiver: Receiver<Bytes>,
@@ -170,7 +170,8 @@ impl Body for Lines {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        // Workers allocate lines and this thread frees them: until both are known, memory looks used up that is free.
+        // Workers allocate lines and this thread frees them: until both heaps are published, free memory
+        // seems to be in use.
         self.memory.publish_control();
         let line = self.receiver.poll_recv(cx);
         if let Poll::Ready(Some(line)) = &line {
@@ -273,7 +274,7 @@ mod tests {
         let waited: Vec<_> = std::iter::from_fn(&mut read).collect();
         assert_eq!(waited.len(), 3, "the last one begins below the limit");
         assert!(waited.iter().sum::<usize>() < WAITING_BYTES + 70_000);
-        // What has been read has made room.
+        // Lines that were read have made room.
         notify();
         assert!(read().is_some());
     }

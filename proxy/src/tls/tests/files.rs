@@ -120,7 +120,7 @@ fn roots_are_read_once_and_shared() {
     fs::remove_file(ca.path()).unwrap();
     assert!(Arc::ptr_eq(&first, &roots.file(&ca.path()).unwrap()));
     assert_eq!(first.len(), 1);
-    // Either this machine has roots, or the error says where they were looked for.
+    // Either this machine has roots, or the error lists the paths that were searched.
     match roots.system() {
         Ok(system) => assert!(Arc::ptr_eq(&system, &roots.system().unwrap())),
         Err(error) => assert!(

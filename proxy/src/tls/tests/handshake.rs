@@ -10,7 +10,7 @@ fn first_certificate(files: &CertificateFiles) -> CertificateDer<'static> {
 #[tokio::test]
 async fn the_certificate_is_chosen_by_sni() {
     let ca = Ca::new();
-    // The default one is valid for all: what is checked is the choice.
+    // The default certificate is valid for all names, so that only the selection is tested.
     let names = ["default.test", "a.test", "c.b.a.test", "other.test"];
     let default = ca.issue(&names);
     let wildcard = ca.issue(&["*.a.test"]);
@@ -23,7 +23,7 @@ async fn the_certificate_is_chosen_by_sni() {
         ("y.a.test", &exact),
         ("X.a.test", &exact),
         ("b.a.test", &wildcard),
-        // A wildcard stands for one label only.
+        // A wildcard matches a single label.
         ("c.b.a.test", &default),
         ("a.test", &default),
         ("other.test", &default),

@@ -16,7 +16,7 @@ use super::*;
 mod files;
 mod handshake;
 
-/// A certification authority and a folder with what it has issued.
+/// A certification authority and a folder with the certificates that it has issued.
 struct Ca {
     dir: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -49,7 +49,7 @@ impl Ca {
         path
     }
 
-    /// A certificate for `names` in files called by the first of them.
+    /// Issues a certificate for `names`, in files named after the first of them.
     fn issue(&self, names: &[&str]) -> CertificateFiles {
         self.issue_with(names, &KeyPair::generate().unwrap(), |_| {})
     }
@@ -100,19 +100,19 @@ fn client(tls: &UpstreamTls, alpn: &[&[u8]]) -> Arc<ClientConfig> {
     client_config(tls, alpn, &mut Roots::new()).unwrap()
 }
 
-/// What the client saw of a connection over which a byte went each way.
+/// Properties of a connection as seen by the client, after a byte was sent each way.
 #[derive(Debug)]
 struct Seen {
     alpn: Option<Vec<u8>>,
     certificate: CertificateDer<'static>,
     kind: HandshakeKind,
     version: ProtocolVersion,
-    /// What the server saw.
+    /// Whether the server has seen a client certificate.
     client_certificate: bool,
 }
 
-/// One connection on a loopback socket. The server reads its first bytes before the handshake.
-async fn round_trip(
+/// Opens one connection over loopback. The server reads its first bytes before the handshake.
+async fn exchange(
     server: &Arc<ServerConfig>,
     client: &Arc<ClientConfig>,
     name: &str,
@@ -128,7 +128,7 @@ async fn round_trip(
         let byte = io.read_u8().await?;
         io.write_u8(byte + 1).await?;
         io.flush().await?;
-        // Until the client has gone: so it sees what was written, and the tickets.
+        // Wait until the client closes, so that it receives the byte and the tickets.
         let _ = io.read_u8().await;
         let Io::TlsServer(tls) = &io else {
             panic!("not TLS")
@@ -164,7 +164,7 @@ async fn round_trip(
     })
 }
 
-/// The rustls error of a failed exchange.
+/// Returns the rustls error of a failed connection.
 async fn refusal(server: &DownstreamTls, client: &Arc<ClientConfig>, name: &str) -> rustls::Error {
     let error = round_trip(&self::server(server), client, name)
         .await

@@ -1,4 +1,4 @@
-//! A snapshot of a cluster's endpoints: an immutable balancer with the targets that it picks from.
+//! A snapshot of a cluster's endpoints: an immutable balancer with the targets that it chooses from.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use maglor_config::cluster::{self as config, EndpointAddress};
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Target;
 
-/// One snapshot of a cluster's endpoints; targets are aligned with the balancer's indices.
+/// A snapshot of a cluster's endpoints; targets are in the order of the balancer's indices.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     balancer: Balancer,
     targets: Vec<Arc<Target>>,
-    /// Where the policy keeps ledgers.
+    /// Groups of servers, if the policy uses ledgers.
     groups: Option<Groups>,
 }
 
-/// One address of the cluster, with the configured endpoint that it stems from.
+/// One address of the cluster, with the configured endpoint that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) address: Address,
@@ -45,12 +45,12 @@ impl Endpoints {
         &self.balancer
     }
 
-    /// The groups of servers that share a ledger, where the policy keeps any.
+    /// Returns the groups of servers that share a ledger, if the policy uses ledgers.
     pub(crate) fn groups(&self) -> Option<&Groups> {
         self.groups.as_ref()
     }
 
-    /// Positions of these targets.
+    /// Returns the indices of these targets.
     pub(crate) fn indices(&self, ids: &[u64]) -> Excluded {
         let mut found = Excluded::new();
         if ids.is_empty() {
@@ -64,7 +64,7 @@ impl Endpoints {
         found
     }
 
-    /// The same endpoints with what is known of them now.
+    /// Returns the same endpoints with their present state.
     pub(in crate::upstream) fn refreshed(&self, config: &config::Cluster, now: Time) -> Self {
         let described = self.balancer.view().endpoints().iter().zip(&self.targets);
         let endpoints: Vec<_> = described
@@ -76,7 +76,7 @@ impl Endpoints {
         )
     }
 
-    /// Those of `before` that stay keep their targets, and the policy what it has learnt.
+    /// Builds a snapshot. Endpoints that are also in `before` keep their targets, and the policy its state.
     pub(in crate::upstream) fn build(
         config: &config::Cluster,
         described: &[config::Endpoint],
@@ -95,7 +95,7 @@ impl Endpoints {
                 continue;
             };
             if !seen.insert(&resolved.address) {
-                // Two names may lead to one address; it is still one endpoint.
+                // Two names may resolve to the same address; it is a single endpoint.
                 continue;
             }
             let host = match &endpoint.address {
@@ -145,7 +145,7 @@ pub(in crate::upstream) fn static_addresses(endpoints: &[config::Endpoint]) -> V
         .collect()
 }
 
-/// Addresses that names had before a reload: they serve until the names are resolved again.
+/// Returns the addresses of names before a reload: they are used until the names are resolved again.
 pub(in crate::upstream) fn retained_names(
     endpoints: &[config::Endpoint],
     old: &[Arc<Target>],

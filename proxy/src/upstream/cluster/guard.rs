@@ -1,5 +1,5 @@
-//! What protects a cluster and those who call it: the guards of `maglor-balance` as all workers share
-//! them, and the waiting that goes with a limit.
+//! Guards of a cluster and of its clients: those of `maglor-balance`, shared by all workers, with the queues
+//! of their limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,14 @@ pub(crate) struct Guard {
     pub(crate) requests: Arc<Queue>,
     /// Open connections.
     pub(crate) connections: Arc<Queue>,
-    /// How many requests each endpoint may have, and those who wait until one has room.
+    /// Maximum number of requests of each endpoint, and the queue of requests that wait for one with room.
     seats: Option<(u32, Arc<Queue>)>,
     limits: LimitParams,
 }
 
 impl Guard {
-    /// Those of the configuration `before` go on where they are asked for as they were: what they have
-    /// counted is still under way, and what they have learnt still true.
+    /// Creates the guards of a configuration. Those of `before` with unchanged parameters are kept, with
+    /// their counts and what they have learned.
     pub(crate) fn new(config: &config::Cluster, before: Option<&Self>) -> Self {
         let limits = &config.limits;
         let seats = limits.endpoint.max_requests.map(|limit| {
@@ -69,8 +69,8 @@ impl Guard {
         }
     }
 
-    /// Its limits hold from now on. They share their counts with those of the configuration before, so that this waits
-    /// until nothing of the new one can fail.
+    /// Applies the limits. They share their counts with the previous configuration, so that this happens only
+    /// when nothing of the new one can fail any more.
     pub(crate) fn put_in_force(&self) {
         let limits = &self.limits;
         let waiting = limits.max_pending_requests;
@@ -81,24 +81,24 @@ impl Guard {
         }
     }
 
-    /// How many requests each endpoint may have, where there is a limit, and those who wait until one has
-    /// room.
+    /// Returns the maximum number of requests of each endpoint, if there is one, and the queue of requests
+    /// that wait for one with room.
     pub(in crate::upstream) fn seats(&self) -> Option<(u32, &Arc<Queue>)> {
         let (limit, line) = self.seats.as_ref()?;
         Some((*limit, line))
     }
 
-    /// Requests that wait to be let in, or for an endpoint with room.
+    /// Returns the number of requests that wait for admission, or for an endpoint with room.
     pub(crate) fn waiting(&self) -> u32 {
         let seats = self.seats.as_ref();
         self.requests.waiting() + seats.map_or(0, |(_, line)| line.waiting())
     }
 
-    /// Chooses an endpoint by `choose`, waiting while all that there are have as many requests as they may
-    /// have; and when that was.
+    /// Chooses an endpoint by `choose`, and waits while all endpoints are full; also returns the time of the
+    /// choice.
     ///
     /// # Errors
-    /// Those of `choose`; [`ProxyError::EndpointsFull`] when too many wait already, and
+    /// Those of `choose`; [`ProxyError::EndpointsFull`] if too many requests wait already, and
     /// [`ProxyError::QueueTimeout`].
     pub(crate) async fn when_admitted<T>(
         &self,
@@ -108,7 +108,7 @@ impl Guard {
         let Some((_, line)) = &self.seats else {
             return Ok((choose(now)?, now));
         };
-        // Those who wait have been notified of whatever is free now; it is theirs.
+        // Free slots belong to the requests in the queue, which have been notified.
         if line.waiting() == 0 {
             match choose(now) {
                 Err(ProxyError::EndpointsFull) => {}
@@ -118,25 +118,25 @@ impl Guard {
         Box::pin(line.when_admitted(self.limits.queue_timeout, choose)).await
     }
 
-    /// Requests that may be in progress now beside what `limits` says.
+    /// Returns the maximum number of requests in progress by the adaptive limit.
     fn ceiling(&self) -> u32 {
         self.concurrency
             .as_ref()
             .map_or(u32::MAX, |concurrency| concurrency.limit())
     }
 
-    /// The state of the circuit breaker, where there is one.
+    /// Returns the circuit breaker, if there is one.
     pub(crate) fn breaker(&self) -> Option<&Breaker> {
         self.breaker.as_deref()
     }
 
-    /// How many requests the adaptive limit allows, where there is one.
+    /// Returns the adaptive concurrency limit, if there is one.
     pub(crate) fn concurrency(&self) -> Option<&ConcurrencyLimit> {
         self.concurrency.as_deref()
     }
 }
 
-/// What is known where it is still what is asked for, else a new one.
+/// Returns `known` if it is still the wanted one, else a new one.
 fn keep<T>(known: Option<&Arc<T>>, same: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> Arc<T> {
     match known.filter(|known| same(known)) {
         Some(known) => Arc::clone(known),
@@ -144,7 +144,7 @@ fn keep<T>(known: Option<&Arc<T>>, same: impl Fn(&T) -> bool, new: impl FnOnce()
     }
 }
 
-/// Places, and those who wait for one.
+/// Slots, and a queue of those that wait for one.
 #[derive(Debug)]
 pub(crate) struct Queue {
     slots: Slots,
@@ -159,12 +159,13 @@ impl Queue {
         }
     }
 
-    /// `known`, whose limits may be others: what it counts is still under way, and who waits is woken by it.
+    /// Returns `known`, even if its limits change: its counts are still valid, and it wakes those that wait
+    /// in it.
     fn like(known: Option<&Arc<Self>>, slots: Slots) -> Arc<Self> {
         keep(known, |_| true, || Self::new(slots))
     }
 
-    /// Other limits, for those who are there already, too.
+    /// Changes the limits, also for those that wait already.
     fn set_limits(&self, places: Option<u32>, waiting: u32) {
         if self.slots.set_limits(places, waiting) {
             self.freed.notify_waiters();
@@ -173,12 +174,12 @@ impl Queue {
         }
     }
 
-    /// How many places are taken.
+    /// Returns the number of slots in use.
     pub(crate) fn active(&self) -> u32 {
         self.slots.active()
     }
 
-    /// How many wait for one.
+    /// Returns the number that wait for a slot.
     pub(crate) fn waiting(&self) -> u32 {
         self.slots.waiting()
     }
@@ -189,19 +190,19 @@ impl Queue {
         }
     }
 
-    /// How many wait who would not all find a place now.
+    /// Returns how many of those that wait have no free slot now.
     pub(in crate::upstream) fn wanting(&self) -> u32 {
         let limit = self.slots.limit().unwrap_or(u32::MAX);
         let free = limit.saturating_sub(self.slots.active());
         self.slots.waiting().saturating_sub(free)
     }
 
-    /// Whether there is always a place.
+    /// Returns whether there is no limit.
     pub(in crate::upstream) fn is_unlimited(&self) -> bool {
         self.slots.limit().is_none()
     }
 
-    /// Takes a place if there is one and nobody waits for it.
+    /// Takes a slot if one is free and none waits for it.
     pub(in crate::upstream) fn admit_now(&self) -> bool {
         match self.slots.admit(u32::MAX) {
             Admission::Admitted => true,
@@ -213,14 +214,14 @@ impl Queue {
         }
     }
 
-    /// Lets all that wait look again.
+    /// Wakes all that wait.
     pub(in crate::upstream) fn wake_all(&self) {
         if self.slots.waiting() > 0 {
             self.freed.notify_waiters();
         }
     }
 
-    /// Stands in line.
+    /// Enters the queue.
     pub(in crate::upstream) fn line(&self) -> Result<Waiting<'_>, ProxyError> {
         match self.slots.queue() {
             true => Ok(Waiting::new(self)),
@@ -228,12 +229,12 @@ impl Queue {
         }
     }
 
-    /// Done when a place may be free.
+    /// Ready when a slot may be free.
     pub(in crate::upstream) fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
 
-    /// Takes a place, waiting in line for it if need be.
+    /// Takes a slot, and waits in the queue for it if necessary.
     async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
         match self.slots.admit(ceiling()) {
             Admission::Admitted => Ok(()),
@@ -246,8 +247,8 @@ impl Queue {
         let mut line = Waiting::new(self);
         let claimed = async {
             loop {
-                // Before asking, which would overtake those who wait already. A place that has become
-                // free since is told all the same.
+                // Waits first, since an immediate claim would overtake those that wait already. A slot freed
+                // since then still causes a wake-up.
                 self.freed().await;
                 if line.claim_below(ceiling()) {
                     return;
@@ -282,20 +283,20 @@ impl Queue {
         admitted.map_err(|_| ProxyError::QueueTimeout)?
     }
 
-    /// A place that is counted elsewhere is free.
+    /// Wakes one, when a slot that is counted elsewhere is free.
     pub(in crate::upstream) fn wake_one(&self) {
         if self.slots.waiting() > 0 {
             self.wake();
         }
     }
 
-    /// There may be room for others now.
+    /// Wakes one, since there may be room.
     fn wake(&self) {
         self.freed.notify_one();
     }
 }
 
-/// One that waits; leaves the line on drop.
+/// An entry of the queue; leaves it on drop.
 #[derive(Debug)]
 pub(in crate::upstream) struct Waiting<'a> {
     queue: &'a Queue,
@@ -310,7 +311,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Takes a place if there is one, and ends the wait.
+    /// Takes a slot if one is free, and ends the wait.
     pub(in crate::upstream) fn claim(&mut self) -> bool {
         self.claim_below(u32::MAX)
     }
@@ -335,7 +336,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A request's place in a cluster, from admission to the end of its response.
+/// A request's slot in a cluster, from admission to the end of its response.
 #[derive(Debug)]
 pub(crate) struct Place {
     cluster: Arc<Cluster>,
@@ -344,7 +345,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Lets a request in.
+    /// Admits a request.
     ///
     /// # Errors
     /// [`ProxyError::BreakerOpen`], [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
@@ -376,14 +377,14 @@ impl Place {
         &self.cluster
     }
 
-    /// Whether something learns from how requests fare.
+    /// Returns whether a guard learns from the outcomes of requests.
     pub(crate) fn learns(&self) -> bool {
         let guard = self.cluster.guard();
         guard.breaker.is_some() || guard.concurrency.is_some()
     }
 
-    /// The head of the response is there, after so long, or none will come: how the cluster fared
-    /// with the request.
+    /// Records the outcome of a request, when its response head has arrived after `latency`, or none will
+    /// arrive.
     pub(crate) fn judge(
         &mut self,
         success: bool,

@@ -1,8 +1,8 @@
-//! A cluster's run-time state, shared by all workers.
+//! Run-time state of a cluster, shared by all workers.
 //!
-//! The endpoints are an immutable snapshot behind an `ArcSwap`; requests read it, the control thread
-//! replaces it. An endpoint's [`Target`] outlives snapshots, so that its statistics and pooled
-//! connections survive a change of its neighbours.
+//! The endpoints are an immutable snapshot behind an `ArcSwap`; requests read it, the control thread replaces
+//! it. An endpoint's [`Target`] outlives snapshots, so that its statistics and pooled connections survive
+//! changes of other endpoints.
 
 pub(super) mod endpoints;
 pub(crate) mod guard;
@@ -48,34 +48,34 @@ impl Clusters {
     }
 }
 
-/// See the module's documentation.
+/// A cluster at run time.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
     tls: Option<ClientTls>,
     metrics: ClusterMetrics,
-    /// How long good answers take. Apart from what requests only read.
+    /// Usual duration of successful responses. Separate from the fields that requests only read.
     usual: Arc<Usual>,
-    /// Where the policy talks to endpoints.
+    /// Metrics of the queue protocol, if the policy uses it.
     queue_protocol: Option<QueueProtocolMetrics>,
     guard: Guard,
     endpoints: ArcSwap<Endpoints>,
-    /// Its endpoints as the control plane gives them, apart from the cluster; `None` = they are those
-    /// of the configuration.
+    /// Endpoints that the control plane has sent separately from the cluster; `None` = those of the
+    /// configuration.
     assigned: ArcSwapOption<Vec<config::Endpoint>>,
-    /// Where it has no endpoints of its own.
+    /// Clusters by original destination, if this one has no endpoints of its own.
     destinations: Option<Destinations>,
-    /// Where it is the destination of a redirected connection itself: its connections may be
-    /// redirected in turn.
+    /// Present if it connects to the original destination unchanged: its connections may be redirected in
+    /// turn.
     pub(super) own_connections: Option<Arc<OwnConnections>>,
 }
 
-/// TLS towards the endpoints.
+/// TLS to the endpoints.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientTls {
-    /// They prove DNS names.
+    /// Endpoints authenticate by DNS names.
     Names(Arc<rustls::ClientConfig>),
-    /// Inside the mesh.
+    /// Mutual TLS of the mesh.
     Mesh(ClientMesh),
 }
 
@@ -87,7 +87,7 @@ impl ClientTls {
         }
     }
 
-    /// For one handshake that begins now.
+    /// Returns the configuration for a handshake that begins now.
     pub(crate) fn config(&self) -> Arc<rustls::ClientConfig> {
         match self {
             Self::Names(config) => Arc::clone(config),
@@ -100,15 +100,15 @@ impl ClientTls {
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMesh {
     pub(crate) client: Arc<Client>,
-    /// Who we are.
+    /// Identity of this proxy.
     pub(crate) live: Arc<Live>,
-    /// Endpoints that were not who they should be.
+    /// Counts endpoints that failed to authenticate.
     pub(crate) refused: Arc<Refusals>,
-    /// Connections that endpoints have spoilt.
+    /// Counts connections that failed because of endpoints.
     pub(crate) failures: Arc<Failures>,
 }
 
-/// Endpoints as they are given, names unresolved.
+/// Endpoints before the resolution of names.
 #[derive(Clone, Debug)]
 pub(crate) enum Described {
     Assigned(Arc<Vec<config::Endpoint>>),
@@ -126,21 +126,21 @@ impl std::ops::Deref for Described {
     }
 }
 
-/// The endpoint chosen for a request, which counts as outstanding from now on.
+/// An endpoint chosen for a request, which counts as outstanding while this exists.
 #[derive(Debug)]
 pub(crate) struct Picked {
     pub(crate) target: Arc<Target>,
     pub(crate) outstanding: Outstanding,
-    /// Its place, where their number is limited.
+    /// Slot of the request, if their number is limited.
     pub(crate) seat: Option<Seat>,
 }
 
 impl Cluster {
-    /// Builds a cluster; endpoints given by address are there at once, those by name when they are
-    /// resolved. Targets of `before` (the same cluster in the previous configuration) live on.
+    /// Builds a cluster. Endpoints with an address are available at once, those with a name when it is
+    /// resolved. Targets of `before` (the same cluster in the previous configuration) are kept.
     ///
     /// # Errors
-    /// When the policy cannot be built for the endpoints.
+    /// If the policy cannot be built for the endpoints.
     pub(crate) fn new(
         config: Arc<config::Cluster>,
         tls: Option<ClientTls>,
@@ -179,7 +179,7 @@ impl Cluster {
         })
     }
 
-    /// Whether connections made under the one configuration serve the other.
+    /// Returns whether connections of one configuration can be used with the other.
     fn same_wire(&self, other: &config::Cluster) -> bool {
         let own = &self.config;
         own.tls == other.tls
@@ -203,17 +203,17 @@ impl Cluster {
         &self.metrics
     }
 
-    /// How long good answers take.
+    /// Usual duration of successful responses.
     pub(crate) fn usual(&self) -> &Usual {
         &self.usual
     }
 
-    /// What is counted of the messages about queues, where the policy sends any.
+    /// Returns the metrics of the queue protocol, if the policy uses it.
     pub(crate) fn queue_protocol(&self) -> Option<&QueueProtocolMetrics> {
         self.queue_protocol.as_ref()
     }
 
-    /// `None` where it has endpoints.
+    /// Returns the clusters by original destination; `None` if it has endpoints.
     pub(crate) fn destinations(&self) -> Option<&Destinations> {
         self.destinations.as_ref()
     }
@@ -222,16 +222,16 @@ impl Cluster {
         self.endpoints.load_full()
     }
 
-    /// Whether it is among the endpoints in force.
+    /// Returns whether the target is among the endpoints in force.
     pub(crate) fn has(&self, target: &Arc<Target>) -> bool {
         let endpoints = self.endpoints.load();
         endpoints.targets().iter().any(|one| one.id == target.id)
     }
 
-    /// Replaces the endpoints that stem from names.
+    /// Replaces the endpoints of resolved names.
     ///
     /// # Errors
-    /// When the policy cannot be built for the endpoints; the old ones stay.
+    /// If the policy cannot be built for the endpoints; the old ones stay.
     pub(crate) fn resolve(
         &self,
         resolved: &[Resolved],
@@ -244,7 +244,7 @@ impl Cluster {
         self.replace(&described, &all, metrics, now)
     }
 
-    /// Its endpoints as they are given: by the control plane, or by the configuration.
+    /// Returns the endpoints before name resolution: those of the control plane, or of the configuration.
     pub(crate) fn described(&self) -> Described {
         match self.assigned.load_full() {
             Some(assigned) => Described::Assigned(assigned),
@@ -267,7 +267,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Logs once that the number of endpoints has outgrown the policy's table.
+    /// Logs once that the number of endpoints exceeds what the policy's table can balance evenly.
     fn warn_of_uneven_shares(&self, before: usize, endpoints: usize) {
         let policy = &self.config.policy;
         if policy.uneven_shares(before).is_some() {
@@ -285,11 +285,11 @@ impl Cluster {
         }
     }
 
-    /// Replaces the endpoints by those that the control plane gives. Those that stay keep their
-    /// connections, their statistics and their state.
+    /// Replaces the endpoints by those of the control plane. Those that stay keep their connections,
+    /// statistics and state.
     ///
     /// # Errors
-    /// When the policy cannot be built for the endpoints; the old ones stay.
+    /// If the policy cannot be built for the endpoints; the old ones stay.
     pub(crate) fn assign(
         &self,
         described: &[config::Endpoint],
@@ -314,11 +314,11 @@ impl Cluster {
         &self.guard
     }
 
-    /// Chooses an endpoint, one that is not among `failed` where there is one.
+    /// Chooses an endpoint, preferably not one of `failed`.
     ///
     /// # Errors
-    /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] when each has as many requests
-    /// as it may have.
+    /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] if each has its maximum number of
+    /// requests.
     pub(crate) fn pick(
         &self,
         now: Time,
@@ -340,7 +340,7 @@ impl Cluster {
             let (Some(index), Some(target)) = (index, target) else {
                 return Err(self.no_endpoint());
             };
-            // All others are excluded, too: those that have failed are better than those without room.
+            // Only failed endpoints are left, which are better than full ones.
             if full.contains(&index) {
                 if full.len() == excluded.len() {
                     return Err(ProxyError::EndpointsFull);
@@ -356,7 +356,7 @@ impl Cluster {
         }
     }
 
-    /// Looks at how good some of the choices are.
+    /// Measures the quality of a choice, for a sample of choices.
     pub(crate) fn judge_choice(&self, endpoints: &Endpoints, chosen: Index, now: Time) {
         if quality::is_sampled(now) {
             let quality = quality::judge(endpoints, chosen);
@@ -365,14 +365,14 @@ impl Cluster {
         }
     }
 
-    /// No endpoint is usable.
+    /// Counts a request without usable endpoint; returns its error.
     #[cold]
     pub(crate) fn no_endpoint(&self) -> ProxyError {
         self.metrics.no_endpoint.add_shared(1);
         ProxyError::NoHealthyUpstream
     }
 
-    /// Whether there is a usable endpoint that is not among `failed`.
+    /// Returns whether there is a usable endpoint that is not among `failed`.
     pub(crate) fn is_usable_beyond(&self, failed: &[u64]) -> bool {
         let endpoints = self.endpoints.load();
         let view = endpoints.balancer().view();
@@ -382,7 +382,7 @@ impl Cluster {
             .any(|(at, _)| view.is_usable(Index::new(at)))
     }
 
-    /// Takes how an endpoint fared with a request.
+    /// Records the outcome of a request at an endpoint.
     pub(crate) fn judge(&self, target: &Target, sample: Sample, shared: &Shared) {
         let Some(params) = &self.config.outlier else {
             return;
@@ -396,14 +396,14 @@ impl Cluster {
         }
     }
 
-    /// Counts a request that was turned away because of a limit, if that is why.
+    /// Counts a rejected request, if a limit is the reason.
     pub(crate) fn count_overflow(&self, error: &ProxyError) {
         if let Some(reason) = error.overflow_reason() {
             self.metrics.guards.overflow(reason);
         }
     }
 
-    /// The circuit breaker has changed its state.
+    /// Handles a change of the circuit breaker's state.
     pub(super) fn breaker_changed(&self, transition: Option<Transition>) {
         let Some(Transition { to, open_for }) = transition else {
             return;
@@ -413,7 +413,7 @@ impl Cluster {
         tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
     }
 
-    /// Health, ejection or draining of an endpoint has changed: it counts from now on.
+    /// Applies a change in the health, ejection or draining of an endpoint.
     pub(crate) fn refresh(&self, now: Time) {
         let old = self.endpoints.load_full();
         self.endpoints

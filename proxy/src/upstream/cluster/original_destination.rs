@@ -1,8 +1,7 @@
-//! Clusters whose endpoint is where each connection was going (`type: original-destination`).
+//! Clusters whose endpoint is the original destination of each connection (`type: original-destination`).
 //!
-//! Such a cluster is a cluster of its own for each destination, with one endpoint: so breakers, limits
-//! and pools of one destination are not another's, and whoever picks and sends knows nothing of
-//! all this.
+//! Each destination gets a cluster of its own with one endpoint, so that breakers, limits and pools are
+//! separate, and choosing an endpoint and sending to it need no special case.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -21,12 +20,13 @@ use crate::protocol::error::ProxyError;
 use crate::runtime::shared::Shared;
 use crate::upstream::Cluster;
 
-/// A destination that nobody has used for so long is forgotten when there is a new one.
+/// Idle time after which a destination is dropped when a new one is added.
 const FORGET: Duration = Duration::from_secs(60);
-/// Beyond so many, a destination's cluster is made for one connection or request and not kept.
+/// Maximum number of destinations; beyond it, a destination's cluster is built for a single connection or
+/// request.
 const MAX_KNOWN: usize = 4096;
 
-/// The destinations of a cluster that goes by them.
+/// Destinations of a cluster of this type.
 #[derive(Debug)]
 pub(crate) struct Destinations {
     address: DestinationAddress,
@@ -37,12 +37,12 @@ pub(crate) struct Destinations {
 #[derive(Debug)]
 struct Known {
     cluster: Arc<Cluster>,
-    /// When it was last asked for, in nanoseconds.
+    /// Time of last use in nanoseconds.
     used: AtomicU64,
 }
 
 impl Destinations {
-    /// `None` for a cluster with endpoints.
+    /// Returns `None` for a cluster with endpoints.
     pub(in crate::upstream) fn new(config: &config::Cluster) -> Option<Self> {
         Some(Self {
             address: config.original_destination?,
@@ -50,7 +50,7 @@ impl Destinations {
         })
     }
 
-    /// Those that are known now.
+    /// Returns the clusters of the known destinations.
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
         let known = self.known.load();
         known
@@ -62,7 +62,7 @@ impl Destinations {
     fn find(&self, address: SocketAddr, now: Time) -> Option<Arc<Cluster>> {
         let known = self.known.load();
         let found = known.get(&address)?;
-        // Relaxed: it only says roughly when.
+        // Relaxed: only an approximate time.
         found.used.store(now.as_nanos(), Ordering::Relaxed);
         Some(Arc::clone(&found.cluster))
     }
@@ -88,11 +88,12 @@ impl Destinations {
 }
 
 impl Cluster {
-    /// The cluster for a connection that was going to `destination`: itself, unless it goes by that.
+    /// Returns the cluster for a connection with this original destination: itself, unless it is of that
+    /// type.
     ///
     /// # Errors
-    /// [`ProxyError::NoOriginalDestination`] where it does and nobody knows the destination;
-    /// [`ProxyError::OwnPort`] where this proxy listens there, for its operator or its application alone.
+    /// [`ProxyError::NoOriginalDestination`] if it is and there is no destination; [`ProxyError::OwnPort`] if
+    /// this proxy listens there for its operator or its application only.
     pub(crate) fn toward(
         self: Arc<Self>,
         destination: Option<SocketAddr>,
@@ -104,7 +105,7 @@ impl Cluster {
         };
         let destination = destination.ok_or(ProxyError::NoOriginalDestination)?;
         let address = destinations.address.of(destination);
-        // A client that names its destination by a PROXY header may name any.
+        // The destination in a client's PROXY header may be any address.
         if shared.own_connections.is_private(address) {
             return Err(ProxyError::OwnPort);
         }
@@ -119,20 +120,20 @@ impl Cluster {
         }
         let cluster = Arc::new(cluster);
         destinations.remember(address, &cluster, now);
-        // Another worker may have been first; its pools and limits are the ones to share.
+        // Another worker may have been first; then use its pools and limits.
         Ok(destinations.find(address, now).unwrap_or(cluster))
     }
 }
 
 impl Cluster {
-    /// Makes a new connection known again if it comes back to this proxy.
+    /// Registers a new connection, to recognise it if it is redirected back to this proxy.
     pub(in crate::upstream) fn recognised(&self, io: &Io) -> Option<OwnConnection> {
         let all = self.own_connections.as_ref()?;
         Some(all.enter(io.tcp().local_addr().ok()?))
     }
 }
 
-/// The same cluster with this one endpoint.
+/// Returns the configuration of the cluster with this address as its endpoint.
 fn at(config: &config::Cluster, address: SocketAddr) -> config::Cluster {
     config::Cluster {
         original_destination: None,

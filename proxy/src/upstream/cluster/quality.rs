@@ -1,34 +1,34 @@
-//! How well requests are spread over a cluster's endpoints, judged at some of the choices.
+//! Quality of balancing, measured at a sample of choices.
 //!
-//! What an endpoint has in flight is what this proxy believes: its own requests, and those of others as
-//! far as their proxies report them. The true queues are counted by the endpoints' own proxies
+//! The requests in flight at an endpoint are those known to this proxy: its own, and those of other proxies
+//! as far as load reports include them. The endpoints' own proxies count the true number
 //! ([`crate::mesh::load_feedback::reporting`]).
 
 use maglor_balance::{Index, Time};
 
 use crate::upstream::Endpoints;
 
-/// One choice in so many is judged: it takes a look at each endpoint.
+/// One in this many choices is measured, since a measurement reads all endpoints.
 const SAMPLED: u64 = 64;
 
-/// What one choice was like.
+/// Quality of one choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::upstream) struct Quality {
     /// The endpoint had requests in flight while another one had none.
     pub(in crate::upstream) missed_idle: bool,
-    /// How unevenly requests are spread before it, in thousandths: 1 − (Σx)² / (n·Σx²), where x are the
-    /// requests in flight at n usable endpoints (Jain, Chiu and Hawe, "A quantitative measure of
-    /// fairness", 1984). 0: all have as many, or nobody has any; near 1000: one of many has all.
+    /// Imbalance of requests before the choice, in thousandths: 1 − (Σx)² / (n·Σx²), where x are the requests
+    /// in flight at n usable endpoints (Jain, Chiu and Hawe, "A quantitative measure of fairness", 1984). 0:
+    /// all have the same number, or none has any; near 1000: one of many has all.
     pub(in crate::upstream) imbalance: u32,
 }
 
-/// Whether the choice of this moment is one of those that are judged.
+/// Returns whether the choice at this time is measured.
 pub(in crate::upstream) fn is_sampled(now: Time) -> bool {
-    // Clocks tick in steps of some nanoseconds; above them the bits are as good as random.
+    // Clocks tick in steps of some nanoseconds; the bits above are practically random.
     now.as_nanos() >> 6 & (SAMPLED - 1) == 0
 }
 
-/// Judges the choice of an endpoint, which has the request already.
+/// Measures the choice of an endpoint that has already been assigned the request.
 pub(in crate::upstream) fn judge(endpoints: &Endpoints, chosen: Index) -> Quality {
     let view = endpoints.balancer().view();
     let targets = endpoints.targets().iter().enumerate();
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn one_that_has_all_is_as_bad_as_it_gets() {
-        // 1 − 1/n of Jain's index.
+        // 1 − 1/n, by Jain's index.
         assert_eq!(of(&[9, 0, 0, 0], 1).imbalance, 750);
         assert_eq!(of(&[u32::MAX, 0], 1).imbalance, 500);
     }

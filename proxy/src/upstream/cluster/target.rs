@@ -1,5 +1,5 @@
-//! One endpoint of a cluster at run time. It outlives snapshots of its cluster's endpoints, and reloads
-//! that keep its address, so that statistics and pooled connections survive.
+//! An endpoint of a cluster at run time. It outlives snapshots of its cluster's endpoints, and reloads that
+//! keep its address, so that statistics and pooled connections survive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use super::guard::Queue;
 use crate::telemetry::metrics::{EndpointMetrics, Metrics};
 use crate::upstream::{Guard, Picked};
 
-/// How long an endpoint that does not speak our protocol is treated by plain `lor` before it is tried
-/// again: at first, since it may only have to hear of it from the control plane, and at most, since it
-/// may be upgraded. Between them the time doubles.
+/// Time for which an endpoint without the queue protocol is balanced by plain `lor`, in nanoseconds. Short at
+/// first, since it may only have to be configured by the control plane; then doubled up to the maximum, since
+/// it may be upgraded.
 const ASK_AGAIN_AT_FIRST: u64 = 1_000_000_000;
 const ASK_AGAIN_AT_MOST: u64 = 60_000_000_000;
 
@@ -24,39 +24,40 @@ const UNKNOWN: u32 = u32::MAX;
 
 static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
 
-/// One endpoint.
+/// An endpoint at run time.
 #[derive(Debug)]
 pub(crate) struct Target {
     /// Unique in the process; the key of its pools.
     pub(crate) id: u64,
     pub(crate) address: Address,
-    /// The DNS name that led here.
+    /// DNS name that resolved to this address.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
-    /// How many requests it has, where their number is limited. How many it may have is for the cluster
-    /// to say, whose configuration an endpoint may outlive.
+    /// Number of its requests, if it is limited. The limit belongs to the cluster, whose configuration an
+    /// endpoint may outlive.
     requests: Arc<Slots>,
-    /// The same of connections.
+    /// Number of its connections, if it is limited.
     pub(in crate::upstream) connections: Arc<Slots>,
-    /// What its answers are like.
+    /// Statistics of its responses for outlier ejection.
     pub(crate) monitor: Arc<Monitor>,
-    /// When it joined, or returned to service: slow start ramps from here.
+    /// Time at which it was added, or returned to service; slow start begins there.
     joined: AtomicU64,
-    /// Until when it is not asked how busy it is, in nanoseconds; see [`crate::mesh::load_feedback::queue_protocol`].
+    /// Time until which the queue protocol is not used with it, in nanoseconds; see
+    /// [`crate::mesh::load_feedback::queue_protocol`].
     lacking_until: AtomicU64,
-    /// For how long it is not asked, in nanoseconds; 0 while it is none.
+    /// Duration of the present pause of the queue protocol, in nanoseconds; 0 = none.
     lacking_for: AtomicU64,
-    /// The shortest way there and back that was measured and not told, in microseconds; [`UNKNOWN`] = none.
+    /// Shortest round-trip time since the last report, in microseconds; [`UNKNOWN`] = none.
     round_trip: AtomicU32,
-    /// Lives as long as the endpoint, and so does its series.
+    /// Metrics series, which exists as long as the endpoint.
     pub(crate) metrics: Option<EndpointMetrics>,
 }
 
-/// A request's place at an endpoint.
+/// A request's slot at an endpoint.
 #[derive(Debug)]
 pub(crate) struct Seat {
     of: Arc<Slots>,
-    /// Those who wait for a place at any endpoint.
+    /// Requests that wait for a slot at any endpoint.
     line: Arc<Queue>,
 }
 
@@ -68,7 +69,7 @@ impl Drop for Seat {
 }
 
 impl Target {
-    /// Places for requests and connections that are taken, where their number is limited.
+    /// Returns the number of slots in use by requests and connections, if these are limited.
     pub(crate) fn places_taken(&self) -> u32 {
         self.requests.active() + self.connections.active()
     }
@@ -100,14 +101,14 @@ impl Target {
         }
     }
 
-    /// The same host at another port, which has its own health and nothing else.
+    /// Returns a target for the same host at another port, with its own health and without shared state.
     pub(crate) fn at_port(&self, port: u16) -> Arc<Self> {
         let mut address = self.address.clone();
         if let Address::Ip(address) = &mut address {
             address.set_port(port);
         }
         Arc::new(Self {
-            // Ids of endpoints stay far below: no pool is shared by mistake.
+            // Ids of endpoints are far lower, so that no pool is shared by mistake.
             id: self.id | 1 << 63,
             address,
             host: self.host.clone(),
@@ -124,12 +125,12 @@ impl Target {
     }
 
     pub(in crate::upstream) fn joined(&self) -> Time {
-        // Relaxed: written and read by the control thread alone.
+        // Relaxed: only the control thread reads and writes it.
         Time::from_nanos(self.joined.load(Ordering::Relaxed))
     }
 
-    /// Gives it a request, which counts as outstanding from now on; `None` if it has as many as it may
-    /// have.
+    /// Assigns a request to the endpoint, which counts as outstanding from now on; `None` if the endpoint is
+    /// full.
     pub(crate) fn take(self: &Arc<Self>, guard: &Guard, now: Time) -> Option<Picked> {
         let seat = self.seat(guard)?;
         Some(Picked {
@@ -139,15 +140,16 @@ impl Target {
         })
     }
 
-    /// Whether it has lately shown that it does not know the protocol of [`crate::mesh::load_feedback::queue_protocol`].
+    /// Returns whether the endpoint has recently shown that it lacks the protocol of
+    /// [`crate::mesh::load_feedback::queue_protocol`].
     pub(crate) fn lacks_queue_protocol(&self, now: Time) -> bool {
-        // Relaxed: advice, complete in itself.
+        // Relaxed: a hint, independent of other data.
         now.as_nanos() < self.lacking_until.load(Ordering::Relaxed)
     }
 
-    /// It has answered as one who does not know the protocol, or (`false`) as one who does.
+    /// Records whether the endpoint lacks the queue protocol.
     pub(crate) fn set_lacks_queue_protocol(&self, lacking: bool, now: Time) {
-        // Relaxed: two workers that say it at once make the time a little longer or shorter.
+        // Relaxed: simultaneous updates of two workers only change the time a little.
         let last = self.lacking_for.load(Ordering::Relaxed);
         if !lacking {
             if last != 0 {
@@ -156,7 +158,7 @@ impl Target {
             }
             return;
         }
-        // What was sent before it was known says nothing new.
+        // Responses to earlier messages during the pause are no news.
         if !self.lacks_queue_protocol(now) {
             let time = (2 * last).clamp(ASK_AGAIN_AT_FIRST, ASK_AGAIN_AT_MOST);
             self.lacking_for.store(time, Ordering::Relaxed);
@@ -165,7 +167,7 @@ impl Target {
         }
     }
 
-    /// A place for a request, or `None` if it has as many as it may have.
+    /// Takes a slot for a request; `None` if the endpoint is full.
     fn seat(&self, guard: &Guard) -> Option<Option<Seat>> {
         let Some((limit, line)) = guard.seats() else {
             return Some(None);
@@ -179,8 +181,8 @@ impl Target {
         })
     }
 
-    /// What to call it in `host` where nobody has named it otherwise. A Unix socket is on this host (RFC 9110 §7.2 wants a
-    /// name or an IP address).
+    /// Returns the default value of `host`. A Unix socket is on this host (RFC 9110 §7.2 requires a name or
+    /// an IP address).
     pub(crate) fn authority(&self) -> String {
         match (&self.host, &self.address) {
             (Some(host), Address::Ip(address)) => format!("{host}:{}", address.port()),
@@ -189,24 +191,24 @@ impl Target {
         }
     }
 
-    /// Whether it has so many connections, where their number is limited.
+    /// Returns whether it has at least this many connections, if their number is limited.
     pub(in crate::upstream) fn has_connections(&self, most: u32) -> bool {
         self.connections.active() >= most
     }
 
-    /// A new connection has taken so long to there and back.
+    /// Records the round-trip time of a new connection.
     pub(in crate::upstream) fn measured(&self, micros: u32) {
-        // Relaxed: a number of its own.
+        // Relaxed: independent of other data.
         self.round_trip.fetch_min(micros, Ordering::Relaxed);
     }
 
-    /// The shortest way there and back since the last call, where there was a new connection.
+    /// Returns the shortest round-trip time since the last call, if there was a new connection.
     pub(crate) fn take_round_trip(&self) -> Option<Duration> {
         let micros = self.round_trip.swap(UNKNOWN, Ordering::Relaxed);
         (micros != UNKNOWN).then(|| Duration::from_micros(micros.into()))
     }
 
-    /// It has returned to service.
+    /// Records that the endpoint has returned to service.
     pub(crate) fn rejoin(&self, now: Time) {
         self.joined.store(now.as_nanos(), Ordering::Relaxed);
     }

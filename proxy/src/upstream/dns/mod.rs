@@ -1,7 +1,7 @@
-//! Endpoints given by name: resolved when the cluster appears and again when the answer expires.
+//! Endpoints given by DNS names: resolved when the cluster is added, and again when the answer expires.
 //!
-//! Runs on the control thread. Each name goes its own way: one whose server is silent holds no other
-//! one back. A name that cannot be resolved keeps its last addresses.
+//! Runs on the control thread. Names are resolved independently: one whose server does not answer does not
+//! delay the others. A name that cannot be resolved keeps its last addresses.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -28,23 +28,23 @@ use crate::runtime::shared::Shared;
 #[cfg(test)]
 mod tests;
 
-/// The name servers of the system (resolv.conf(5)).
+/// Configuration of the system's name servers (resolv.conf(5)).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Resolves names for all clusters.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver(Arc<Mutex<Settings>>);
 
-/// The system's settings as they were read last.
+/// The system's settings at their last reading.
 #[derive(Debug)]
 struct Settings {
     resolver: TokioResolver,
     path: PathBuf,
-    /// Of the file that was read; `None` = it does not matter.
+    /// Version of the file that was read; `None` = changes do not matter.
     version: Option<FileVersion>,
 }
 
-/// What changes with the content of a file, or with the file.
+/// Attributes that change with the file or its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct FileVersion {
     inode: u64,
@@ -63,7 +63,7 @@ impl FileVersion {
     }
 }
 
-/// Reads a file of the form of resolv.conf(5).
+/// Parses a file in the format of resolv.conf(5).
 fn read(path: &Path) -> Result<TokioResolver, NetError> {
     let (config, options) = parse_resolv_conf(fs::read(path)?)?;
     resolver(config, options)
@@ -75,15 +75,15 @@ fn resolver(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolv
     *builder.options_mut() = options;
     let options = builder.options_mut();
     options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
-    // `dns_refresh` says when a name is asked for again: a cache would go by the record's TTL, above `max`, and by that
-    // of a name that there is not, above `min`.
+    // No cache: `dns_refresh` decides when a name is looked up again. A cache would use the TTL of a record,
+    // even above `max`, and that of a missing name, even above `min`.
     options.cache_size = 0;
     builder.build()
 }
 
 impl Settings {
-    /// The resolver, made anew where the file has changed. One that cannot be read leaves the last one, and is read
-    /// at the next name again.
+    /// Returns the resolver, rebuilt if the file has changed. If the file cannot be read, the last resolver
+    /// stays, and the file is read again at the next lookup.
     fn current(&mut self) -> TokioResolver {
         let version = FileVersion::of(&self.path);
         if self.version.is_some() && version.is_some() && version != self.version {
@@ -103,17 +103,17 @@ impl Settings {
 }
 
 impl Resolver {
-    /// Reads the system's resolver configuration (`/etc/resolv.conf`, `/etc/hosts`); the former again whenever it has
-    /// changed and a name is asked for.
+    /// Reads the system's resolver configuration (`/etc/resolv.conf`, `/etc/hosts`); the former is read again
+    /// at a lookup if it has changed.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(crate) fn new() -> Result<Self, NetError> {
         Self::of_file(Path::new(RESOLV_CONF))
     }
 
     fn of_file(path: &Path) -> Result<Self, NetError> {
-        // Before it is read: a change in between is seen later.
+        // Before it is read, so that a change in between is seen later.
         let version = FileVersion::of(path);
         Ok(Self(Arc::new(Mutex::new(Settings {
             resolver: read(path)?,
@@ -127,8 +127,8 @@ impl Resolver {
         settings.current()
     }
 
-    /// Keeps a cluster's names resolved; never returns. Whoever gives the cluster other endpoints
-    /// begins it anew.
+    /// Keeps the names of a cluster resolved; never returns. Has to be restarted when the cluster gets other
+    /// endpoints.
     pub(crate) async fn follow(self, cluster: Arc<Cluster>, shared: Arc<Shared>) {
         let DnsRefresh { min, max } = cluster.config().dns_refresh;
         let failures = shared.metrics.control.dns_failures.with(&[cluster.name()]);
@@ -138,7 +138,7 @@ impl Resolver {
             .collect();
         while let Some(first) = looks.next().await {
             let (mut changed, mut look) = (false, first);
-            // What is there together is applied together.
+            // Answers that have arrived together are applied together.
             loop {
                 let name = &mut names[look.name];
                 let pause = match look.found {
@@ -175,28 +175,28 @@ impl Resolver {
     }
 }
 
-/// What one look at a name gave.
+/// Result of a lookup.
 struct Look {
-    /// Its position.
+    /// Index of the name.
     name: usize,
     found: Result<LookupIp, NetError>,
 }
 
-/// A name of a cluster.
+/// A DNS name of a cluster.
 #[derive(Debug)]
 struct Name {
     host: Arc<str>,
     port: u16,
-    /// The endpoint that it stands for.
+    /// Index of the endpoint with this name.
     endpoint: usize,
-    /// In order, so that an answer that is only shuffled is no other one.
+    /// Addresses in sorted order, so that a shuffled answer counts as unchanged.
     addresses: Vec<IpAddr>,
-    /// Whether it could not be resolved when that was last attempted.
+    /// Whether the last lookup failed.
     failing: bool,
 }
 
 impl Name {
-    /// The names of a cluster with the addresses that they have had so far.
+    /// Returns the names of a cluster with their last addresses.
     fn all(cluster: &Cluster) -> Vec<Self> {
         let endpoints = cluster.endpoints();
         let described = cluster.described();
@@ -221,15 +221,15 @@ impl Name {
         names.collect()
     }
 
-    /// Takes in an answer; whether it is another one.
+    /// Applies an answer; returns whether it has changed.
     fn found(&mut self, found: &LookupIp, cluster: &Cluster) -> bool {
         if std::mem::take(&mut self.failing) {
             tracing::info!(cluster = %cluster.name(), name = %self.host, "resolved again");
         }
         let mut addresses: Vec<_> = found.iter().collect();
         if cluster.config().first_address_only {
-            // The one in use stays while it is among them: servers shuffle their answers, and each other address would close
-            // the connections to this one.
+            // Keep the address in use while it is in the answer: servers shuffle their answers, and another
+            // address would close the connections to this one.
             let used = self.addresses.first();
             let used = used.filter(|one| addresses.contains(one)).copied();
             addresses = used.or(addresses.first().copied()).into_iter().collect();
@@ -238,7 +238,7 @@ impl Name {
         std::mem::replace(&mut self.addresses, addresses) != self.addresses
     }
 
-    /// There was none. It is asked for again at once, and it may stay so for long: that is logged once.
+    /// Handles a failed lookup. It is retried at once and may fail for long, so that it is logged once.
     fn failed(&mut self, error: &NetError, cluster: &Cluster) {
         if !std::mem::replace(&mut self.failing, true) {
             let error = in_words(error);
@@ -247,7 +247,7 @@ impl Name {
     }
 }
 
-/// Why a name has no address; the resolver's own text names its types.
+/// Describes why a name has no address; the resolver's own text contains names of its types.
 fn in_words(error: &NetError) -> String {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
@@ -268,7 +268,7 @@ fn in_words(error: &NetError) -> String {
     }
 }
 
-/// Gives a cluster the addresses of its names.
+/// Applies the addresses of a cluster's names.
 fn apply(names: &[Name], cluster: &Cluster, shared: &Shared) {
     let resolved: Vec<_> = names
         .iter()

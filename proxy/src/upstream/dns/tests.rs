@@ -10,9 +10,9 @@ use tokio::net::UdpSocket;
 
 use super::*;
 
-/// A name server of its own: names that begin with `silent` get no answer, `missing` there is none
-/// of, and all others lead to 127.0.0.N, where N is the number at their end. Those that begin with `hour`
-/// do so for an hour, others for a second. Questions for IPv4 addresses are counted.
+/// A name server. Names that begin with `silent` get no answer, those with `missing` do not exist, and all
+/// others have the address 127.0.0.N, where N is the number at their end. The TTL is an hour for names that
+/// begin with `hour`, else a second. Counts queries for IPv4 addresses.
 async fn serve(socket: UdpSocket, questions: Arc<AtomicU32>) {
     let mut buffer = [0; 512];
     loop {
@@ -22,7 +22,7 @@ async fn serve(socket: UdpSocket, questions: Arc<AtomicU32>) {
         if first.starts_with(b"silent") {
             continue;
         }
-        // The question without the additional section: labels, their end, type and class.
+        // The query without the additional section: labels, their end, type and class.
         let end = 12 + question.iter().position(|byte| *byte == 0).unwrap() + 5;
         let is_a = buffer[end - 3] == 1;
         questions.fetch_add(u32::from(is_a), Ordering::SeqCst);
@@ -31,7 +31,7 @@ async fn serve(socket: UdpSocket, questions: Arc<AtomicU32>) {
         answer[2..4].copy_from_slice(&[0x81, 0x80]);
         answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(found), 0, 0, 0, 0]);
         if found {
-            // The question's name, A, IN.
+            // Name of the query, A, IN.
             answer.extend([0xc0, 12, 0, 1, 0, 1]);
             let ttl = if first.starts_with(b"hour") {
                 3600_u32
@@ -46,12 +46,12 @@ async fn serve(socket: UdpSocket, questions: Arc<AtomicU32>) {
     }
 }
 
-/// It, and what serves it.
+/// Returns a resolver and its name server.
 async fn resolver() -> (Resolver, impl Future<Output = ()>) {
     counted(Arc::default()).await
 }
 
-/// The same, with its questions counted.
+/// The same with counted queries.
 async fn counted(questions: Arc<AtomicU32>) -> (Resolver, impl Future<Output = ()>) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
@@ -102,7 +102,7 @@ async fn a_silent_name_holds_no_other_back() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    // The silent one takes some ten seconds to be given up.
+    // The lookup of the silent name fails only after some ten seconds.
     tokio::select! {
         () = followed => unreachable!("it never ends"),
         () = served => unreachable!("it never ends"),
@@ -112,7 +112,7 @@ async fn a_silent_name_holds_no_other_back() {
     }
 }
 
-/// Whether a name is looked up so often within this time.
+/// Returns whether a name is looked up this many times within the time.
 async fn is_looked_up(name: &str, settings: &str, times: u32, within: Duration) -> bool {
     let shared = Arc::new(Shared::new(1).0);
     let cluster = cluster_with(&format!("'{name}:80'"), settings, &shared);
@@ -130,7 +130,8 @@ async fn is_looked_up(name: &str, settings: &str, times: u32, within: Duration) 
     }
 }
 
-/// A TTL of an hour is above `max`, one of a second below `min`, and a name that there is not is looked up after `min`.
+/// A TTL of an hour is above `max`, one of a second below `min`; a missing name is looked up again after
+/// `min`.
 #[tokio::test]
 async fn names_are_looked_up_again_after_a_time_within_the_bounds() {
     let (soon, long) = (Duration::from_millis(1600), Duration::from_secs(10));
@@ -149,7 +150,7 @@ async fn names_are_looked_up_again_after_a_time_within_the_bounds() {
     assert!(missing, "min of a failure");
 }
 
-/// One of several addresses, which stays as long as answers have it.
+/// One of several addresses, kept as long as answers contain it.
 #[tokio::test]
 async fn of_a_service_at_many_addresses_one_is_used() {
     let shared = Arc::new(Shared::new(1).0);
@@ -187,10 +188,10 @@ fn name_servers_are_read_again_when_their_file_has_changed() {
     let resolver = Resolver::of_file(&path).unwrap();
     let ndots = || resolver.current().options().ndots;
     assert_eq!(ndots(), 2);
-    // In place of the old one, as a kubelet or a DHCP client does it.
+    // A replaced file, as written by a kubelet or a DHCP client.
     write(3);
     assert_eq!(ndots(), 3);
-    // Into the old one.
+    // A file written in place.
     fs::write(&path, "nameserver 127.0.0.1\noptions ndots:10\n").unwrap();
     assert_eq!(ndots(), 10);
     fs::remove_file(&path).unwrap();

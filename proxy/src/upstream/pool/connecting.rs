@@ -1,5 +1,5 @@
-//! An attempt to connect to an endpoint. It goes on when the request that began it is given up, so that
-//! requests with little time find a connection as soon as there can be one.
+//! Attempts to connect to an endpoint. An attempt continues when its request is cancelled, so that requests
+//! with short timeouts find a connection as soon as possible.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::telemetry::metrics::Failures;
 use crate::upstream::connect::Speaks;
 use crate::upstream::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, connect};
 
-/// While an endpoint does not answer, it is looked for in its cluster this often.
+/// Interval at which it is checked whether an unresponsive endpoint is still in its cluster.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What it takes to connect, without the request.
+/// Parameters of a connection attempt, independent of the request.
 pub(super) struct ConnectAttempt {
     pub(super) cluster: Arc<Cluster>,
     pub(super) target: Arc<Target>,
-    /// The client's connection, for a PROXY header; `None` = it has no addresses, or there is no client.
+    /// Addresses of the client's connection, for a PROXY header; `None` = it has none, or there is no client.
     pub(super) ends: Option<Addresses>,
-    /// The worker's index.
+    /// Index of the worker.
     pub(super) shard: usize,
     pub(super) now: Instant,
     pub(super) speaks: Speaks,
@@ -44,11 +44,11 @@ pub(super) struct Opened {
     now: Instant,
 }
 
-/// Ready some time after the endpoint has left the cluster. What is sent to the address of a pod that has gone is
-/// answered by nothing, not even by a refusal, so that `connect_timeout` would be waited for.
+/// Ready some time after the endpoint has left the cluster. The address of a deleted pod does not respond at
+/// all, so that an attempt would wait for `connect_timeout`.
 async fn left(cluster: &Cluster, target: &Arc<Target>) {
     if cluster.config().original_destination.is_some() {
-        // Where a client wanted to go is no endpoint that leaves.
+        // The original destination of a client is not an endpoint that may leave.
         return std::future::pending().await;
     }
     loop {
@@ -79,8 +79,8 @@ impl ConnectAttempt {
         Ok((io, Open::new(&self.cluster, self.shard, self.room, own)))
     }
 
-    /// Connects in a task of its own; where the result is no longer waited for, the connection goes to the
-    /// pool. `turn` is kept until then, and comes back with the result.
+    /// Connects in a separate task; if the result is no longer awaited, the connection goes to the pool.
+    /// `turn` is held until then, and is returned with the result.
     ///
     /// # Errors
     /// Those of [`connect()`].
@@ -90,7 +90,7 @@ impl ConnectAttempt {
         turn: Option<Turn>,
     ) -> Result<(Opened, Option<Turn>), ProxyError> {
         let (sender, receiver) = oneshot::channel();
-        // A pool that is no longer used is not kept.
+        // Do not keep an unused pool alive.
         let pool = Rc::downgrade(pool);
         let mesh = self.cluster.tls().and_then(ClientTls::mesh);
         let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
@@ -124,23 +124,23 @@ impl ConnectAttempt {
         });
         match receiver.await {
             Ok(opened) => opened,
-            // The pool has gone, with the endpoint.
+            // The pool was dropped with its endpoint.
             Err(_) => Err(ProxyError::NoHealthyUpstream),
         }
     }
 }
 
 impl Opened {
-    /// Whether requests can share it.
+    /// Returns whether requests can share the connection.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.speaks, Speaks::Http2)
             || matches!(self.io.alpn(), Some(b"h2" | mesh_transport::ALPN))
     }
 
-    /// A place on the connection, which is shared from now on.
+    /// Makes the connection a shared one, and takes a slot on it.
     ///
     /// # Errors
-    /// When the protocol cannot begin.
+    /// If the protocol cannot be started.
     pub(super) async fn into_slot(self, pool: &Pool, now: Instant) -> Result<Slot, ProxyError> {
         let adopted = pool
             .multiplexed
@@ -148,17 +148,17 @@ impl Opened {
         adopted.await
     }
 
-    /// The connection as one of HTTP/1.1.
+    /// Makes it an HTTP/1.1 connection.
     pub(super) fn into_http1(self, pool: &Rc<Pool>) -> Box<Connection> {
         let (announced, now) = (self.announced, self.now);
         Connection::new(self.io, Rc::clone(pool), self.open, announced, now)
     }
 
-    /// Leaves the connection to the next request.
+    /// Keeps the connection for the next request.
     async fn keep(self, pool: &Rc<Pool>) {
         if self.is_shared() {
             let now = self.now;
-            // The place is free again at once.
+            // Its slot is free again at once.
             if let Err(error) = self.into_slot(pool, now).await {
                 tracing::debug!(%error, "connection given up");
             }

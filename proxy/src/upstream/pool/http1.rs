@@ -1,8 +1,7 @@
-//! One HTTP/1.1 connection to an endpoint, driven by the task of the client it serves.
+//! An HTTP/1.1 connection to an endpoint, driven by the task of the client that it serves.
 //!
-//! There is no connection task and no channel: whoever polls for the response also sends the rest
-//! of the request. Dropping the exchange closes the connection; finishing it gives the connection
-//! back to its pool.
+//! There is no connection task and no channel: polling for the response also sends the rest of the request.
+//! Dropping the round trip closes the connection; finishing it returns the connection to its pool.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,13 +23,13 @@ use crate::protocol::message::{Body, Interim, Request, Response, Source};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::upstream::{Open, Pool};
 
-/// Heads of responses are bounded like those of requests, with room for fat cookies.
+/// Limits of a response's head, like those of a request's, with room for large cookies.
 const LIMITS: Limits = Limits {
     bytes: 128 * 1024,
     headers: 256,
 };
 
-/// See the module's documentation.
+/// An HTTP/1.1 connection to an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connection {
     io: Io,
@@ -43,14 +42,14 @@ pub(crate) struct Connection {
     length: Option<u64>,
     state: State,
     keep_alive: bool,
-    /// Whose it is, where a PROXY header has said so.
+    /// The client that its PROXY header names, if there was one.
     announced: Option<Box<Announced>>,
-    /// Requests sent so far.
+    /// Number of requests so far.
     requests: u32,
-    /// When it was last given to the pool.
+    /// Time at which it was last returned to the pool.
     idle_since: Instant,
     home: Rc<Pool>,
-    /// The pool's when it was made.
+    /// Generation of the pool at the connection's creation.
     generation: u32,
     open: Open,
 }
@@ -58,20 +57,20 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Idle,
-    /// Waiting for a head; nothing of it has come.
+    /// Waits for a head; no byte of it has arrived.
     AwaitHead,
-    /// Some bytes of a head have come.
+    /// Some bytes of a head have arrived.
     InHead,
     InBody,
     Failed,
 }
 
-/// Whom a PROXY header has named; `None` = nobody whose address is known.
+/// The client that a PROXY header names; `None` = no client with a known address.
 #[derive(Debug)]
 pub(crate) struct Announced(pub(crate) Option<Addresses>);
 
 impl Connection {
-    /// `announced`: the client that a PROXY header has named.
+    /// Creates a connection; `announced` is the client that its PROXY header names.
     pub(crate) fn new(
         io: Io,
         home: Rc<Pool>,
@@ -114,14 +113,15 @@ impl Connection {
         self.idle_since = now;
     }
 
-    /// Whether it serves the client at these addresses: any, or the one that a PROXY header has named.
+    /// Returns whether it may serve the client with these addresses: any, unless its PROXY header names
+    /// another one.
     pub(crate) fn is_for(&self, ends: Option<&Addresses>) -> bool {
         self.announced
             .as_deref()
             .is_none_or(|Announced(named)| named.as_ref() == ends)
     }
 
-    /// Whether an idle connection can take a request: nothing may have arrived on it.
+    /// Returns whether an idle connection can take a request: no bytes may have arrived on it.
     pub(crate) fn is_usable(&mut self) -> bool {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         self.input.is_empty() && http1::poll_read(&mut self.io, cx, |_| ()).is_pending()
@@ -134,8 +134,8 @@ impl Connection {
         http1::encode_request(method, request.path_and_query(), fields, out);
         self.chunked_request = false;
         match exact {
-            // A known length travels as the content-length header the client sent; bodies that
-            // came without one (HTTP/2, or none at all) get it where the method means a body.
+            // A known length is sent in the client's content-length header. Bodies without one (from HTTP/2,
+            // or no body at all) get it if the method expects a body.
             Some(length) => {
                 let expects_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
                 let missing = !fields.contains(Known::ContentLength);
@@ -154,8 +154,8 @@ impl Connection {
         self.requests += 1;
     }
 
-    /// Sends what is left of the request. An error of the socket is not reported: the response may
-    /// be there already (an early 413, say), and if not, reading will say so.
+    /// Sends the rest of the request. An error of the socket is not reported: the response may have arrived
+    /// already (an early 413, for example), and otherwise reading reports the error.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ProxyError>> {
         loop {
             while self.request.is_some() && self.output.has_room() {
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Takes one frame of the request's body.
+    /// Reads one frame of the request's body.
     fn poll_gather(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ProxyError> {
         let Some(body) = &mut self.request else {
             return Ok(Poll::Ready(()));
@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Reads once; a head that came whole is parsed where it lies.
+    /// Reads once; a complete head is parsed in place.
     fn poll_read_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -281,7 +281,7 @@ impl Connection {
 
     fn end_if_done(&mut self) {
         if self.decoder.is_done() && self.state == State::InBody {
-            // A request that is still being sent has lost its reader.
+            // The endpoint no longer reads a request that is still being sent.
             if self.request.take().is_some() || !self.output.is_empty() {
                 self.keep_alive = false;
                 self.output = Output::default();
@@ -327,7 +327,7 @@ impl Connection {
         http1::poll_read_body(&mut self.io, &mut self.input, self.decoder.expected(), cx)
     }
 
-    /// Takes the socket out for a tunnel.
+    /// Returns the socket for a tunnel.
     fn into_stream(self: Box<Self>) -> Stream {
         Stream {
             io: self.io,
@@ -338,7 +338,7 @@ impl Connection {
 }
 
 impl Source for Connection {
-    /// The next frame of the response; also keeps sending the request.
+    /// Returns the next frame of the response; also continues to send the request.
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -390,7 +390,7 @@ fn cut_off(error: io::Error) -> ProxyError {
     ProxyError::UpstreamIo(error)
 }
 
-/// Sends a request and returns the response as soon as its head is there.
+/// Sends a request and returns the response as soon as its head has arrived.
 ///
 /// Informational responses go to `interim`. The returned body owns the connection.
 pub(crate) async fn round_trip(
@@ -411,14 +411,14 @@ pub(crate) async fn round_trip(
         })
         .await?;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            // To what was asked for: another one may not be allowed (RFC 9110 §7.8).
+            // Only to the requested protocol: another one may not be allowed (RFC 9110 §7.8).
             let agreed = head.fields.get(Known::Upgrade);
             let is_asked =
                 |agreed: &[u8]| upgrade.is_some_and(|it| it.eq_ignore_ascii_case(agreed));
             if !agreed.is_some_and(is_asked) {
                 return Err(ProxyError::UnexpectedUpgrade);
             }
-            // RFC 9110 §7.8: the other protocol begins behind the whole request.
+            // RFC 9110 §7.8: the new protocol begins after the complete request.
             poll_fn(|cx| connection.poll_send(cx)).await?;
             head.fields.remove(Known::ContentLength);
             let body = Body::tunnel(connection.into_stream());
@@ -429,14 +429,14 @@ pub(crate) async fn round_trip(
             });
         }
         if head.status.is_informational() {
-            // Together they are bounded like one head: they wait for a client that may not read.
+            // Bounded together like one head, since they are buffered for a client that may not read.
             informed += head.fields.encoded_len();
             if informed > LIMITS.bytes {
                 return Err(ProxyError::UpstreamHead(HeadError::TooLarge));
             }
             if let Some(interim) = interim {
                 head.fields.remove_hop_by_hop();
-                // RFC 9110 §8.6: not of what has no content.
+                // RFC 9110 §8.6: not in responses without content.
                 head.fields.remove(Known::ContentLength);
                 interim.send(head.status, &head.fields);
             }

@@ -1,7 +1,8 @@
-//! Idle HTTP/1.1 connections of one worker, by endpoint.
+//! Connection pools of a worker, by endpoint.
 //!
-//! Last in, first out: what traffic needs stays warm, the rest sinks to the bottom, where the sweep
-//! takes it: once a second, connections that nobody has needed for a whole interval are closed.
+//! Idle HTTP/1.1 connections are used last in, first out: those that traffic needs stay in use, and the rest
+//! collect at the bottom. A sweep once a second closes a part of the connections that were not needed for a
+//! whole interval.
 
 mod connecting;
 pub(super) mod http1;
@@ -28,23 +29,23 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::{Body, Interim};
 use crate::protocol::proxy_protocol::Addresses;
 
-/// Of the connections that were not needed in an interval, this share is closed at its end.
+/// Share of the connections unneeded in an interval that is closed at its end.
 const TRIM: (usize, usize) = (3, 4);
-/// So many idle connections are left alone until their idle timeout.
+/// Number of idle connections that are kept until their idle timeout.
 const KEEP_WARM: usize = 4;
 
-/// Notified when somebody waits for a connection, for which another worker may have one to spare.
+/// Notified when a request waits for a connection, since another worker may have an idle one.
 static WANTED: Notify = Notify::const_new();
 
 /// The pools of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    /// By target.
+    /// Pools by target id.
     by_id: RefCell<HashMap<u64, Rc<Pool>>>,
 }
 
 impl Pools {
-    /// The pool of an endpoint.
+    /// Returns the pool of an endpoint.
     pub(crate) fn get(&self, cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Rc<Pool> {
         let mut pools = self.by_id.borrow_mut();
         let make = || Rc::new(Pool::new(cluster, target, now));
@@ -53,8 +54,8 @@ impl Pools {
         Rc::clone(pool)
     }
 
-    /// Closes what is idle too long or superfluous, and forgets endpoints that are gone. Returns how
-    /// many connections were closed.
+    /// Closes connections that are idle for too long or superfluous, and drops pools of removed endpoints.
+    /// Returns the number of closed connections.
     pub(crate) fn sweep(&self, now: Instant) -> usize {
         let mut closed = 0;
         self.by_id.borrow_mut().retain(|_, pool| {
@@ -68,7 +69,8 @@ impl Pools {
         closed
     }
 
-    /// Closes an idle connection of a cluster that nobody waits for; whether there was one.
+    /// Closes an idle connection of a cluster in a pool without waiting requests; returns whether there was
+    /// one.
     pub(super) fn close_one_idle(&self, cluster: &Cluster) -> bool {
         let pools = self.by_id.borrow();
         let mut own = pools
@@ -77,16 +79,16 @@ impl Pools {
         own.any(|pool| pool.close_one_idle())
     }
 
-    /// Notifies all workers that somebody waits for a connection.
+    /// Notifies all workers that a request waits for a connection.
     pub(super) fn want() {
         WANTED.notify_waiters();
     }
 
-    /// Closes what is idle and wanted elsewhere, for as long as the worker lives.
+    /// Closes idle connections that other workers need; never returns.
     pub(crate) async fn give_way(self: Rc<Self>) {
         loop {
             let mut wanted = pin!(WANTED.notified());
-            // Before looking: what happens in between is not missed.
+            // Before looking, so that changes in between are not missed.
             wanted.as_mut().enable();
             for pool in self.by_id.borrow().values() {
                 pool.give_way();
@@ -104,13 +106,13 @@ impl Pools {
 }
 
 impl Drop for Pools {
-    /// Idle connections know their pools, which would outlive this otherwise.
+    /// Idle connections hold their pools, which would outlive this otherwise.
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-/// See [`Pool::wait`].
+/// Count of a waiting request, see [`Pool::wait`].
 pub(super) struct Waits(Rc<Pool>);
 
 impl Drop for Waits {
@@ -128,16 +130,16 @@ pub(crate) struct Pool {
         reason = "a connection moves between pool and exchange as one pointer"
     )]
     idle: RefCell<Vec<Box<Connection>>>,
-    /// Those of an earlier one are not taken back.
+    /// Generation of the settings: connections of an earlier one are not taken back.
     generation: Cell<u32>,
-    /// The fewest that were idle in this interval: so many were not needed.
+    /// Minimum number of idle connections in this interval, which were not needed.
     low_water: Cell<usize>,
     now: Cell<Instant>,
-    /// The cluster as it was when it was last asked for: the endpoint may outlive a configuration.
+    /// The cluster's configuration at the last use: the endpoint may outlive it.
     config: RefCell<Arc<config::Cluster>>,
-    /// Who waits for a connection to come back, because there may be no more of them.
+    /// Number of requests that wait for a returned connection, because of limits.
     waiting: Cell<usize>,
-    /// Notified when something has come back.
+    /// Notified when a connection or stream is returned.
     pub(super) returned: Rc<Notify>,
     connections: RefCell<Arc<Queue>>,
     /// Connections to the same endpoint that requests share.
@@ -150,15 +152,14 @@ pub(crate) struct Sender<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) target: &'a Arc<Target>,
     pub(crate) pools: &'a Pools,
-    /// The worker's index.
+    /// Index of the worker.
     pub(crate) shard: usize,
     pub(crate) now: Instant,
-    /// The client's connection, for a PROXY header.
-    /// `None` = it has no addresses, or there is no client.
+    /// Addresses of the client's connection, for a PROXY header; `None` = it has none, or there is no client.
     pub(crate) ends: Option<Addresses>,
-    /// Where informational responses go; `None` = they are dropped.
+    /// Receiver of informational responses; `None` = they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
-    /// Limits on connections do not concern it.
+    /// Whether limits on connections do not apply.
     pub(crate) unlimited: bool,
 }
 
@@ -166,8 +167,8 @@ pub(crate) struct Sender<'a> {
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     Failed(ProxyError),
-    /// The endpoint has not looked at it, because it has let its connection go (GOAWAY), which may show only
-    /// now; the request's body is whole.
+    /// The endpoint has not processed the request, because it has closed the connection (GOAWAY), which may
+    /// be noticed only now; the request's body is unread.
     NotSent(Body),
 }
 
@@ -180,10 +181,10 @@ impl From<Unanswered> for ProxyError {
     }
 }
 
-/// How many requests a connection takes that they can share.
+/// Returns the maximum number of requests on a shared connection.
 fn most_shared(config: &config::Cluster) -> Option<NonZeroU32> {
     match config.proxy_protocol {
-        // What a header has said of the client holds for nobody else.
+        // The client in a PROXY header holds for its own requests only.
         Some(_) => Some(NonZeroU32::MIN),
         None => config.max_requests_per_connection,
     }
@@ -208,8 +209,8 @@ impl Pool {
         }
     }
 
-    /// Goes by the settings that are in force now. Connections that no limit has counted, or another one
-    /// has, end with what they are doing.
+    /// Switches to the settings in force. If limits have changed, connections counted by the old ones end
+    /// after their present requests.
     fn follow(&self, cluster: &Cluster) {
         let now = cluster.config();
         if Arc::ptr_eq(&self.config.borrow(), now) {
@@ -226,10 +227,10 @@ impl Pool {
         }
     }
 
-    /// Closes as many idle connections as others wait for.
+    /// Closes as many idle connections as other pools wait for.
     fn give_way(&self) {
         let connections = Arc::clone(&self.connections.borrow());
-        // Who waits here is told of what is idle.
+        // Requests that wait here are notified of idle connections.
         if connections.waiting() == 0 || self.is_waited_for() {
             return;
         }
@@ -246,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// Closes the connection that has idled longest; whether there was one.
+    /// Closes the connection with the longest idle time; returns whether there was one.
     fn close_one_idle(&self) -> bool {
         let mut idle = self.idle.borrow_mut();
         let oldest = (!idle.is_empty()).then(|| idle.remove(0));
@@ -254,27 +255,27 @@ impl Pool {
         oldest.is_some() || self.multiplexed.close_one_idle()
     }
 
-    /// Which connections are taken back.
+    /// Returns the generation of connections that are taken back.
     pub(super) fn generation(&self) -> u32 {
         self.generation.get()
     }
 
-    /// A place on a connection that requests share; one with credit where the request needs some.
+    /// Returns a slot on a shared connection; one with credit if the request needs it.
     pub(super) fn free_slot(&self, now: Instant, credit: bool) -> Option<Slot> {
         self.multiplexed.free_slot(now, self.max_streams(), credit)
     }
 
-    /// HTTP/2 streams at once on a connection.
+    /// Maximum number of concurrent streams of a connection.
     pub(super) fn max_streams(&self) -> u32 {
         self.config.borrow().max_concurrent_streams
     }
 
-    /// A connection that can take a request now, of the client at these addresses.
+    /// Returns an idle connection that can take a request of the client with these addresses.
     pub(crate) fn take(&self, ends: Option<&Addresses>) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         let mut found = None;
         while let Some(mut connection) = idle.pop() {
-            // One that has been announced as another client's is closed.
+            // A connection that was announced for another client is closed.
             if connection.is_for(ends) && connection.is_usable() {
                 found = Some(connection);
                 break;
@@ -284,7 +285,7 @@ impl Pool {
         found
     }
 
-    /// Takes back a connection whose exchange is over.
+    /// Takes back a connection after a complete round trip.
     pub(crate) fn put(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
         let config = self.config.borrow();
@@ -296,7 +297,7 @@ impl Pool {
         }
         let waited_for = self.is_waited_for();
         if !waited_for && self.connections.borrow().waiting() > 0 {
-            // Closed, it makes room for a connection that is wanted more.
+            // Closing it makes room for another pool's request that waits.
             return;
         }
         connection.set_idle_since(self.now.get());
@@ -306,18 +307,18 @@ impl Pool {
         }
     }
 
-    /// Whether somebody waits for what comes back: who comes now is behind.
+    /// Returns whether requests wait for returned connections; new requests queue behind them.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.get() > 0
     }
 
-    /// Counts one that waits for a connection, until it is dropped.
+    /// Counts a waiting request until the returned value is dropped.
     pub(super) fn wait(self: &Rc<Self>) -> Waits {
         self.waiting.set(self.waiting.get() + 1);
         Waits(Rc::clone(self))
     }
 
-    /// Closes what is idle; each connection knows its pool, so that they would keep each other.
+    /// Closes the idle connections: since each holds its pool, they would keep each other alive.
     fn close(&self) -> usize {
         std::mem::take(&mut *self.idle.borrow_mut()).len()
     }

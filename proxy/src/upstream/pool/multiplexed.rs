@@ -1,8 +1,8 @@
-//! Connections of one worker to one endpoint that requests share: HTTP/2, or the mesh's own transport.
+//! Shared connections of one worker to one endpoint: HTTP/2, or the mesh transport.
 //!
-//! Requests share connections up to `max_concurrent_streams`; then another connection is opened. At
-//! most one is being opened at a time, so that a burst does not become a burst of handshakes. Those who
-//! wait for it share its failure, too: one after the other they would wait for as many time limits.
+//! Requests share connections up to `max_concurrent_streams`; then another connection is opened. At most one
+//! is opened at a time, so that a burst of requests does not cause a burst of handshakes. Requests that wait
+//! for it share its failure, too: otherwise they would time out one after the other.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -28,16 +28,16 @@ use crate::protocol::message::{Body, Request, Response, Source};
 use crate::telemetry::metrics::Failures;
 use crate::upstream::Open;
 
-/// See the module's documentation.
+/// Shared connections to one endpoint.
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     opening: Arc<Mutex<()>>,
-    /// How many could not be opened, and why not the last one.
+    /// Number of failed attempts to connect, and the reason of the last one.
     failed: RefCell<(u64, Option<Unopened>)>,
-    /// How many requests each connection takes at most.
+    /// Maximum number of requests of each connection.
     max_requests: Cell<Option<NonZeroU32>>,
-    /// The endpoint has chosen HTTP/1.1 when it could last choose.
+    /// Whether the endpoint chose HTTP/1.1 at the last negotiation.
     declined: Cell<bool>,
     /// Notified when a stream has ended.
     returned: Rc<Notify>,
@@ -47,16 +47,16 @@ pub(crate) struct Multiplexed {
 struct Connection {
     carrier: Carrier,
     streams: Cell<u32>,
-    /// Requests that it has been given.
+    /// Number of requests so far.
     requests: Cell<u32>,
     idle_since: Cell<Instant>,
-    /// It has turned a request away.
+    /// Whether it has refused a request.
     gone: Cell<bool>,
     returned: Rc<Notify>,
     open: Open,
 }
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Debug)]
 enum Carrier {
     Http2(Http2),
@@ -72,12 +72,12 @@ impl Connection {
             }
     }
 
-    /// Whether it may take no more requests, for whatever reason.
+    /// Returns whether it accepts no further requests, for any reason.
     fn is_worn(&self, max_requests: Option<NonZeroU32>) -> bool {
         self.is_gone() || max_requests.is_some_and(|most| self.requests.get() >= most.get())
     }
 
-    /// Whether a body that is sent on it now may wait for others, for however short a time.
+    /// Returns whether a new body may have to wait for others at the moment.
     fn is_short(&self) -> bool {
         match &self.carrier {
             Carrier::Http2(http2) => http2.is_short(),
@@ -85,17 +85,17 @@ impl Connection {
         }
     }
 
-    /// Whether a body that is sent on it now waits for no other: an endpoint may give a connection as much credit
-    /// as a single stream, which an upload that it does not take holds for good.
+    /// Returns whether a new body need not wait for others. An endpoint may give a connection only as much
+    /// credit as a single stream, which an unread upload holds permanently.
     fn has_credit(&self, now: Instant) -> bool {
         match &self.carrier {
             Carrier::Http2(http2) => http2.has_credit(now),
-            // Both ends return the connection's credit whatever becomes of the bytes.
+            // Both ends return the connection's credit independently of the streams.
             Carrier::MeshTransport(_) => true,
         }
     }
 
-    /// Whether another request may share it.
+    /// Returns whether another request may share it.
     fn has_room(&self, max_streams: u32) -> bool {
         let max_streams = match &self.carrier {
             Carrier::Http2(http2) => max_streams.min(http2.max_streams()),
@@ -105,7 +105,7 @@ impl Connection {
     }
 }
 
-/// A place on a connection; given back on drop.
+/// A request's slot on a connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Slot(Rc<Connection>);
 
@@ -137,12 +137,12 @@ impl Multiplexed {
         }
     }
 
-    /// Each connection takes so many requests at most.
+    /// Sets the maximum number of requests of each connection.
     pub(super) fn set_max_requests(&self, most: Option<NonZeroU32>) {
         self.max_requests.set(most);
     }
 
-    /// Whether a connection is for more than one request, so that it pays to wait for one.
+    /// Returns whether connections take more than one request, so that it pays to wait for one.
     fn is_shared(&self) -> bool {
         self.max_requests.get() != Some(NonZeroU32::MIN)
     }
@@ -151,8 +151,10 @@ impl Multiplexed {
         self.failed.borrow().0
     }
 
+    /// Returns the error of the last failed attempt, if there was one since there were `before` failures.
+    ///
     /// # Errors
-    /// Why a connection could not be opened since there were `before` failures.
+    /// The reason of that failure.
     pub(super) fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
         match &*self.failed.borrow() {
             (failures, Some(why)) if *failures != before => Err(why.again()),
@@ -160,19 +162,19 @@ impl Multiplexed {
         }
     }
 
-    /// Remembers why a connection could not be opened, for the requests that wait for it.
+    /// Records the reason of a failed attempt, for the requests that wait for it.
     pub(super) fn note_failure(&self, error: &ProxyError) {
         let failures = self.failures() + 1;
         *self.failed.borrow_mut() = (failures, Unopened::of(error));
     }
 
-    /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
+    /// Returns whether the endpoint chose HTTP/1.1 at the last negotiation.
     pub(crate) fn is_declined(&self) -> bool {
         self.declined.get()
     }
 
-    /// The turn to open a connection. There is no wait for it where the endpoint last chose a protocol whose
-    /// connections are not shared, or where nothing is shared.
+    /// Waits for the turn to open a connection. Returns at once if the endpoint last chose a protocol without
+    /// shared connections, or if nothing is shared.
     pub(crate) async fn turn(&self) -> Opening {
         let before = self.failures();
         let turn = match self.is_declined() || !self.is_shared() {
@@ -180,18 +182,18 @@ impl Multiplexed {
             false => Some(Arc::clone(&self.opening).lock_owned().await),
         };
         Opening {
-            // Those that have waited for an attempt that has learnt that need not take turns, either.
+            // Requests that have waited for an attempt with that outcome need no turns, either.
             turn: turn.filter(|_| !self.is_declined()),
             before,
         }
     }
 
-    /// What the endpoint has chosen.
+    /// Records the endpoint's choice.
     pub(crate) fn learn(&self, shared: bool) {
         self.declined.set(!shared);
     }
 
-    /// Makes a connection of a stream that speaks what requests can share, and takes a place on it.
+    /// Makes a stream with a shareable protocol a shared connection, and takes a slot on it.
     pub(crate) async fn adopt(
         &self,
         io: Io,
@@ -223,8 +225,8 @@ impl Multiplexed {
         Ok(occupy(&connection, now))
     }
 
-    /// A place on a connection that is there already, and has fewer streams than `max_streams`; for a
-    /// request that needs `credit`, on one that has it.
+    /// Returns a slot on an existing connection with fewer streams than `max_streams`; for a request that
+    /// needs `credit`, on one that has it.
     pub(crate) fn free_slot(&self, now: Instant, max_streams: u32, credit: bool) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         let most = self.max_requests.get();
@@ -238,7 +240,7 @@ impl Multiplexed {
         free.min_by_key(key).map(|c| occupy(c, now))
     }
 
-    /// Closes a connection without streams; whether there was one.
+    /// Closes a connection without streams; returns whether there was one.
     pub(super) fn close_one_idle(&self) -> bool {
         let mut connections = self.connections.borrow_mut();
         let idle = connections.iter().position(|c| c.streams.get() == 0);
@@ -247,12 +249,12 @@ impl Multiplexed {
         closed.is_some()
     }
 
-    /// Lets all connections go; they end with their streams.
+    /// Drops all connections; they close when their streams have ended.
     pub(super) fn leave(&self) {
         self.connections.borrow_mut().clear();
     }
 
-    /// Closes connections without streams that have idled too long.
+    /// Closes connections without streams whose idle timeout has passed.
     pub(crate) fn sweep(&self, now: Instant, idle_timeout: Duration) {
         self.connections.borrow_mut().retain(|connection| {
             let busy = connection.streams.get() > 0;
@@ -265,11 +267,11 @@ impl Multiplexed {
     }
 }
 
-/// See [`Multiplexed::turn`].
+/// The result of [`Multiplexed::turn`].
 pub(crate) struct Opening {
-    /// Goes with the attempt, not with the request: what comes next waits for the attempt.
+    /// Held by the attempt, not by the request: later requests wait for the attempt.
     pub(super) turn: Option<Turn>,
-    /// Connections that could not be opened before it was waited for.
+    /// Number of failed attempts before the wait.
     pub(super) before: u64,
 }
 
@@ -285,7 +287,7 @@ enum Unopened {
 }
 
 impl Unopened {
-    /// `None`: not for a reason that others would meet, too.
+    /// Returns `None` for reasons that concern only one request.
     fn of(error: &ProxyError) -> Option<Self> {
         match error {
             ProxyError::ConnectTimeout => Some(Self::Late),
@@ -298,7 +300,7 @@ impl Unopened {
         }
     }
 
-    /// The same for another request.
+    /// Returns the same error for another request.
     fn again(&self) -> ProxyError {
         match self {
             Self::Late => ProxyError::ConnectTimeout,
@@ -318,7 +320,7 @@ fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
 }
 
 impl Slot {
-    /// Sends a request and returns the response as soon as its head is there.
+    /// Sends a request and returns the response as soon as its head has arrived.
     pub(crate) async fn round_trip(
         self,
         hop: &Sender<'_>,
@@ -333,7 +335,7 @@ impl Slot {
             }
         };
         if let Err(Unanswered::NotSent(_)) = answered {
-            // What has turned a request away takes no other.
+            // A connection that has refused a request accepts no others.
             connection.gone.set(true);
         }
         answered
@@ -361,7 +363,7 @@ impl Slot {
     }
 }
 
-/// A response's body; holds its place on the connection.
+/// Body of a response; holds its slot on the connection.
 #[derive(Debug)]
 struct ResponseBody {
     incoming: Incoming,

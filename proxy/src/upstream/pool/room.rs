@@ -1,4 +1,4 @@
-//! Room for a connection, where the number of connections is limited, and the count of those that are open.
+//! Admission of connections under the limits on their number, and the metrics of open connections.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::protocol::error::ProxyError;
 use crate::upstream::cluster::guard::{Queue, Waiting};
 use crate::upstream::{Cluster, Pools};
 
-/// The right to have a connection, for as long as it is open. Holds neither cluster nor endpoint: an
-/// idle connection must not keep alive what its closing depends on.
+/// Permission for a connection, held while it is open. Holds neither cluster nor endpoint: an idle connection
+/// must not keep alive what its closing depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     cluster: Option<Arc<Queue>>,
@@ -24,14 +24,14 @@ pub(crate) struct Room {
 #[derive(Debug)]
 struct AtEndpoint {
     slots: Arc<Slots>,
-    /// Where those wait who want it.
+    /// Queue of requests that wait for one.
     queue: Arc<Queue>,
 }
 
 impl Drop for AtEndpoint {
     fn drop(&mut self) {
         let _ = self.slots.release();
-        // Nobody knows for which endpoint each one waits.
+        // The queue does not record which endpoint each entry waits for.
         self.queue.wake_all();
     }
 }
@@ -45,7 +45,7 @@ impl Drop for Room {
 }
 
 impl Room {
-    /// The connection is idle: somebody may wait for another one.
+    /// Called when the connection is idle: wakes requests that wait for another connection.
     pub(super) fn offer(&self) {
         if let Some(cluster) = &self.cluster {
             cluster.wake_all();
@@ -56,24 +56,24 @@ impl Room {
     }
 }
 
-/// What a wait for room has brought.
+/// Result of waiting for room.
 pub(super) enum Found<T> {
     Room(Room),
-    /// Something that makes a connection unnecessary.
+    /// A result that makes a connection unnecessary.
     Instead(T),
 }
 
-/// Where somebody stands who wants room that others wait for.
+/// Position of a request in the queue for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Anywhere: a connection may serve many, more of them than have been notified of it.
+    /// Any: a shared connection may serve more requests than were notified of it.
     Any,
-    /// Behind the others.
+    /// At the end.
     Last,
 }
 
 impl Sender<'_> {
-    /// Waits for room for a connection, or for what `instead` yields.
+    /// Waits for room for a connection, or for a result of `instead`.
     ///
     /// # Errors
     /// [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
@@ -92,13 +92,13 @@ impl Sender<'_> {
             return Ok(Found::Room(room));
         }
         let pool = self.pools.get(self.cluster, self.target, self.now);
-        // Those who wait have been notified of whatever is free now; it is theirs.
+        // Free room belongs to the requests in the queue, which have been notified.
         let mut behind = turn == Turn::Last && queue.waiting() > 0;
         let mut line = queue.line()?;
         let _waits = pool.wait();
         let deadline = Instant::now() + self.cluster.config().limits.queue_timeout;
         loop {
-            // Before looking: what happens in between is not missed.
+            // Before looking, so that changes in between are not missed.
             let (freed, returned) = (queue.freed(), pool.returned.notified());
             if !std::mem::take(&mut behind) {
                 if let Some(instead) = instead() {
@@ -124,7 +124,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Room if there is any now: ahead of nobody, or for one that stands in line.
+    /// Returns room if there is any now: without `line` only if none waits for it.
     fn try_room(&self, line: Option<&mut Waiting<'_>>) -> Option<Room> {
         let mut room = Room::default();
         let queue = &self.cluster.guard().connections;
@@ -152,9 +152,9 @@ impl Sender<'_> {
     }
 }
 
-/// Exists as long as a connection to an endpoint does.
+/// Count of an open connection to an endpoint, held while it exists.
 ///
-/// Holds no cluster: a pooled connection must not keep alive the endpoint whose going closes it.
+/// Holds no cluster: a pooled connection must not keep alive the endpoint whose removal closes it.
 #[derive(Debug)]
 pub(crate) struct Open {
     connections: Gauge,
@@ -184,7 +184,7 @@ impl Open {
 }
 
 impl Open {
-    /// Nothing goes on on the connection: somebody may want its place.
+    /// Called when the connection is idle: another request may need its room.
     pub(super) fn offer(&self) {
         self.room.offer();
     }

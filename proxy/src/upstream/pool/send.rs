@@ -1,4 +1,4 @@
-//! One request to one endpoint and its response, by the protocol that the cluster speaks.
+//! Sends one request to one endpoint by the cluster's protocol, and returns its response.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -21,15 +21,15 @@ use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::Pool;
 use crate::upstream::connect::Speaks;
 
-/// A way to send a request.
+/// A connection for a request.
 enum Connected {
     Http1(Box<Connection>),
-    /// One that others use, too.
+    /// One that other requests share.
     Shared(Slot),
 }
 
 impl Sender<'_> {
-    /// Sends a request and returns the response as soon as its head is there.
+    /// Sends a request and returns the response as soon as its head has arrived.
     pub(crate) async fn send(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         if request.method == Method::CONNECT {
             return self.connect_tunnel().await;
@@ -55,17 +55,17 @@ impl Sender<'_> {
         }
     }
 
-    /// Whether nobody is there to share a connection with, inside the mesh, where both versions are
-    /// spoken: an HTTP/2 connection takes three times the memory of an HTTP/1.1 connection. What came by
-    /// HTTP/2 goes on by it, as the endpoint's proxy could not tell otherwise.
+    /// Returns whether a request inside the mesh, where both versions are supported, has no others to share a
+    /// connection with: an HTTP/2 connection takes three times the memory of an HTTP/1.1 connection. Requests
+    /// received by HTTP/2 keep the version, which the endpoint's proxy could not restore otherwise.
     fn is_alone(&self, request: &Request) -> bool {
         request.version < Version::HTTP_2
             && self.target.stats.outstanding() <= 1
             && self.is_in_mesh()
     }
 
-    /// Whether it is a gRPC call that no choice of the operator keeps from HTTP/2, without which servers of gRPC
-    /// understand nothing.
+    /// Returns whether it is a gRPC call that the configuration allows to send by HTTP/2; gRPC servers
+    /// support no other version.
     fn is_grpc(&self, request: &Request) -> bool {
         request.version == Version::HTTP_2
             && self.cluster.config().grpc_by_http2
@@ -76,7 +76,7 @@ impl Sender<'_> {
         self.cluster.tls().is_some_and(|tls| tls.mesh().is_some())
     }
 
-    /// Over a pooled HTTP/1.1 connection, or a new one.
+    /// Sends over a pooled HTTP/1.1 connection, or a new one.
     async fn http1(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let body = match self.pooled_http1(&pool, request, body).await? {
@@ -95,18 +95,18 @@ impl Sender<'_> {
         round_trip(connection, request, body, self.interim).await
     }
 
-    /// The response over a kept-alive connection, or the body back where none is left.
+    /// Returns the response over a kept-alive connection, or the body if none is available.
     async fn pooled_http1(
         &self,
         pool: &Pool,
         request: &Request,
         body: Body,
     ) -> Result<ControlFlow<Response, Body>, ProxyError> {
-        // Nothing of a request without body is lost when a kept-alive connection turns out to have
-        // been closed under it, and nothing happens twice where the method is idempotent.
+        // A request without body loses nothing if the endpoint turns out to have closed a kept-alive
+        // connection, and an idempotent method is safe to repeat.
         let repeatable = body.is_empty() && request.method.is_idempotent();
         let mut body = Some(body);
-        // What has come back belongs to those who wait.
+        // Returned connections belong to the requests that wait.
         while !pool.is_waited_for()
             && let Some(connection) = pool.take(self.ends.as_ref())
         {
@@ -121,7 +121,7 @@ impl Sender<'_> {
         Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
     }
 
-    /// Over a shared HTTP/2 connection.
+    /// Sends over a shared HTTP/2 connection.
     async fn http2(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
@@ -132,7 +132,7 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        // Where there may be no other connection, one without credit is better than none.
+        // If no other connection is allowed, one without credit is better than none.
         let free = || pool.free_slot(now, false).map(Connected::Shared);
         let connected = match self.room(Turn::Any, free).await? {
             Found::Instead(connected) => connected,
@@ -155,7 +155,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Over whatever the endpoint agrees to by ALPN.
+    /// Sends over the protocol that the endpoint chooses by ALPN.
     async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
@@ -166,7 +166,7 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        // The endpoint's proxy takes for HTTP/1.1 what comes by it, and a server of gRPC takes nothing that does.
+        // The endpoint's proxy would treat it as HTTP/1.1, and a gRPC server would reject it.
         let never_alone = request.version == Version::HTTP_2
             && (self.is_in_mesh() || self.is_grpc(request))
             && !pool.multiplexed.is_declined();
@@ -192,7 +192,7 @@ impl Sender<'_> {
         self.over(connected, request, body).await
     }
 
-    /// A connection that requests share, or that the endpoint may choose to have shared.
+    /// Opens a connection that requests share, or whose protocol the endpoint chooses.
     async fn open(
         &self,
         room: Room,
@@ -200,7 +200,7 @@ impl Sender<'_> {
         speaks: Speaks,
         credit: bool,
     ) -> Result<Connected, ProxyError> {
-        // It may turn out to be one for all that wait here.
+        // It may become a shared connection for all that wait here.
         let Opening { turn, before } = pool.multiplexed.turn().await;
         if let Some(slot) = pool.free_slot(self.now, credit) {
             return Ok(Connected::Shared(slot));
@@ -214,7 +214,7 @@ impl Sender<'_> {
         })
     }
 
-    /// CONNECT ends here: the endpoint gets the bytes inside.
+    /// Terminates CONNECT: the endpoint gets the bytes of the tunnel.
     async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
         let stream = Box::pin(self.stream()).await?;
         Ok(Response {
@@ -224,7 +224,7 @@ impl Sender<'_> {
         })
     }
 
-    /// A connection for bytes.
+    /// Opens a connection for a TCP tunnel.
     pub(crate) async fn stream(&self) -> Result<Stream, ProxyError> {
         let nothing = || None::<Infallible>;
         let room = match self.room(Turn::Last, nothing).await? {

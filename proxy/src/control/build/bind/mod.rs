@@ -13,21 +13,22 @@ use crate::net::socket::Listening;
 
 mod unix;
 
-/// Connections that may wait for `accept`.
+/// Length of the queue of connections that wait for `accept`.
 const BACKLOG: i32 = 4096;
 
 /// The listening sockets of one listener.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// One a worker.
+    /// One socket for each worker.
     pub(crate) each: Vec<Listening>,
-    /// Where they listen; `None` without sockets.
+    /// The bound address; `None` without sockets.
     pub(crate) bound: Option<Address>,
-    /// Of a Unix socket that has one.
+    /// File of a Unix socket that has one.
     pub(crate) file: Option<UnixFile>,
 }
 
-/// One listening socket a worker, all on one address; with `alone` only if no other socket has it.
+/// Binds one listening socket for each worker, all to one address. With `alone`, fails if any other socket is
+/// bound to it.
 pub(crate) fn bind(
     listener: &config::Listener,
     workers: usize,
@@ -55,7 +56,7 @@ fn bind_ip(mut address: SocketAddr, workers: usize, alone: bool) -> io::Result<S
     let mut each = Vec::with_capacity(workers);
     for _ in 0..workers {
         let socket = bind_one(address)?;
-        // Port 0 is chosen once, for all workers.
+        // The system chooses a port for 0 once; all workers use the same.
         address = socket.local_addr()?;
         each.push(Listening::Tcp(socket));
     }
@@ -66,7 +67,7 @@ fn bind_ip(mut address: SocketAddr, workers: usize, alone: bool) -> io::Result<S
     })
 }
 
-/// Workers share one Unix socket, which knows no `SO_REUSEPORT`: each accepts from it.
+/// Binds a Unix socket. These have no `SO_REUSEPORT`, so workers share one and all accept from it.
 fn bind_unix(address: &UnixAddress, mode: u32, workers: usize) -> io::Result<Sockets> {
     let (socket, file) = unix::bind(address, mode)?;
     let clones = (1..workers).map(|_| socket.try_clone());
@@ -79,7 +80,7 @@ fn bind_unix(address: &UnixAddress, mode: u32, workers: usize) -> io::Result<Soc
     })
 }
 
-/// What keeps listeners and the admin server of this configuration from being bound now.
+/// Returns errors for the addresses of listeners and of the admin server that cannot be bound now.
 #[must_use]
 pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
     let listeners = config.listeners.iter().filter_map(|one| {
@@ -98,7 +99,8 @@ pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
     listeners.chain(admin).collect()
 }
 
-/// The kernel lets all processes of a user share a port; a socket that does not share it is refused.
+/// Binds without sharing. The kernel lets processes of one user share a port, so that only an unshared bind
+/// fails if it is taken.
 fn probe_ip(address: SocketAddr) -> io::Result<()> {
     socket(address, false)?.bind(&address.into())
 }
@@ -117,11 +119,11 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        // `[::]` is for both families, as operators expect it from other proxies.
+        // `[::]` accepts both families, as in other proxies.
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;
-    // Workers share a port, and so do an old and a new listener where one address is a wildcard.
+    // Workers share a port; so do an old and a new listener if one of the addresses is a wildcard.
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

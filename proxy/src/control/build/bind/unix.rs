@@ -1,4 +1,4 @@
-//! Unix sockets: the file that a listener has, with its permissions and its end.
+//! Unix sockets: creation, permissions and removal of a listener's file.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,10 +14,10 @@ use socket2::{Domain, Socket, Type};
 use super::BACKLOG;
 use crate::net::socket;
 
-/// How long another process may look at the sockets of the same folder.
+/// Time to wait for the lock while another process examines sockets in the same folder.
 const LOCKED: Duration = Duration::from_secs(1);
 
-/// The file of a listening Unix socket, which is removed on drop unless it has become another's.
+/// File of a listening Unix socket; removed on drop unless it was replaced by another one.
 #[derive(Debug)]
 pub(crate) struct UnixFile {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl UnixFile {
         Ok(Self { path, id })
     }
 
-    /// Gives the file other permissions.
+    /// Sets the permissions of the file.
     pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
         fs::set_permissions(&self.path, Permissions::from_mode(mode))
     }
@@ -47,8 +47,8 @@ impl Drop for UnixFile {
     }
 }
 
-/// Device, inode, and when the file was made, as a number of an inode is used again: nobody writes to a socket's file, and
-/// other permissions do not change this time.
+/// Device, inode and modification time, since inode numbers are reused. The time stays as it is: a socket's
+/// file is never written, and a change of permissions does not affect it.
 type Id = (u64, u64, i64, i64);
 
 fn id(path: &Path) -> io::Result<Id> {
@@ -57,7 +57,7 @@ fn id(path: &Path) -> io::Result<Id> {
     Ok((metadata.dev(), metadata.ino(), made.0, made.1))
 }
 
-/// Listens; a file that a process has left behind is replaced.
+/// Binds a listening socket; a stale file that an ended process has left is replaced.
 pub(super) fn bind(
     address: &UnixAddress,
     mode: u32,
@@ -75,7 +75,7 @@ pub(super) fn bind(
     Ok((socket, Some(file)))
 }
 
-/// What keeps a listener from the address.
+/// Returns an error if a listener cannot use the address.
 pub(super) fn probe(address: &UnixAddress) -> io::Result<()> {
     let Some(path) = address.path() else {
         return match socket::is_live(address) {
@@ -93,7 +93,7 @@ pub(super) fn probe(address: &UnixAddress) -> io::Result<()> {
     }
 }
 
-/// Removes a socket file without a listener.
+/// Removes a socket file that no process listens on.
 fn make_room(address: &UnixAddress, path: &Path) -> io::Result<()> {
     if is_stale(address, path)? {
         tracing::info!(path = %path.display(), "replacing a socket's file that no process listens on");
@@ -102,7 +102,7 @@ fn make_room(address: &UnixAddress, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is a socket without a process; an error where something else is in the way.
+/// Returns whether there is a stale socket; an error if something else exists at the path.
 fn is_stale(address: &UnixAddress, path: &Path) -> io::Result<bool> {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -123,7 +123,8 @@ fn listen(address: &UnixAddress, mode: Option<u32>) -> io::Result<UnixListener> 
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     if let Some(mode) = mode {
-        // The file is made with the permissions of the socket, so that it is never open to more than it should be.
+        // The file is created with the permissions of the socket, so that it is never open to more users than
+        // configured.
         let file = File::from(OwnedFd::from(socket.try_clone()?));
         file.set_permissions(Permissions::from_mode(mode))?;
     }
@@ -132,7 +133,7 @@ fn listen(address: &UnixAddress, mode: Option<u32>) -> io::Result<UnixListener> 
     Ok(socket.into())
 }
 
-/// The folder's lock, where it can be had in time.
+/// Takes the folder's lock, if it is available in time.
 fn lock(folder: Option<&Path>) -> Option<File> {
     let folder = File::open(folder?).ok()?;
     let until = Instant::now() + LOCKED;
@@ -168,7 +169,7 @@ mod tests {
         let in_use = Some(io::ErrorKind::AddrInUse);
         assert_eq!(kind(bind(&address, 0o600).map(drop)), in_use);
         assert_eq!(kind(probe(&address)), in_use);
-        // As a process leaves it that is killed.
+        // The state after a killed process.
         drop(socket);
         std::mem::forget(file);
         assert!(probe(&address).is_ok() && address.path().unwrap().exists());

@@ -1,4 +1,5 @@
-//! What a target is for a chain: a table of its own, a cluster for bytes.
+//! Compiles a discovered target for a filter chain: its route table, and its cluster for traffic that is not
+//! HTTP.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::control::app::App;
 use crate::routing::on_demand::{Discovered, OnDemand};
 use crate::routing::route::Table;
 
-/// What is known of a target, ready for use.
+/// Returns the compiled form of a target.
 pub(super) fn compile(app: &App, chain: &OnDemand, name: &str, target: &Target) -> Discovered {
     let cluster = |name: &Arc<str>| app.clusters().get(name);
     match target {
@@ -25,8 +26,8 @@ pub(super) fn compile(app: &App, chain: &OnDemand, name: &str, target: &Target) 
     }
 }
 
-/// The table of a target's virtual host, for whatever name it is called by; or all of them, where the chain goes by
-/// the hosts of requests.
+/// Compiles the table of a target's virtual host, for any name; or of all virtual hosts, if the chain selects
+/// by the hosts of requests.
 fn table(
     app: &App,
     chain: &OnDemand,
@@ -49,8 +50,8 @@ fn table(
     Some(Arc::new(table))
 }
 
-/// The virtual host of a target: by its name with and without port, then the most specific; by the
-/// table's own name where the target is an address.
+/// Returns the virtual host of a target: that with its exact name, with or without port, then the most
+/// specific match; by the table's own name if the target is an address.
 fn host_of<'a>(routes: &'a config::RouteTable, name: &str) -> Option<&'a config::VirtualHost> {
     let find = |name: &str| {
         let bare = crate::routing::route::without_port(name);

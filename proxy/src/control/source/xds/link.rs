@@ -1,4 +1,4 @@
-//! One stream to the control plane: messages out, messages in, until it ends.
+//! One stream to the control plane: sends and receives messages until it ends.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,10 +18,10 @@ use crate::upstream::{Answer, Cluster};
 
 const PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// Bytes of a message that are taken at most.
+/// Maximum size of a received message in bytes.
 const LONGEST: usize = 16 << 20;
 
-/// See the module's documentation. The stream ends with it.
+/// A stream, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) requests: UnboundedSender<Bytes>,
@@ -29,16 +29,16 @@ pub(super) struct Link {
     task: AbortHandle,
 }
 
-/// What happens on a stream.
+/// An event of a stream.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The server can be reached.
+    /// The connection to the server is open.
     Open,
-    /// It has begun to answer.
+    /// The server has begun to respond.
     Accepted,
-    /// It has sent a message.
+    /// The server has sent a message.
     Message(Bytes),
-    /// There will be no more; why.
+    /// The stream has ended, with the reason.
     Ended(CallError),
 }
 
@@ -49,7 +49,7 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Begins a stream to one of the cluster's servers.
+    /// Opens a stream to one of the cluster's servers.
     pub(super) fn begin(
         cluster: Arc<Cluster>,
         reporter: Rc<RefCell<Reporter>>,
@@ -68,7 +68,7 @@ impl Link {
             };
             let ended = outcome.err();
             let ended = ended.unwrap_or_else(|| CallError::Refused("the end of the stream".into()));
-            // Whoever has dropped the link wants to know nothing.
+            // A dropped link has no reader for it.
             let _ = sender.send(Event::Ended(ended));
         });
         Self {
@@ -78,12 +78,12 @@ impl Link {
         }
     }
 
-    /// What happens next.
+    /// Waits for the next event.
     pub(super) async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// What has happened meanwhile, without waiting.
+    /// Returns the next event, if there is one already.
     pub(super) fn try_next(&mut self) -> Option<Event> {
         self.events.try_recv().ok()
     }
@@ -98,7 +98,7 @@ async fn serve_channel(
 ) -> Result<(), CallError> {
     let connection = Connection::open(cluster, target).await?;
     let _ = events.send(Event::Open);
-    // Servers may answer with the first response, so nothing waits for the head.
+    // A server may send the response's head together with its first message, so nothing waits for the head.
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
     let body = connection.call(PATH, outgoing).await?;
     let _ = events.send(Event::Accepted);

@@ -1,7 +1,8 @@
-//! What this proxy has sent where, told to the control plane (LRS) on the connection of its stream.
+//! Load reports to the control plane (LRS) on the connection of its stream: counts and times of requests by
+//! cluster.
 //!
-//! All of it is read from counters that are there anyway, as often as the control plane asks. One that
-//! takes no reports says so, and gets none.
+//! All values are read from counters that exist anyway, at the interval that the control plane asks for. A
+//! server that does not accept reports refuses the stream and gets none.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,10 +26,10 @@ use crate::telemetry::metrics::ClusterCounts;
 use crate::upstream::Cluster;
 use crate::upstream::grpc::{CallError, Connection};
 
-/// Bytes of a message that are taken at most: some thousand names.
+/// Maximum size of a received message in bytes: some thousand names.
 const LONGEST: usize = 256 << 10;
 
-/// Who reports, and what was reported last; it outlives connections.
+/// Source of the reports and the values last reported; outlives connections.
 pub(super) struct Reporter {
     app: SharedApp,
     node: Node,
@@ -46,7 +47,7 @@ impl Reporter {
         }
     }
 
-    /// What has happened since the last report.
+    /// Returns a report of what has happened since the last one.
     fn report(&mut self, wish: &Wish) -> LoadReport {
         let app = SharedApp::clone(&self.app);
         let now = Instant::now();
@@ -77,7 +78,7 @@ impl Reporter {
     }
 }
 
-/// What was counted since; all of it where the cluster was built anew in between.
+/// Returns the difference since the last report; all of it if the cluster was rebuilt in between.
 fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> ClusterLoad {
     let anew = now.succeeded < last.succeeded || now.failed < last.failed;
     let nothing = ClusterCounts::default();
@@ -99,7 +100,8 @@ fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> C
     }
 }
 
-/// Response times since, by range: those in which there are some, and where these begin.
+/// Returns the response times since the last report, by range: the ranges with any, and the ones below them,
+/// where they begin.
 fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
     let Some(now) = &now.times else {
         return Vec::new();
@@ -107,7 +109,7 @@ fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     let mut below = None;
     for (bound, count) in now.since(last.times.as_ref()) {
-        // Bounds are of whole microseconds, and far below 2^64 of them.
+        // Bounds are whole microseconds, far below 2^64.
         let most_micros = bound.map(|bound| bound.as_micros() as u64);
         let range = Range { most_micros, count };
         if count > 0 {
@@ -120,7 +122,7 @@ fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
     ranges
 }
 
-/// How far endpoints are that were connected to since.
+/// Returns the round-trip times of endpoints that were connected to since the last report.
 fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
     let endpoints = cluster.endpoints();
     let measured = endpoints.targets().iter().filter_map(|target| {
@@ -130,7 +132,7 @@ fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
     measured.take(MAX_ROUND_TRIPS).collect()
 }
 
-/// Reports until it is dropped.
+/// Sends reports until it is dropped.
 pub(super) async fn send_reports(
     connection: Connection,
     reporter: &RefCell<Reporter>,
@@ -146,7 +148,7 @@ async fn serve_channel(
     reporter: &RefCell<Reporter>,
 ) -> Result<(), CallError> {
     let (reports, outgoing) = mpsc::unbounded_channel();
-    // A stream that has ended says so itself.
+    // If the send fails, the stream has ended, and its reader reports that.
     let _ = reports.send(frame(&load::introduction(reporter.borrow().node.clone())));
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
     let mut body = connection.call(load::PATH, outgoing).await?;

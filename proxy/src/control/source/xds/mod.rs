@@ -1,9 +1,9 @@
-//! Configurations that come from a control plane: hosts and addresses that workers ask for, one by one,
-//! and what the inbound listeners of this workload do.
+//! Configuration from a control plane: hosts and addresses that workers look up on demand, and settings of
+//! this workload's inbound listeners.
 //!
-//! Runs on the control thread. What the protocol does is [`maglor_xds::discovery`]'s; here are the
-//! stream, the hosts that wait, and what is put in force. While the control plane is away everything
-//! that is known goes on.
+//! Runs on the control thread. [`maglor_xds::discovery`] implements the protocol; this module has the stream,
+//! the hosts with waiting requests, and applies changes. While the control plane is unavailable, everything
+//! known stays in force.
 
 mod credential;
 mod discovered;
@@ -38,44 +38,45 @@ use crate::control::ticker;
 use crate::routing::on_demand::{Ask, Found, Key, OnDemand};
 use crate::upstream::grpc::CallError;
 
-/// How long a silence is before something is thought of it.
+/// Time on an open stream without a response after which nothing new is expected; also the pause if the
+/// server's cluster is missing.
 const MOMENT: Duration = Duration::from_secs(1);
-/// Targets that are followed at once; beyond, the one that was not called for the longest time gives way.
+/// Maximum number of followed targets; beyond it, the least recently used one is dropped.
 const MAX_FOLLOWED: usize = 1024;
 
-/// A control plane that has not answered after so long is away, as far as what was kept is concerned.
+/// Time without any response after which cached resources are used.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// See the module's documentation.
+/// State of the subscription to the control plane.
 struct Source {
     app: SharedApp,
     settings: config::ControlPlane,
     discovery: Discovery,
     followed: BTreeMap<String, Followed>,
     link: Option<Link>,
-    /// What of our traffic was told.
+    /// Load reports to the control plane.
     reporter: Rc<RefCell<Reporter>>,
     rng: Rng,
-    /// Why what is known of workloads is not in force.
+    /// Why the known workload resources are not in force; `None` if they are.
     unapplied: Option<String>,
-    /// Whether the control plane has answered, in this process.
+    /// Whether the control plane has answered this process.
     answered: bool,
-    /// Since when it does not turn us away.
+    /// Time since which the stream is accepted.
     accepted: Option<Instant>,
-    /// Since when it says nothing, while there is no stream.
+    /// Time since which there is no stream and no response.
     away: Option<Instant>,
-    /// Where what was learnt is kept for the next start.
+    /// Cache of received resources for the next start.
     cache: Option<Cache>,
-    /// The identity that the control plane is to know us by.
+    /// The identity that the control plane requires.
     credential: Credential,
 }
 
-/// A target, and who called it by which names.
+/// A target, and the chains and names under which it was looked up.
 #[derive(Default)]
 struct Followed {
     places: Vec<Place>,
     waiting: Vec<oneshot::Sender<()>>,
-    /// Whether something is known of it, and was put in force.
+    /// Whether the target is known and its compiled form in force.
     settled: bool,
 }
 
@@ -85,7 +86,7 @@ struct Place {
     found: Arc<Found>,
 }
 
-/// Answers the questions of workers; never returns.
+/// Answers lookups of workers; never returns.
 pub(crate) async fn run(
     app: SharedApp,
     settings: config::ControlPlane,
@@ -169,11 +170,11 @@ impl Source {
         }
     }
 
-    /// Says what is to be said.
+    /// Sends the pending requests of the protocol.
     fn say(&mut self) {
         let Some(link) = &self.link else { return };
         while let Some(request) = self.discovery.request() {
-            // A stream that has ended says so itself.
+            // If the send fails, the stream has ended, and its event reports that.
             let _ = link.requests.send(frame(&request));
         }
     }
@@ -191,8 +192,8 @@ impl Source {
         }
     }
 
-    /// Takes what has happened on the stream, all at once; after its end, how long to wait before the
-    /// next.
+    /// Handles the events that have arrived on the stream, all at once. After its end, returns the pause
+    /// before the next stream.
     fn event(&mut self, first: Event) -> Option<Duration> {
         let mut all = Changes::default();
         let mut next = Some(first);
@@ -218,7 +219,7 @@ impl Source {
             && let Some(bundle) = self.discovery.bundle()
         {
             self.app.borrow_mut().trust(bundle.clone());
-            // The platform's file may be older, and certificates are kept less often.
+            // The platform's file may be older, and certificates are cached less often.
             let kept = self.cache.as_ref().map(|cache| cache.keep_roots(bundle));
             if let Some(Err(error)) = kept {
                 tracing::warn!(%error, "the roots cannot be kept for the next start");
@@ -264,7 +265,7 @@ impl Source {
         all.endpoints.extend(changes.endpoints);
     }
 
-    /// Goes by what was kept, as far as anything is wanted that is not known.
+    /// Falls back to cached resources for everything that is wanted and unknown.
     fn go_offline(&mut self) {
         if self.discovery.is_offline() {
             return;
@@ -285,7 +286,7 @@ impl Source {
         self.show_offline();
     }
 
-    /// A stream that goes on without a word says that there is nothing new.
+    /// Counts an accepted stream without messages as an answer: there is nothing new.
     fn take_silence(&mut self) {
         let since = self.accepted.filter(|_| !self.answered);
         if since.is_some_and(|since| since.elapsed() >= MOMENT) {
@@ -304,7 +305,7 @@ impl Source {
             .set(i64::from(offline));
     }
 
-    /// Leaves what is known for the next start.
+    /// Writes the known resources to the cache.
     fn keep(&mut self) {
         if let Some(cache) = &self.cache
             && let Some(kept) = self.discovery.kept()
@@ -314,7 +315,7 @@ impl Source {
         }
     }
 
-    /// Puts in force what has changed.
+    /// Puts changes in force.
     fn apply(&mut self, changes: &Changes) {
         if changes.routing {
             let used = self.discovery.clusters().collect();
@@ -335,7 +336,7 @@ impl Source {
         }
     }
 
-    /// Asks for what the listeners in force want to know; a new file may have others.
+    /// Subscribes to the workload resources that the listeners in force need; a new file may have others.
     fn follow_workloads(&mut self) {
         let wanted: Vec<_> = self.app.borrow().wanted_workloads().cloned().collect();
         // A port that was taken may be free by now.
@@ -357,14 +358,14 @@ impl Source {
         self.unapplied = failed;
     }
 
-    /// Notifies those who wait, and gives those who know a host its new routes.
+    /// Wakes waiting requests, and updates the routes of the chains that use a target.
     fn settle(&mut self, routing: bool) {
         for (name, followed) in &mut self.followed {
             if followed.settled && !routing {
                 continue;
             }
             let target = self.discovery.target(name);
-            // Until all of it is there, what was known goes on.
+            // Until the target is complete, the previous state stays in force.
             followed.settled = !matches!(target, Target::Pending);
             if !followed.settled {
                 continue;
@@ -377,7 +378,7 @@ impl Source {
                 place.found.set(discovered);
                 chain.insert(&place.key, &place.found);
             }
-            // One that waits no more has gone.
+            // The receiver of a cancelled request is gone.
             followed.waiting.drain(..).for_each(|waiting| {
                 let _ = waiting.send(());
             });
@@ -390,7 +391,7 @@ impl Source {
         self.app.borrow().shared().time(Instant::now())
     }
 
-    /// A worker wants to know of a host or an address.
+    /// Handles the lookup of a host or an address by a worker.
     fn ask(&mut self, ask: Ask) {
         let Ask {
             chain,
@@ -419,7 +420,7 @@ impl Source {
         let known = self.discovery.want(&target);
         self.apply(&known);
         self.settle(false);
-        // Who asks now would wait for nothing, as everybody has for so long.
+        // Nothing to wait for: the control plane has been away for longer than the timeout.
         if self.away.is_some_and(|since| since.elapsed() >= patience)
             && let Some(followed) = self.followed.get_mut(&target)
         {
@@ -427,7 +428,7 @@ impl Source {
         }
     }
 
-    /// Forgets the target that was not called for the longest time.
+    /// Drops the least recently used target.
     fn make_room(&mut self) {
         let used =
             |followed: &Followed| followed.places.iter().map(|place| place.found.used()).max();
@@ -451,7 +452,8 @@ impl Source {
         self.discovery.forget(&name);
     }
 
-    /// Forgets what nobody calls any more, unless nobody could say it again.
+    /// Drops targets that are no longer used, unless the control plane is unavailable and could not send them
+    /// again.
     fn forget(&mut self) {
         if self.link.is_none() {
             return;

@@ -1,33 +1,33 @@
 //! The field `x-maglor-queue`.
 //!
-//! In a request, from an outbound to an inbound proxy: `limit=3`, let it in only where at most so many
-//! others are in flight; `ticket=EPOCH.NUMBER`, a ledger sent it; both separated by a comma. In the
-//! response to such a request: `in-flight=7`, or `refused=7` where the request was not let in.
-//! Numbers are decimal. Neither application ever sees the field.
+//! In a request from an outbound to an inbound proxy: `limit=3`, admit it only if at most so many others are
+//! in flight; `ticket=EPOCH.NUMBER`, the ledger's ticket; both separated by a comma. In the response to such
+//! a request: `in-flight=7`, or `refused=7` if the request was not admitted. Numbers are decimal. Neither
+//! application ever sees the field.
 
 use maglor_balance::queue_protocol::{Admission, Ticket};
 use smallvec::SmallVec;
 
 use crate::protocol::fields::{Fields, Known};
 
-/// What a request asks for.
+/// Content of the field in a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct QueueRequest {
     pub(crate) admission: Admission,
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// What a response says.
+/// Content of the field in a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum QueueResponse {
-    /// The request was let in; so many others were in flight at the end.
+    /// The request was admitted; this many others were in flight at its end.
     InFlight(u32),
-    /// It was not, for so many were.
+    /// The request was rejected because this many were in flight.
     Refused(u32),
 }
 
 impl QueueRequest {
-    /// What a request asks for. What cannot be read asks for nothing.
+    /// Reads the field of a request; `None` if it is missing or invalid.
     pub(crate) fn of(fields: &Fields) -> Option<Self> {
         Self::parse(fields.get(Known::XMaglorQueue)?)
     }
@@ -38,7 +38,7 @@ impl QueueRequest {
             ticket: None,
         };
         for part in std::str::from_utf8(value).ok()?.split(',') {
-            // Parts that a later version has added are passed over.
+            // Unknown keys of later versions are ignored.
             match part.trim().split_once('=')? {
                 ("limit", limit) => asked.admission = Admission::AtMost(limit.parse().ok()?),
                 ("ticket", ticket) => {
@@ -54,7 +54,7 @@ impl QueueRequest {
         Some(asked)
     }
 
-    /// Sets it in a request; without condition and ticket it takes off what an earlier attempt set.
+    /// Sets the field of a request. Without condition and ticket, removes that of an earlier attempt.
     pub(crate) fn set(&self, fields: &mut Fields) {
         let mut value = SmallVec::<[u8; 48]>::new();
         let mut digits = itoa::Buffer::new();
@@ -82,7 +82,7 @@ impl QueueRequest {
 }
 
 impl QueueResponse {
-    /// What a response says.
+    /// Reads the field of a response.
     pub(crate) fn of(fields: &Fields) -> Option<Self> {
         Self::parse(fields.get(Known::XMaglorQueue)?)
     }
@@ -97,7 +97,7 @@ impl QueueResponse {
         }
     }
 
-    /// Sets it in a response.
+    /// Sets the field of a response.
     pub(crate) fn set(self, fields: &mut Fields) {
         let (name, number) = match self {
             Self::InFlight(number) => (&b"in-flight="[..], number),

@@ -7,61 +7,62 @@
 //! └──────┴────────┴────────┴────────────────┴────────────────┴────────────────┘
 //! ```
 //!
-//! `age` is that of the server in reports, 0 else; `number` pairs an answer with its question; `name` is a server's
-//! ([`Name`]); `a` and `b` depend on the kind. A receiver passes over kinds that it does not know, which is how the protocol grows.
+//! `age` is the server's age in reports, otherwise 0; `number` pairs an answer with its question; `name` is
+//! that of a server ([`Name`]); `a` and `b` depend on the kind. A receiver ignores unknown kinds, so that the
+//! protocol can be extended.
 
 use std::time::Duration;
 
 use maglor_balance::queue_protocol::{Among, Load, Name, Referral, Report, Ticket};
 
-/// Bytes of a frame.
+/// Size of a frame in bytes.
 pub const LENGTH: usize = 32;
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Frame {
-    /// To a server's inbound proxy: how busy is it?
+    /// To a server's inbound proxy: requests its load.
     AskLoad {
-        /// Of the question.
+        /// Number of the question.
         number: u32,
     },
     /// Answer to [`Frame::AskLoad`].
     Load {
-        /// Of the question; 0 where nobody asked.
+        /// Number of the question; 0 for a report without question.
         number: u32,
-        /// How busy.
+        /// The load of the server.
         load: Load,
     },
-    /// To the host of a ledger: where should a request go?
+    /// To the host of a ledger: requests a server for a request.
     AskReferral {
-        /// Of the question.
+        /// Number of the question.
         number: u32,
-        /// To which servers of the group; `None`: to any.
+        /// The eligible servers of the group; `None`: all.
         among: Option<Among>,
     },
     /// Answer to [`Frame::AskReferral`].
     Referral {
-        /// Of the question.
+        /// Number of the question.
         number: u32,
-        /// `None`: the ledger has no server.
+        /// The chosen server; `None`: the ledger has none.
         referral: Option<Referral>,
     },
-    /// To a server's inbound proxy: tell me your load from time to time.
+    /// To a server's inbound proxy: subscribes to load reports.
     Subscribe {
-        /// Messages a request that the server should send to all its balancers, on average; finite
+        /// Messages per request that the server should send to all its balancers together, on average; finite
         /// and not negative.
         overhead: f32,
     },
-    /// To the host of a ledger, from a server's inbound proxy.
+    /// To the host of a ledger, from a server's inbound proxy: a report.
     Report {
-        /// The server.
+        /// Name of the server.
         from: Name,
-        /// What it says.
+        /// The report.
         report: Report,
     },
-    /// From the host of a ledger: send me a report.
+    /// From the host of a ledger: requests a report.
     Audit {
-        /// The server that is meant.
+        /// Name of the server.
         of: Name,
     },
 }
@@ -76,7 +77,7 @@ mod kind {
     pub(super) const AUDIT: u8 = 7;
 }
 
-/// The fields as they lie on the wire.
+/// The fields in their order on the wire.
 #[derive(Clone, Copy, Default)]
 struct Raw {
     kind: u8,
@@ -89,7 +90,7 @@ struct Raw {
 }
 
 impl Frame {
-    /// As it is sent.
+    /// Encodes the frame.
     pub fn encode(&self) -> [u8; LENGTH] {
         let raw = self.raw();
         let mut bytes = [0; LENGTH];
@@ -102,7 +103,7 @@ impl Frame {
         bytes
     }
 
-    /// From what was received; `None` for a kind that is not known, or values that make no sense.
+    /// Decodes a frame; `None` for an unknown kind or invalid values.
     pub fn decode(bytes: &[u8; LENGTH]) -> Option<Self> {
         let [kind, a0, a1, a2, n0, n1, n2, n3, rest @ ..] = *bytes;
         let word = |at: usize| {
@@ -239,7 +240,7 @@ impl Frame {
     }
 }
 
-/// Hundredths of a second and one, for 0 is no age; of more than two days, two days.
+/// Converts an age to hundredths of a second plus one, since 0 means no age; at most about two days.
 fn hundredths(age: Duration) -> u32 {
     let most = (1 << 24) - 1;
     u32::try_from(age.as_millis() / 10 + 1).map_or(most, |age| age.min(most))
@@ -253,7 +254,7 @@ fn pack(ticket: Ticket) -> u64 {
     u64::from(ticket.epoch) << 32 | u64::from(ticket.number)
 }
 
-/// An epoch is never 0, so 0 stands for no ticket.
+/// Decodes a ticket. An epoch is never 0, so 0 means no ticket.
 fn unpack(word: u64) -> Option<Ticket> {
     let ticket = Ticket {
         epoch: (word >> 32) as u32,

@@ -1,17 +1,18 @@
-//! Messages between proxies about how busy servers are, so that balancing goes by true queues.
+//! The queue protocol: messages between proxies about the load of servers, so that balancing can use true
+//! queue lengths.
 //!
-//! The decisions (what to ask, what to answer, what to report) are [`maglor_balance::queue_protocol`]'s; here
-//! is what they look like on the wire, described for others in docs/queue-protocol.md:
+//! [`maglor_balance::exchange`] decides what to ask, to answer and to report; this module defines the wire
+//! format, which docs/queue-protocol.md specifies:
 //!
-//! * the field `x-maglor-queue` of requests and responses: under which condition a request is to be let
-//!   in, and how many are in flight;
-//! * the field `endpoint-load-metrics` of responses, ORCA's, for others than us;
-//! * a *channel*: a connection that has left HTTP by `Upgrade: maglor-exchange/1` and carries frames of 32
+//! * the field `x-maglor-queue` of requests and responses: the condition for the admission of a request, and
+//!   the number in flight;
+//! * the field `endpoint-load-metrics` of responses, that of ORCA, for other implementations;
+//! * a *channel*: a connection upgraded from HTTP by `Upgrade: maglor-exchange/1`, which carries frames of 32
 //!   bytes both ways.
 //!
-//! The balancer's side is in `http::attempt` (what a request does) and [`super::channel`] (a channel's
-//! client), the server's side in [`super::reporting`]. Whoever does not know the protocol ignores the field and
-//! refuses the upgrade, and is treated as an endpoint of plain `lor`.
+//! The balancer's side is in `http::attempt` (requests) and [`super::channel`] (the client's end of a
+//! channel), the server's side in [`super::reporting`]. An endpoint without the protocol ignores the field
+//! and refuses the upgrade; it is balanced by plain `lor`.
 
 mod field;
 mod frame;
@@ -27,8 +28,8 @@ pub use self::frame::{Frame, LENGTH as FRAME_LENGTH};
 pub(crate) use self::field::{QueueRequest, QueueResponse};
 pub(crate) use self::wire::{PROTOCOL, Wire};
 
-/// A server that can be asked for a report.
+/// A source of reports about a server.
 pub(crate) trait Reporter: Debug {
-    /// What it would report now.
+    /// Returns the present report.
     fn report(&self) -> Report;
 }

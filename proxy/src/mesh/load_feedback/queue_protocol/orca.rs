@@ -1,25 +1,24 @@
-//! Load reports in the format of ORCA (Open Request Cost Aggregation), as gRPC and Envoy have it: the
-//! response field `endpoint-load-metrics`, in its forms `TEXT key=value, …` and `JSON {…}`.
+//! Load reports in the format of ORCA (Open Request Cost Aggregation), as gRPC and Envoy use it: the response
+//! field `endpoint-load-metrics`, in its forms `TEXT key=value, …` and `JSON {…}`.
 //!
-//! What is in flight is not among the metrics that ORCA names itself, so it is a named one:
-//! `named_metrics.in_flight`.
+//! ORCA has no standard metric for requests in flight, so a named metric is used: `named_metrics.in_flight`.
 
 use bytes::BytesMut;
 use serde_json::Value;
 
 use crate::protocol::fields::{Fields, Known};
 
-/// The metric's name.
+/// Name of the metric.
 const IN_FLIGHT: &str = "in_flight";
 
-/// Says in a response how many requests are in flight at its server.
+/// Sets the number of requests in flight at the server in a response.
 pub(crate) fn set(in_flight: u32, fields: &mut Fields) {
     let mut value = BytesMut::from(&b"TEXT named_metrics.in_flight="[..]);
     value.extend_from_slice(itoa::Buffer::new().format(in_flight).as_bytes());
     fields.set(Known::EndpointLoadMetrics, &value);
 }
 
-/// How many requests are in flight according to a report; `None` where it does not say.
+/// Returns the number of requests in flight of a report; `None` if it does not contain one.
 pub(crate) fn in_flight(report: &[u8]) -> Option<u32> {
     let report = std::str::from_utf8(report).ok()?;
     let (form, rest) = report.trim_start().split_once(' ')?;
@@ -44,7 +43,7 @@ fn text(pairs: &str) -> Option<f64> {
 
 fn json(object: &str) -> Option<f64> {
     let report: Value = serde_json::from_str(object).ok()?;
-    // Both spellings are JSON forms of the protocol buffer's field.
+    // Both spellings are valid in the JSON form of a protocol buffer.
     let named = report.get("named_metrics").or(report.get("namedMetrics"))?;
     named.get(IN_FLIGHT)?.as_f64()
 }

@@ -10,16 +10,16 @@ use tokio::time::timeout;
 use super::frame::{Frame, LENGTH};
 use crate::net::io::{Io, Stream};
 
-/// The protocol's name in `Upgrade`. A version that old ends could not read gets another number.
+/// Name of the protocol in `Upgrade`. An incompatible version gets another number.
 pub(crate) const PROTOCOL: &[u8] = b"maglor-exchange/1";
 
-/// A write that takes longer than this means that the other end is gone, or stuck.
+/// Timeout of a write; beyond it the peer is gone or stuck.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Bytes read at once: some hundred frames.
+/// Read size in bytes: some hundred frames.
 const READ: usize = 4096;
 
-/// A connection with what was read from it.
+/// A connection and its unread input.
 #[derive(Debug)]
 pub(crate) struct Wire {
     io: Io,
@@ -34,13 +34,13 @@ impl Wire {
         }
     }
 
-    /// Waits for bytes; false at the end of the stream. Loses nothing when it is dropped.
+    /// Waits for bytes; false at the end of the stream. Cancel safe.
     pub(crate) async fn fill(&mut self) -> io::Result<bool> {
         self.input.reserve(READ);
         Ok(self.io.read_buf(&mut self.input).await? > 0)
     }
 
-    /// The next whole frame that is there. Unknown ones are passed over.
+    /// Returns the next complete frame. Unknown ones are skipped.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         while let Some(bytes) = self.input.first_chunk::<LENGTH>() {
             let frame = Frame::decode(bytes);
@@ -52,7 +52,7 @@ impl Wire {
         None
     }
 
-    /// Sends.
+    /// Writes bytes and flushes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let write = async {
             self.io.write_all(bytes).await?;

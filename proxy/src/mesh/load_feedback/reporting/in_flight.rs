@@ -1,4 +1,4 @@
-//! A request that counts at the server behind a load reporter, from its admission to its end.
+//! Guard of a request that counts at the server behind a load reporter, from its admission to its end.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,18 +18,18 @@ use crate::protocol::fields::Fields;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
 
-/// How often a report is repeated.
+/// Interval at which reports are repeated.
 const REMINDER: Duration = Duration::from_secs(1);
 
-/// Counts a request that was admitted until it ends; then balancers and the ledger get a report.
+/// Counts an admitted request until it ends; then balancers and the ledger get a report.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
     worker: Rc<Worker>,
     upstreams: Rc<Upstreams>,
     counted: Arc<CountedRequest>,
-    /// Known by its identifier to the calls that are made for it.
+    /// Registration by identifier, for the calls that are made for the request.
     present: Option<Present>,
-    /// Whether the one who sent the request reads what the response says of the queue.
+    /// Whether the client's proxy reads the response's queue field.
     asked: bool,
     ending: Ending,
 }
@@ -37,19 +37,19 @@ pub(crate) struct InFlightGuard {
 /// How a request ended at the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Ending {
-    /// With an error of whatever kind, or without an answer.
+    /// With any error, or without a response.
     Error,
-    /// With a good answer.
+    /// With a successful response.
     Good,
-    /// Its client has left before.
+    /// Its client disconnected before.
     Left,
 }
 
 impl InFlightGuard {
-    /// Lets a request in.
+    /// Admits a request.
     ///
     /// # Errors
-    /// The number of requests in flight, when that is above the request's limit.
+    /// The number of requests in flight, if it exceeds the request's limit.
     pub(crate) fn begin(
         load_reporter: &Arc<LoadReporter>,
         (worker, upstreams): (&Rc<Worker>, &Rc<Upstreams>),
@@ -81,18 +81,19 @@ impl InFlightGuard {
         })
     }
 
-    /// The request has this identifier: while calls with the same are under way, it does not count.
+    /// Sets the request's identifier: while calls with the same one are in progress, the request does not
+    /// count.
     pub(crate) fn identify(&mut self, id: &[u8]) {
         let counted = Arc::<CountedRequest>::clone(&self.counted);
         self.present = Some(self.upstreams.calls.arrive(id, counted));
     }
 
-    /// The request has ended; nothing is known of one of which this is never said.
+    /// Records how the request ended; without a call, it counts as abandoned by its client.
     pub(crate) fn ended(&mut self, ending: Ending) {
         self.ending = ending;
     }
 
-    /// Says in the response how many are in flight, where the request asked or the configuration wants it.
+    /// Sets the number in flight in the response, if the request asked for it or the configuration wants it.
     pub(crate) fn describe(&self, fields: &mut Fields) {
         let load_reporter = &self.counted.load_reporter;
         if self.asked {
@@ -106,7 +107,7 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        // From here on nobody makes it wait.
+        // From here on no call can make it wait.
         self.present = None;
         let load_reporter = &self.counted.load_reporter;
         load_reporter.metrics.in_flight.dec(self.worker.shard());
@@ -117,8 +118,7 @@ impl Drop for InFlightGuard {
         let report = match self.ending {
             Ending::Error => admitted.fail(now).unwrap_or_else(|held| {
                 self.keep(held, now);
-                // The count is what it was; but the request has reached the server, which the ledger
-                // should know.
+                // The count is unchanged, but the ledger should know that the request has reached the server.
                 Some(load_reporter.report())
             }),
             Ending::Good => admitted.finish(now),
@@ -131,7 +131,7 @@ impl Drop for InFlightGuard {
 }
 
 impl InFlightGuard {
-    /// Keeps the place of an error until a good answer would have come, and reports then.
+    /// Keeps counting a failed request until the time of a successful response, and reports then.
     fn keep(&self, held: Held, now: Time) {
         let until = Instant::now() + held.until().saturating_since(now);
         let load_reporter = Arc::clone(&self.counted.load_reporter);
@@ -144,7 +144,7 @@ impl InFlightGuard {
     }
 }
 
-/// The part of a guard that other threads may reach.
+/// The part of a guard that other threads may access.
 #[derive(Debug)]
 struct CountedRequest {
     load_reporter: Arc<LoadReporter>,
@@ -154,7 +154,7 @@ struct CountedRequest {
 
 impl CountedRequest {
     fn admitted(&self) -> MutexGuard<'_, Option<Admitted>> {
-        // Nothing is left half done by a panic.
+        // A panic leaves no partial update.
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,7 +167,7 @@ impl Suspendable for CountedRequest {
     fn wait(&self) {
         if let Some(admitted) = &mut *self.admitted() {
             admitted.wait(self.now());
-            // The server has one less to work on, which is news as its end would be.
+            // The server has one request less to work on; reported like the end of one.
             self.load_reporter.changed.notify_one();
         }
     }
@@ -179,7 +179,7 @@ impl Suspendable for CountedRequest {
     }
 }
 
-/// The server's load, which nobody has asked for.
+/// Returns a frame with the server's load, as a report without question.
 fn load_frame(load_reporter: &LoadReporter) -> Frame {
     Frame::Load {
         number: 0,
@@ -187,7 +187,7 @@ fn load_frame(load_reporter: &LoadReporter) -> Frame {
     }
 }
 
-/// Tells whoever should know what a server reports.
+/// Sends a server's report to the balancers and the ledger that need it.
 fn notify(
     load_reporter: &Arc<LoadReporter>,
     worker: &Rc<Worker>,
@@ -232,8 +232,8 @@ fn report_to_ledger(
     }
 }
 
-/// Serves a load reporter for as long as there is one: reports changes of load that no finished request reports, and
-/// repeats reports, because messages get lost and processes restart.
+/// Serves a load reporter while it exists. Reports load changes that no finished request reports, and repeats
+/// reports, because messages get lost and processes restart.
 async fn supervise(
     load_reporter: Weak<LoadReporter>,
     worker: Rc<Worker>,

@@ -1,11 +1,12 @@
-//! The server's end of load feedback: a server's own proxy counts what is in flight there and reports it.
+//! The server's end of load feedback: a server's own proxy counts the requests in flight there and reports
+//! the number.
 //!
-//! A load reporter belongs to a filter chain with `load_reports`. It counts what is in flight at the server
-//! behind the chain, whoever sent it, and answers balancers. Where it is told of the other servers of
-//! the service (`cluster`, `endpoint`) it also hosts the ledger of its group when that falls to it, and
-//! reports to the host of the ledger otherwise.
+//! A load reporter belongs to a filter chain with `load_reports`. It counts the requests in flight at the
+//! server behind the chain, from all clients, and answers balancers. If the other servers of the service are
+//! configured (`cluster`, `endpoint`), it also hosts the ledger of its group if that is its task, or reports
+//! to the ledger's host.
 //!
-//! It outlives a reload that keeps its chain's name, so that counts go on. All workers share it.
+//! It outlives a reload that keeps its chain's name, so that counts continue. All workers share it.
 
 mod in_flight;
 mod serve;
@@ -30,19 +31,19 @@ use crate::upstream::{Cluster, Endpoints, Target};
 pub(crate) use self::in_flight::{Ending, InFlightGuard};
 pub(crate) use self::serve::{Host, serve};
 
-/// See the module's documentation.
+/// The load reporter of a filter chain.
 #[derive(Debug)]
 pub(crate) struct LoadReporter {
     inbound: Arc<Inbound>,
     peers: ArcSwapOption<Peers>,
     ledger_host: Mutex<LedgerHost>,
-    /// Whether a worker has a task for it.
+    /// Whether a worker runs its supervision task.
     supervised: AtomicBool,
     /// Notified of load changes that no finished request reports.
     changed: Arc<Notify>,
-    /// Balancers that have subscribed.
+    /// Balancers with a subscription.
     subscribers: Subscribers,
-    /// Whether responses have ORCA's field, too.
+    /// Whether responses also have the field of ORCA.
     speaks_orca: bool,
     pub(crate) metrics: LoadReporterMetrics,
 }
@@ -57,26 +58,26 @@ struct Peers {
 /// The ledger, on the proxy that hosts it.
 #[derive(Debug, Default)]
 struct LedgerHost {
-    /// Kept together with the membership that it was made for.
+    /// The ledger, with the membership that it was made for.
     ledger: Option<(Arc<Endpoints>, Ledger)>,
-    /// Where to ask for a report.
+    /// Channels on which to request reports.
     reporters: Vec<(Name, Outbox)>,
 }
 
-/// Which server this is, and where the ledger is kept.
+/// Which server this is, and where its ledger is hosted.
 struct Reported {
-    /// The server.
+    /// Name of the server.
     own: Name,
     /// When it joined the others, as far as this proxy knows.
     joined: Time,
     ledger: LedgerLocation,
 }
 
-/// Where the ledger is kept.
+/// Host of the ledger.
 enum LedgerLocation {
-    /// The host of the ledger is this proxy.
+    /// This proxy.
     Own,
-    /// It is the inbound proxy of another server.
+    /// The inbound proxy of another server.
     Host(Arc<Cluster>, Arc<Target>),
 }
 
@@ -94,12 +95,12 @@ impl LoadReporter {
         }
     }
 
-    /// Whether responses have ORCA's field, too.
+    /// Returns whether responses also have the field of ORCA.
     pub(crate) fn speaks_orca(&self) -> bool {
         self.speaks_orca
     }
 
-    /// Sets which cluster has the servers of the service, and which of them this one is.
+    /// Sets the cluster of the service's servers, and the name of this one.
     pub(crate) fn set_peers(&self, peers: Option<(Arc<Cluster>, String)>) {
         let peers = peers.map(|(cluster, own)| {
             Arc::new(Peers {
@@ -110,7 +111,7 @@ impl LoadReporter {
         self.peers.store(peers);
     }
 
-    /// Lets a request in, or says how many are in flight.
+    /// Admits a request, or returns the number in flight.
     fn admit(&self, asked: Option<QueueRequest>, shard: usize, now: Time) -> Result<Admitted, u32> {
         let (admission, ticket) = match asked {
             Some(asked) => (asked.admission, asked.ticket),
@@ -126,12 +127,12 @@ impl LoadReporter {
         admitted
     }
 
-    /// Whether no worker looks after it yet; the caller does from now on.
+    /// Returns true if no worker supervises it yet; then the caller has to.
     fn claim_supervision(&self) -> bool {
         !self.supervised.load(Ordering::Relaxed) && !self.supervised.swap(true, Ordering::Relaxed)
     }
 
-    /// Requests in flight at the server.
+    /// Number of requests in flight at the server.
     pub(crate) fn in_flight(&self) -> u32 {
         self.inbound.in_flight()
     }
@@ -140,7 +141,7 @@ impl LoadReporter {
         self.inbound.load()
     }
 
-    /// What the host of the ledger is told, and where it is; `None` where no ledger is kept.
+    /// Returns the server to report and the ledger's host; `None` if there is no ledger.
     fn reported_server(&self) -> Option<Reported> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
@@ -165,8 +166,8 @@ impl LoadReporter {
         })
     }
 
-    /// Somebody reports under this name; `outbox` leads back to it. Names come from the wire: those that
-    /// the ledger does not know take no place and no time.
+    /// Handles a report under this name; `outbox` leads back to its sender. Names come from the network:
+    /// those that the ledger does not know cost no memory.
     fn reported(&self, from: Name, report: &Report, outbox: Option<&Outbox>, now: Time) {
         let mut ledger_host = self.ledger_host();
         let Some((_, ledger)) = &mut ledger_host.ledger else {
@@ -181,7 +182,8 @@ impl LoadReporter {
         }
     }
 
-    /// The server that a request should go to, according to the ledger; `None` where it is kept elsewhere.
+    /// Returns the server that a request should go to, according to the ledger; `None` if another proxy hosts
+    /// it.
     fn refer(&self, among: Option<Among>, now: Time, rng: &mut Rng) -> Option<Referral> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
@@ -189,7 +191,7 @@ impl LoadReporter {
         let ledger = ledger_host.ledger(&endpoints, peers.own, rng)?;
         let (referral, audit) = ledger.ask_among(among, now, rng);
         match audit {
-            // Its own server's proxy is this one.
+            // The audited server is the one behind this proxy.
             Some(audit) if audit.0 == peers.own => {
                 ledger.report(peers.own, &self.inbound.report(), now);
             }
@@ -202,7 +204,7 @@ impl LoadReporter {
     }
 
     fn ledger_host(&self) -> std::sync::MutexGuard<'_, LedgerHost> {
-        // A panic under the lock leaves numbers that the next reports correct.
+        // A panic under the lock leaves counts that the next reports correct.
         self.ledger_host
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -216,9 +218,9 @@ impl Reporter for LoadReporter {
 }
 
 impl LedgerHost {
-    /// The ledger of the group that `own` belongs to, for the servers that there are now. `None` where its host
-    /// is another server, as far as this proxy knows: no server would report here, and what was reported to
-    /// a former host is out of date when it is the host again.
+    /// Returns the ledger of the group that `own` belongs to, for the present servers. `None` if its host is
+    /// another server, as far as this proxy knows: no server reports here then, and old reports are out of
+    /// date by the time this proxy is the host again.
     fn ledger(
         &mut self,
         endpoints: &Arc<Endpoints>,
@@ -270,8 +272,8 @@ impl LedgerHost {
     }
 }
 
-/// The servers of a group. Those that are not usable are there, too, for balancers mean servers by their
-/// positions, and may find usable what this proxy does not; they are not offered.
+/// Returns the servers of a group. Unusable ones are included but not offered: balancers refer to servers by
+/// position, and may consider usable what this proxy does not.
 fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<Member> {
     let view = endpoints.balancer().view();
     let describe = |at: &Index| {

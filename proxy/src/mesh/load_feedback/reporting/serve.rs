@@ -15,18 +15,18 @@ use crate::mesh::load_feedback::queue_protocol::{Frame, Wire};
 use crate::net::io::Stream;
 use crate::runtime::worker::Worker;
 
-/// What a channel has of the connection that it came from.
+/// Properties of the connection that a channel was upgraded from.
 pub(crate) struct Host<'a> {
     pub(crate) worker: &'a Worker,
-    /// A channel on which nothing moves is closed after this.
+    /// Idle timeout of the channel.
     pub(crate) idle_timeout: Duration,
-    /// Whether what it reports to the ledger is believed: servers of one ledger are of one workload.
+    /// Whether its reports to the ledger are trusted: all servers of one ledger belong to one workload.
     pub(crate) may_report: bool,
-    /// Whether the connection should end. Whoever changes that wakes the connection's task.
+    /// Returns whether the connection should end. A change must wake the connection's task.
     pub(crate) is_draining: &'a dyn Fn() -> bool,
 }
 
-/// Serves a balancer or a reporting proxy until it leaves, or this proxy drains.
+/// Serves a balancer or a reporting proxy until it disconnects, or this proxy drains.
 pub(crate) async fn serve(stream: Stream, load_reporter: &LoadReporter, host: Host<'_>) {
     let (outbox, mut posted) = Outbox::new();
     let mut wire = Wire::new(stream);
@@ -115,7 +115,7 @@ fn answer(
             load_reporter.reported(from, &report, Some(outbox), now);
             None
         }
-        // What only a balancer or a reporting proxy is told.
+        // Frames for a balancer or a reporting proxy only.
         Frame::Load { .. } | Frame::Referral { .. } | Frame::Audit { .. } => None,
     }
 }

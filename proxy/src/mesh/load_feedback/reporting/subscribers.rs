@@ -1,4 +1,4 @@
-//! What a server's proxy says of its own accord, and to whom.
+//! Subscribers of a server's load reports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,11 @@ use tokio::sync::mpsc;
 
 use crate::mesh::load_feedback::queue_protocol::Frame;
 
-/// Messages that may wait for a slow reader. What comes later is dropped: the next one says more.
+/// Maximum number of queued messages for a slow reader. Later ones are dropped: the next one is more recent
+/// anyway.
 const BACKLOG: usize = 64;
 
-/// The way to the other end of a channel, for every thread.
+/// Sends frames to the peer of a channel, from any thread.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox(mpsc::Sender<Frame>);
 
@@ -21,7 +22,7 @@ impl Outbox {
         (Self(sender), receiver)
     }
 
-    /// Sends, or drops when the other end does not keep up.
+    /// Sends a frame; drops it and returns false if the peer does not keep up.
     pub(super) fn send(&self, frame: &Frame) -> bool {
         self.0.try_send(*frame).is_ok()
     }
@@ -35,7 +36,7 @@ impl Outbox {
     }
 }
 
-/// Balancers that have subscribed.
+/// Balancers with a subscription.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers(Mutex<Arc<[Listener]>>);
 
@@ -46,7 +47,7 @@ struct Listener {
 }
 
 impl Subscribers {
-    /// Adds a balancer, which leaves by closing its channel.
+    /// Adds a balancer, which is removed when its channel is closed.
     pub(super) fn add(&self, overhead: f32, outbox: &Outbox) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let request = |known: &&Listener| known.outbox.is_open() && !known.outbox.is_same(outbox);
@@ -57,10 +58,10 @@ impl Subscribers {
         *list = list.iter().filter(request).cloned().chain([new]).collect();
     }
 
-    /// Tells some of them: each with probability min(overhead / number, 1). Returns how many.
+    /// Sends a frame to each with probability min(overhead / number, 1). Returns the number sent.
     pub(super) fn notify(&self, frame: &Frame, rng: &mut Rng) -> u64 {
         let list = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        // Balancers of one service are configured alike; where not, the most curious decides.
+        // Balancers of one service have the same configuration; otherwise the highest overhead applies.
         let overhead = list.iter().map(|one| one.overhead).fold(0.0, f32::max);
         if overhead <= 0.0 {
             return 0;
@@ -76,7 +77,7 @@ impl Subscribers {
         notified
     }
 
-    /// Tells all of them.
+    /// Sends a frame to all; returns the number sent.
     pub(super) fn notify_all(&self, frame: &Frame) -> u64 {
         let list = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let notified = list.iter().filter(|one| one.outbox.send(frame));

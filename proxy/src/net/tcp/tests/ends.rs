@@ -1,4 +1,4 @@
-//! How tunnels end.
+//! Tests of how tunnels end.
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn the_end_of_one_side_is_passed_on_and_the_other_goes_on() {
             };
             send(&mut first, 1000, 1000).await.unwrap();
             assert_eq!(receive(&mut second).await.unwrap(), 1000);
-            // Only now, after the end of the first, the second says anything.
+            // The second direction begins only after the end of the first.
             for _ in 0..10 {
                 second.write_all(&pattern::piece(0, 251)).await.unwrap();
                 let mut buf = [0; 251];
@@ -135,7 +135,7 @@ async fn a_side_that_goes_away_in_the_middle_of_much() {
                 };
                 use ErrorKind::{BrokenPipe, ConnectionReset};
                 assert!(matches!(kind, BrokenPipe | ConnectionReset), "{kind}");
-                // It ends because writing fails.
+                // Its writes fail, which ends it.
                 sender.await.unwrap();
             }
         }
@@ -155,7 +155,7 @@ async fn an_answer_before_a_close_reaches_the_client() {
         client.write_all(&pattern::piece(0, 10_000)).await.unwrap();
         server.read_exact(&mut [0; 100]).await.unwrap();
         server.write_all(b"too large").await.unwrap();
-        // Closed with unread bytes: a reset, right behind the answer.
+        // Closed with unread bytes: a reset, right after the answer.
         drop(server);
         let mut answer = [0; 9];
         client.read_exact(&mut answer).await.unwrap();
@@ -175,7 +175,7 @@ async fn an_answer_before_a_close_reaches_the_client() {
 async fn after_a_failed_write_the_other_way_is_finished() {
     local(async {
         let ((mut client, down), (up, mut server)) = (pair().await, pair().await);
-        // Writing to the endpoint fails at once, and its answer is on its way.
+        // Writing to the endpoint fails at once, while its answer is in transit.
         socket2::SockRef::from(&up)
             .shutdown(std::net::Shutdown::Write)
             .unwrap();
@@ -219,7 +219,7 @@ async fn bytes_either_way_put_the_timeout_off() {
         let mut run = Running::new(HOUR).await;
         for minutes in [40, 35] {
             tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
-            // Sockets take real time.
+            // Sockets need real time.
             tokio::time::resume();
             let (from, to) = match minutes {
                 40 => (&mut run.client, &mut run.server),

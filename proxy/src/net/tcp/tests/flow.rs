@@ -1,4 +1,4 @@
-//! Bytes arrive, all of them, in order, without being kept.
+//! Tests of data transfer: all bytes arrive in order and are not buffered.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 
 use super::*;
 
-/// Resident memory of this process.
+/// Resident memory of this process in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -62,7 +62,7 @@ async fn an_idle_tunnel_holds_no_pipe_after_much() {
         sent.unwrap();
         received.unwrap();
         pattern::check(0, &buf);
-        // The answer shows that the tunnel has seen that there is no more.
+        // The answer shows that the tunnel has found no more data.
         run.server.write_all(b"x").await.unwrap();
         run.client.read_exact(&mut [0]).await.unwrap();
         assert_eq!(Pipe::empty_pool(), 1);
@@ -128,7 +128,7 @@ async fn a_slow_reader_slows_the_sender_down() {
             send(&mut client, LENGTH, 65536).await.unwrap();
             client
         });
-        // Until all buffers on the way are full and nothing moves any more.
+        // Wait until all buffers on the path are full and nothing moves.
         let mut before = u64::MAX;
         while before != counted.0.get() || before == 0 {
             before = counted.0.get();
@@ -139,7 +139,7 @@ async fn a_slow_reader_slows_the_sender_down() {
             "{before} bytes taken for a reader that does not read"
         );
         assert!(!sender.is_finished());
-        // One byte now and then, and then all.
+        // Single bytes first, then all.
         let mut buf = [0; 1000];
         for i in 0..1000 {
             server.read_exact(&mut buf[i..=i]).await.unwrap();
@@ -212,7 +212,7 @@ async fn tls_on_both_sides() {
         let (client, server) = (client.unwrap(), server.unwrap());
         let (mut client_read, mut client_write) = tokio::io::split(client);
         let (mut server_read, mut server_write) = tokio::io::split(server);
-        // One way, its end, and then the other.
+        // One direction until its end, then the other.
         let (sent, received) = tokio::join!(
             send(&mut client_write, LENGTH, 50_000),
             receive(&mut server_read)

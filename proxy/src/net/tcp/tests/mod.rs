@@ -18,7 +18,7 @@ mod flow;
 const HOUR: Duration = Duration::from_secs(3600);
 const MIB: u64 = 1024 * 1024;
 
-/// Two ends of a connection on the loopback.
+/// Returns both ends of a connection over loopback.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let connect = TcpStream::connect(listener.local_addr().unwrap());
@@ -38,12 +38,12 @@ fn with_prefix(tcp: TcpStream, prefix: &'static [u8]) -> Stream {
     }
 }
 
-/// A tunnel in a task, with both of its peers.
+/// A tunnel in a task, with its two peers.
 struct Running {
     client: TcpStream,
     server: TcpStream,
-    /// Bytes that it told to have written: to the endpoint, to the client.
-    counted: Rc<(Cell<u64>, Cell<u64>)>,
+    /// Bytes that the tunnel has reported as written: to the endpoint, to the client.
+    told: Rc<(Cell<u64>, Cell<u64>)>,
     task: JoinHandle<Outcome>,
 }
 
@@ -90,12 +90,12 @@ fn outcome(bytes_to_upstream: u64, bytes_to_downstream: u64, end: End) -> Outcom
     }
 }
 
-/// Runs a test where tasks need not be `Send`.
+/// Runs a test whose tasks need not be `Send`.
 async fn local<T>(test: impl Future<Output = T>) -> T {
     LocalSet::new().run_until(test).await
 }
 
-/// Writes `length` bytes of the pattern in pieces of at most `piece` and ends its side.
+/// Writes `length` bytes of the pattern in pieces of at most `piece`, then closes its side.
 async fn send(to: &mut (impl AsyncWrite + Unpin), length: u64, piece: u64) -> io::Result<()> {
     let mut sent = 0;
     while sent < length {
@@ -106,7 +106,7 @@ async fn send(to: &mut (impl AsyncWrite + Unpin), length: u64, piece: u64) -> io
     to.shutdown().await
 }
 
-/// Reads the pattern to the end and returns how many bytes it was.
+/// Reads the pattern to the end; returns the number of bytes.
 async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<u64> {
     let mut buf = vec![0; 64 * 1024];
     let mut received = 0;
@@ -120,7 +120,7 @@ async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<u64> {
     }
 }
 
-/// Until the far end of the tunnel's other side knows of the reset.
+/// Reads until the end; returns whether that is a reset.
 async fn reset_seen(tcp: &mut TcpStream) -> bool {
     let mut buf = [0; 4096];
     loop {

@@ -1,7 +1,7 @@
-//! Calls of our own: to the control plane, and to an application that is probed.
+//! gRPC calls of the proxy itself: to the control plane, and to an application that is probed.
 //!
-//! They have the same connections as clients' requests, because HTTP/2 with another type of stream or of body would be
-//! compiled once more.
+//! They use the connection type of clients' requests, since other types of streams or bodies would compile
+//! HTTP/2 once more.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::net::io::Io;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// An answer may be megabytes, from far away.
+/// Parameters of such connections: an answer may have megabytes and come from far away.
 const CALLS: Terms = Terms {
     window: 2 * 1024 * 1024,
     keepalive: Duration::from_secs(7),
 };
 
-/// The body of an answer; the call ends when it is dropped.
+/// Body of an answer; the call ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Receiving,
@@ -32,25 +32,25 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What comes next; an error where the call ends before its time.
+    /// Returns the next frame; an error if the call ends early.
     pub(crate) async fn frame(&mut self) -> Option<Result<Frame<Bytes>, h2::Error>> {
         poll_fn(|cx| self.body.poll_frame(cx)).await
     }
 }
 
 impl Http2 {
-    /// Speaks over a connection for calls of our own.
+    /// Starts HTTP/2 on a connection for calls of the proxy itself.
     ///
     /// # Errors
-    /// When the preface cannot be sent.
+    /// If the preface cannot be sent.
     pub(crate) async fn for_calls(io: Io) -> Result<Self, h2::Error> {
         Self::start_on(io, CALLS).await
     }
 
-    /// Sends a request, and goes on to send its body when the head of the answer has come.
+    /// Sends a request, and continues to send its body after the head of the answer has arrived.
     ///
     /// # Errors
-    /// When the connection or the stream has ended before that.
+    /// If the connection or the stream ends before that.
     pub(crate) async fn call(
         &self,
         request: http::Request<()>,

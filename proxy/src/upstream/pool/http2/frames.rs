@@ -1,6 +1,6 @@
-//! Finds the headers of frames in the bytes that pass (RFC 9113, section 4.1), however they are cut.
+//! Finds frame headers in a byte stream (RFC 9113, section 4.1), however it is split.
 
-/// Types of frames.
+/// Frame types.
 pub(super) mod kind {
     pub(in crate::upstream::pool::http2) const DATA: u8 = 0;
     pub(in crate::upstream::pool::http2) const HEADERS: u8 = 1;
@@ -9,13 +9,13 @@ pub(super) mod kind {
     pub(in crate::upstream::pool::http2) const CONTINUATION: u8 = 9;
 }
 
-/// Of DATA and HEADERS.
+/// Flag of DATA and HEADERS.
 pub(super) const END_STREAM: u8 = 1;
 
-/// Length of a client's preface.
+/// Length of a client's preface in bytes.
 pub(super) const PREFACE: usize = 24;
 const HEADER: usize = 9;
-/// WINDOW_UPDATE is reported with its payload.
+/// The payload of a WINDOW_UPDATE is parsed with its header.
 const LONGEST: usize = HEADER + 4;
 
 /// A frame's header.
@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
-    /// Of a WINDOW_UPDATE.
+    /// Increment of a WINDOW_UPDATE.
     pub(super) increment: u32,
 }
 
@@ -46,17 +46,17 @@ impl Head {
     }
 }
 
-/// See the module's documentation.
+/// Parser of frame headers.
 #[derive(Debug)]
 pub(super) struct Frames {
     partial: [u8; LONGEST],
     have: usize,
-    /// Bytes up to the next header.
+    /// Number of bytes before the next header.
     skip: usize,
 }
 
 impl Frames {
-    /// The first frame comes after so many bytes.
+    /// Creates a parser whose first frame comes after this many bytes.
     pub(super) fn after(bytes: usize) -> Self {
         Self {
             partial: [0; LONGEST],
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    /// Takes what passes next; `found` gets each frame whose header is complete.
+    /// Parses the next bytes; `found` gets each frame whose header is complete.
     pub(super) fn take(&mut self, mut bytes: &[u8], mut found: impl FnMut(Head)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -113,7 +113,7 @@ mod tests {
             frame(kind::HEADERS, 5, 1, b"abc"),
             frame(kind::WINDOW_UPDATE, 0, 0, &[0x80, 0, 1, 0]),
             frame(kind::DATA, 1, 3, &[9; 300]),
-            // Of the wrong length: for h2 to refuse.
+            // Of a wrong length, which h2 rejects.
             frame(kind::WINDOW_UPDATE, 0, 7, &[1; 9]),
             frame(kind::RST_STREAM, 0, 0x8000_0009, &[0; 4]),
         ]

@@ -1,4 +1,4 @@
-//! A connection that many requests share, in HTTP/2. The protocol itself is the crate `h2`'s at this end.
+//! Shared HTTP/2 connections to endpoints, with the crate `h2` as the protocol implementation.
 
 mod call;
 mod frames;
@@ -40,27 +40,27 @@ use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::message::{Body, Interim, ORIGINAL_HTTP1, Request, Response, Source};
 
 const MAX_HEADER_LIST: u32 = 128 * 1024;
-/// Bytes of a body that an endpoint may send before they are taken: the bound on what is buffered for a stream.
+/// Receive window of a stream in bytes: the maximum that is buffered of a body.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Bytes of all bodies of a connection that an endpoint may send before they are taken: more than the windows of
-/// as many streams as a connection ever has (16 384; Go's client has the same). So no number of slow
-/// streams uses up what the others need.
+/// Receive window of a connection in bytes: larger than the windows of the maximum number of its streams
+/// together (16 384, as in Go's client), so that no number of slow streams blocks the others.
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// Bytes that may wait to be written on a stream.
+/// Maximum number of bytes of a stream that wait to be written.
 const SEND_BUFFER: usize = 64 * 1024;
-/// Bytes of a frame that is received.
+/// Maximum size of a received frame in bytes.
 const MAX_FRAME: u32 = 16 * 1024;
-/// Bytes of overhead of unread DATA frames that are small: about 16 000 frames.
+/// Maximum overhead of small unread DATA frames in bytes: about 16 000 frames.
 const DATA_FRAME_BUDGET: usize = 4 * 1024 * 1024;
-/// A silent endpoint with requests is sent a PING after three of these and has one to answer.
+/// Keepalive interval. A silent endpoint with requests is sent a PING after three intervals, and has one to
+/// answer.
 const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// What differs between connections for clients' requests and those for calls of our own.
+/// Parameters that differ between connections for clients' requests and those for the proxy's own calls.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
-    /// Bytes of a body that the peer may send before they are taken.
+    /// Receive window of a stream in bytes.
     window: u32,
-    /// A silent peer is sent a PING after three of these and has one to answer.
+    /// Keepalive interval: a silent peer is sent a PING after three, and has one to answer.
     keepalive: Duration,
 }
 
@@ -69,26 +69,26 @@ const REQUESTS: Terms = Terms {
     keepalive: CLIENT_KEEPALIVE,
 };
 
-/// See the module's documentation. Closed when it is dropped and its streams are done.
+/// A shared HTTP/2 connection. Closed when it is dropped and its streams have ended.
 #[derive(Debug)]
 pub(crate) struct Http2(Rc<Shared>);
 
-/// What requests and the driver share.
+/// State shared by requests and the driver.
 #[derive(Debug)]
 struct Shared {
     sender: SendRequest<Parcel>,
     outflow: Rc<Outflow>,
-    /// Streams at once that the endpoint allows, as far as it has said.
+    /// Maximum number of concurrent streams, as the endpoint has announced.
     max_streams: Cell<u32>,
-    /// The endpoint takes no further requests.
+    /// Whether the endpoint accepts no further requests.
     gone: Cell<bool>,
-    /// Requests whose responses are not whole.
+    /// Number of requests with incomplete responses.
     busy: Cell<u32>,
     traffic: Rc<Traffic>,
 }
 
 impl Http2 {
-    /// Speaks over a connection.
+    /// Starts HTTP/2 on a connection.
     pub(super) async fn start(io: Io) -> Result<Self, ProxyError> {
         let started = Self::start_on(io, REQUESTS).await;
         started.map_err(ProxyError::UpstreamHttp2)
@@ -115,7 +115,7 @@ impl Http2 {
             traffic: Rc::clone(&traffic),
         });
         let driver = Driver::new(connection, terms.keepalive, traffic, Rc::downgrade(&shared));
-        // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
+        // Ends when its last sender is dropped and its streams have ended, or the endpoint closes.
         tokio::task::spawn_local(driver.run());
         Ok(Self(shared))
     }
@@ -124,24 +124,25 @@ impl Http2 {
         self.0.gone.get()
     }
 
-    /// How many requests the endpoint takes at once.
+    /// Returns the maximum number of concurrent requests.
     pub(super) fn max_streams(&self) -> u32 {
-        // One that takes none now is asked all the same, rather than connected to again and again.
+        // An endpoint that allows none now still gets one, rather than further connections.
         self.0.max_streams.get().max(1)
     }
 
-    /// Whether the endpoint takes bodies on this connection, or uploads that it does not take hold its window.
+    /// Returns whether the endpoint accepts bodies on this connection, and its window is not held by unread
+    /// uploads.
     pub(super) fn has_credit(&self, now: Instant) -> bool {
         self.0.traffic.has_credit(now)
     }
 
-    /// Whether the endpoint takes little at the moment.
+    /// Returns whether the window is nearly used up at the moment.
     pub(super) fn is_short(&self) -> bool {
         self.0.traffic.is_short()
     }
 
-    /// Sends a request and returns the response as soon as its head is there. Its body holds `slot`, the place on the
-    /// connection.
+    /// Sends a request and returns the response as soon as its head has arrived. Its body holds `slot`, the
+    /// request's slot on the connection.
     pub(super) async fn round_trip<S: Debug + 'static>(
         &self,
         hop: &Sender<'_>,
@@ -158,7 +159,7 @@ impl Http2 {
         let end = body.is_end_stream();
         let (response, stream) = match sender.send_request(request, end) {
             Ok(sent) => sent,
-            // The connection has ended meanwhile; other errors are the request's.
+            // The connection has ended meanwhile; other errors are caused by the request.
             Err(error) if error.is_io() || error.is_go_away() => {
                 return Err(Unanswered::NotSent(body));
             }
@@ -190,7 +191,7 @@ impl Http2 {
     }
 }
 
-/// A request on the connection, whose peer must not be silent for long; keeps the connection open.
+/// A request in progress, which keeps the connection open and monitored for silence.
 #[derive(Debug)]
 struct Busy(Rc<Shared>);
 
@@ -207,7 +208,7 @@ impl Drop for Busy {
     }
 }
 
-/// The response's head, and what is still to be sent of the request then.
+/// Waits for the response's head; also returns the unsent rest of the request.
 async fn answered(
     interim: Option<&dyn Interim>,
     response: ResponseFuture,
@@ -217,7 +218,7 @@ async fn answered(
     let head = poll_fn(|cx| {
         if let Some(sending) = &mut upload {
             match sending.poll(cx) {
-                // The client's fault comes before what follows from it.
+                // The client's error takes precedence over its consequences.
                 Poll::Ready(Err(Unsent::Body(error))) => return Poll::Ready(Err(error)),
                 Poll::Ready(_) => upload = None,
                 Poll::Pending => {}
@@ -239,13 +240,13 @@ async fn answered(
     Ok((head?, upload))
 }
 
-/// What drives a connection.
+/// Driver of a connection.
 struct Driver {
     connection: Connection<Wire<Io>, Parcel>,
     ping: Option<PingPong>,
     keepalive: Keepalive,
     traffic: Rc<Traffic>,
-    /// Does not keep the connection open.
+    /// Weak, so that it does not keep the connection open.
     shared: Weak<Shared>,
 }
 
@@ -291,7 +292,7 @@ impl Driver {
                 shared
                     .max_streams
                     .set(u32::try_from(streams).unwrap_or(u32::MAX));
-                // After a GOAWAY: nothing is waited for.
+                // Fails at once after a GOAWAY.
                 let mut sender = shared.sender.clone();
                 let ready = sender.poll_ready(&mut Context::from_waker(Waker::noop()));
                 shared.gone.set(matches!(ready, Poll::Ready(Err(_))));
@@ -306,7 +307,7 @@ impl Driver {
             let _ = ping.poll_pong(cx);
             match ready!(self.keepalive.poll(busy, cx)) {
                 KeepaliveStep::SendPing => {
-                    // Fails where the last one is not yet answered, which is asking, too.
+                    // Fails if the last PING is unanswered, which serves the same purpose.
                     let _ = ping.send_ping(Ping::opaque());
                 }
                 KeepaliveStep::Dead => {
@@ -317,14 +318,14 @@ impl Driver {
     }
 }
 
-/// The request as it leaves by HTTP/2.
+/// Converts a request to HTTP/2.
 fn prepare(
     hop: &Sender<'_>,
     request: &Request,
     body: &Body,
 ) -> Result<http::Request<()>, ProxyError> {
     if request.fields.contains(Known::Expect) {
-        // The endpoint's window says how much it takes; the client need not wait.
+        // The endpoint's window limits the upload; the client need not wait.
         if let Some(interim) = hop.interim {
             interim.send(StatusCode::CONTINUE, &Fields::default());
         }
@@ -340,7 +341,7 @@ fn prepare(
 }
 
 fn failed(error: h2::Error) -> ProxyError {
-    // After a GOAWAY only streams that the endpoint has not looked at end like this.
+    // After a GOAWAY, only streams that the endpoint has not processed end with these errors.
     let unseen = error.reason() == Some(Reason::REFUSED_STREAM)
         || (error.is_go_away() && error.reason() == Some(Reason::NO_ERROR));
     if unseen && error.is_remote() {
@@ -349,7 +350,7 @@ fn failed(error: h2::Error) -> ProxyError {
     ProxyError::UpstreamHttp2(error)
 }
 
-/// A request as HTTP/2 has it: what HTTP/1.1 says in `host` stands in the target.
+/// Converts a request to HTTP/2: the value of `host` goes into the target.
 fn http2_request(request: &Request, tls: bool) -> Result<http::Request<()>, ProxyError> {
     let bad = |()| ProxyError::DownstreamHead(HeadError::Target);
     let mut uri = UriParts::default();
@@ -373,13 +374,13 @@ fn http2_request(request: &Request, tls: bool) -> Result<http::Request<()>, Prox
     Ok(converted)
 }
 
-/// Fields that stand elsewhere, or have no meaning in HTTP/2 (RFC 9113, section 8.2.2).
+/// Fields that are transferred elsewhere, or have no meaning in HTTP/2 (RFC 9113, section 8.2.2).
 const LEFT_OUT: [Known; 7] = {
     let [a, b, c, d, e] = CONNECTION_FIELDS;
     [Known::Host, Known::Expect, a, b, c, d, e]
 };
 
-/// Says how long the body is, where that is known; of no body only where the method would have one (RFC 9110,
+/// Sets the content length, if it is known; a length of 0 only if the method expects a body (RFC 9110,
 /// section 8.6).
 fn set_length(request: &mut http::Request<()>, body: &Body) {
     let Some(length) = body.size_hint().exact() else {
@@ -395,7 +396,7 @@ fn set_length(request: &mut http::Request<()>, body: &Body) {
     }
 }
 
-/// What is left of an upload when the response has begun: sent by a task, which ends with this.
+/// The rest of an upload after the response has begun: sent by a task, which ends with this.
 #[derive(Debug)]
 struct Upload(AbortHandle);
 
@@ -416,7 +417,7 @@ impl Drop for Upload {
     }
 }
 
-/// A response's body; holds its place on the connection.
+/// Body of a response; holds its slot on the connection.
 #[derive(Debug)]
 struct ResponseBody<S> {
     body: Receiving,
@@ -436,7 +437,8 @@ impl<S: Debug> Source for ResponseBody<S> {
         }
         Poll::Ready(frame.map(|frame| {
             frame.map_err(|error| match error.reason() {
-                // RFC 9113 §8.1: a reset without error may follow a response, but does not end one.
+                // RFC 9113 §8.1: a reset without error may follow a complete response, but does not complete
+                // one.
                 Some(Reason::NO_ERROR | Reason::CANCEL) => {
                     ProxyError::UpstreamBody(FramingError::UnexpectedEof)
                 }

@@ -1,8 +1,9 @@
-//! How much of the bodies on their way out waits on a connection.
+//! Accounting of body bytes in the send buffers of a connection.
 //!
-//! `h2` takes what the peer's windows let it, whether the socket takes anything or not. What it has taken and not
-//! written is known here, of each stream and of the connection: a piece that leaves ([`Parcel`]) counts until it is
-//! written or dropped. So a stream that is not read stops reading its other side, and what it holds is charged to it.
+//! `h2` accepts as much as the peer's windows allow, whether the socket is writable or not. This module
+//! counts what it has accepted and not yet written, by stream and by connection: a piece ([`Parcel`]) counts
+//! until it is written or dropped. So a stream whose peer does not read stops reading its source, and its
+//! buffered bytes are charged to it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,30 +13,30 @@ use bytes::{Buf, Bytes};
 
 use crate::os::memory::{self, Level, Stake};
 
-/// A body of no more bytes than this is not counted.
+/// Maximum size of a body that is not counted, in bytes.
 pub(super) const SMALL: u64 = 16 * 1024;
-/// What may wait of a stream while its connection has room, in bytes.
+/// Maximum number of buffered bytes of a stream while its connection has room.
 const STREAM: usize = 64 * 1024;
-/// What may wait of all streams of a connection, in bytes, before each has to have sent all before it reads on.
+/// Buffered bytes of a connection above which a stream reads only when it has sent everything.
 const CONNECTION: usize = 256 * 1024;
-/// The first time, and while the connection is full, so much is read at a time, in bytes.
+/// Bytes of the first read, and of reads while the connection is full.
 const FIRST: u64 = 16 * 1024;
 const FULL: u64 = 8 * 1024;
 
-/// What waits on a connection.
+/// Buffered bytes of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Outflow {
     waiting: Cell<usize>,
 }
 
-/// The same of one stream.
+/// Buffered bytes of a stream.
 #[derive(Debug)]
 pub(super) struct Flow {
     waiting: Cell<usize>,
-    /// Waits for room.
+    /// Task that waits for room.
     reader: RefCell<Option<Waker>>,
     connection: Rc<Outflow>,
-    /// Whose memory it is, where that is charged.
+    /// Account that the memory is charged to, if there is one.
     stake: Option<Rc<Stake>>,
 }
 
@@ -49,7 +50,7 @@ impl Flow {
         })
     }
 
-    /// How much may be read at a time, in bytes, once anything may be.
+    /// Returns how many bytes may be read at a time, once there is room.
     pub(super) fn poll_room(&self, begun: bool, cx: &Context<'_>) -> Poll<u64> {
         let waiting = self.waiting.get();
         let full = self.connection.waiting.get() >= CONNECTION || memory::level() > Level::Free;
@@ -118,7 +119,7 @@ impl Drop for Parcel {
         if let Some(stake) = &flow.stake {
             stake.hand_over(self.length);
         }
-        // Half of it is soon enough, so that a fast stream is not woken for each piece.
+        // Woken at half, so that a fast stream is not woken for each piece.
         if left <= STREAM / 2
             && (left == 0 || all.get() < CONNECTION)
             && let Some(reader) = flow.reader.take()

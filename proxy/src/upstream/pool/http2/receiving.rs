@@ -1,4 +1,4 @@
-//! A body on its way in.
+//! Receiving a body.
 
 use std::task::{Context, Poll, ready};
 
@@ -8,17 +8,17 @@ use http_body::{Frame, SizeHint};
 
 use crate::protocol::http1;
 
-/// The body that comes on a stream. Credit is returned for what is taken.
+/// Body received on a stream. Returns flow-control credit for the bytes that are read.
 #[derive(Debug)]
 pub(super) struct Receiving {
     stream: RecvStream,
-    /// Bytes that are still to come, where the head says how many.
+    /// Remaining bytes, if the head has a length.
     left: Option<u64>,
     ended: bool,
 }
 
 impl Receiving {
-    /// `length` is the body's, where that is known.
+    /// Creates the body of a stream; `length` is that of the head, if it has one.
     pub(super) fn new(stream: RecvStream, length: Option<u64>) -> Self {
         Self {
             stream,
@@ -27,7 +27,7 @@ impl Receiving {
         }
     }
 
-    /// The next frame; an error where the stream is reset, whatever the reason, before its end.
+    /// Returns the next frame; an error if the stream is reset before its end, for any reason.
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -35,7 +35,7 @@ impl Receiving {
         if !self.ended {
             match ready!(self.stream.poll_data(cx)).transpose()? {
                 Some(data) => {
-                    // Fails only where the stream is over and credit of no use.
+                    // Fails only if the stream has ended, when credit is of no use.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     if let Some(left) = &mut self.left {
                         *left = left.saturating_sub(data.len() as u64);

@@ -1,4 +1,4 @@
-//! A body on its way out.
+//! Sending a body.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,33 +13,33 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// Moves a body to a stream as the peer takes it. Nothing is left with `h2` that the peer has no credit for, so
-/// that what waits for the peer is here, under the time limits of the body.
+/// Sends a body on a stream as the peer's window allows. `h2` gets only bytes that the peer has credit for,
+/// so that the rest waits here, under the timeouts of the body.
 #[derive(Debug)]
 pub(super) struct Sending {
     body: Body,
     stream: SendStream<Parcel>,
-    /// `None`: all that there will be is one small piece.
+    /// Accounting of the stream; `None`: the body is a single small piece.
     flow: Option<Rc<Flow>>,
-    /// Something of the body has been read.
+    /// Whether any part of the body has been read.
     begun: bool,
-    /// What was read of the body and not yet sent.
+    /// Bytes of the body that were read and not yet sent.
     data: Bytes,
-    /// Nothing comes after `data`.
+    /// Whether `data` is the end of the body.
     last: bool,
 }
 
-/// Why a body was not sent to its end.
+/// Why a body was not sent completely.
 #[derive(Debug)]
 pub(super) enum Unsent {
-    /// The body has failed, or took too long.
+    /// The body has failed or timed out.
     Body(ProxyError),
     /// The peer has reset the stream, or the connection has ended.
     Stream,
 }
 
 impl Sending {
-    /// A body that leaves by a connection on which `outflow` waits.
+    /// Sends a body on a stream of the connection with this `outflow`.
     pub(super) fn new(body: Body, stream: SendStream<Parcel>, outflow: &Rc<Outflow>) -> Self {
         let small = body.size_hint().upper().is_some_and(|most| most <= SMALL);
         Self {
@@ -57,7 +57,7 @@ impl Sending {
         self.stream.send_reset(reason);
     }
 
-    /// Ready when all is sent.
+    /// Ready when everything is sent.
     ///
     /// # Errors
     /// See [`Unsent`].
@@ -110,7 +110,7 @@ impl Sending {
                 }
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
-                        // What was reserved and not used goes to other streams.
+                        // Returns unused reserved capacity to other streams.
                         self.stream.reserve_capacity(0);
                         if self.stream.send_trailers(trailers).is_err() {
                             return Poll::Ready(Err(Unsent::Stream));
@@ -123,7 +123,7 @@ impl Sending {
         }
     }
 
-    /// Sends some of the data.
+    /// Sends a part of the data.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
         let mut capacity = self.stream.capacity();
         if capacity == 0 {

@@ -1,5 +1,5 @@
-//! The byte stream below `h2`: what a connection may read in one turn, what its peer may send at all, what
-//! credit is left for the connection, and an end that loses nothing.
+//! The byte stream below `h2`: fair reads, protection against floods of frames, the state of the connection's
+//! window, and an orderly close.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -16,33 +16,34 @@ use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
 use crate::net::fairness::Turn;
 use crate::protocol::flood_limits::Flood;
 
-/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each frame.
+/// Maximum bytes that a connection reads before other connections of its worker have a turn, and the
+/// additional cost of each frame.
 const TURN: usize = 64 * 1024;
 const BY_FRAME: usize = 512;
-/// After many small frames so much is read at once: h2 takes all that was read in one turn.
+/// Read size after many small frames: h2 processes everything that was read in one turn.
 const SMALL_READ: usize = 1024;
-/// Frames whose cost is a multiple of their bytes.
+/// Number of frames whose cost is a multiple of their bytes.
 const SMALL_FRAMES: usize = 4;
-/// What a connection may send before its peer has changed it (RFC 9113, section 6.9.2).
+/// Initial send window of a connection (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: i64 = 65_535;
-/// With less credit than this, an upload that begins now may wait for those that hold the rest.
+/// Window in bytes below which a new upload may have to wait for those that hold the rest.
 const LOW_WINDOW: i64 = 16 * 1024;
-/// A connection that has been short of credit for so long is held by uploads that its peer does not take.
+/// Time with a low window after which the connection counts as held by uploads that its peer does not read.
 const HELD: Duration = Duration::from_millis(100);
-/// The peer may take so long, and send so much, to close a connection that has been shut down.
+/// Maximum time, and maximum bytes, that the peer gets to close a connection after its shutdown.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// What the driver of a connection sees of its traffic.
+/// State of a connection's traffic, for its driver.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    /// What may still be read in this turn.
+    /// Cost that may still be read in this turn.
     left: Cell<usize>,
     turn: Turn,
     active: Cell<bool>,
     flood: RefCell<Flood>,
     flooded: Cell<bool>,
-    /// Bytes of bodies that the peer takes at present.
+    /// Send window of the connection in bytes.
     window: Cell<i64>,
     low_since: Cell<Option<Instant>>,
 }
@@ -60,29 +61,30 @@ impl Traffic {
         })
     }
 
-    /// To be called whenever the connection is polled.
+    /// Called whenever the connection is polled.
     pub(super) fn begin_turn(&self) {
         if !self.turn.is_queued() {
             self.left.set(TURN);
         }
     }
 
-    /// Whether a byte has come since the last call.
+    /// Returns whether a byte has arrived since the last call.
     pub(super) fn take_activity(&self) -> bool {
         self.active.take()
     }
 
-    /// The peer has sent more of what costs it nothing than it may: the connection is to be closed.
+    /// Returns whether the peer has sent too many frames that cost it nothing: then the connection has to be
+    /// closed.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.get()
     }
 
-    /// Whether there is little credit at the moment.
+    /// Returns whether the window is low at the moment.
     pub(super) fn is_short(&self) -> bool {
         self.low_since.get().is_some()
     }
 
-    /// Whether bodies can be sent without a wait for uploads that the peer does not take.
+    /// Returns whether bodies can be sent without waiting for uploads that the peer does not read.
     pub(super) fn has_credit(&self, now: Instant) -> bool {
         let since = self.low_since.get();
         since.is_none_or(|since| now.saturating_duration_since(since) < HELD)
@@ -138,14 +140,14 @@ impl Traffic {
     }
 }
 
-/// See the module's documentation.
+/// A byte stream that observes the frames on it.
 #[derive(Debug)]
 pub(super) struct Wire<T> {
     inner: T,
     traffic: Rc<Traffic>,
     incoming: Frames,
     outgoing: Frames,
-    /// What was read last were small frames.
+    /// Whether the last read consisted of small frames.
     small: bool,
     closing: Closing,
 }
@@ -153,7 +155,7 @@ pub(super) struct Wire<T> {
 #[derive(Debug)]
 enum Closing {
     No,
-    /// Waits for the peer to close its side, and so many bytes at most.
+    /// Waits for the peer to close its side, up to a time and a number of bytes.
     Lingering(Pin<Box<Sleep>>, usize),
     Done,
 }
@@ -187,8 +189,8 @@ impl<T> Wire<T> {
 }
 
 impl<T: AsyncRead + Unpin> Wire<T> {
-    /// Reads and drops what the peer still sends. Closed before, the socket would answer that with a reset,
-    /// which makes the peer lose what it has not yet read.
+    /// Reads and discards what the peer still sends. If the socket were closed before, it would answer with a
+    /// reset, by which the peer loses bytes that it has not read yet.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Closing::Lingering(limit, left) = &mut self.closing else {
             return Poll::Ready(());

@@ -95,6 +95,17 @@ pub(crate) async fn next() {
     .await;
 }
 
+/// Limit of the closed connections that wait for a turn to give their descriptors back.
+const MOST_ENDING: usize = 64;
+
+/// Waits for a turn to close a connection that its client has closed without a request: closing takes longer than all
+/// else that was done for it, and is not urgent. Returns at once if many wait already, which bounds their number.
+pub(crate) async fn before_close() {
+    if QUEUE.with_borrow(|queue| queue.waiting.len() < MOST_ENDING) {
+        next().await;
+    }
+}
+
 /// Runs an expensive future with one turn for each poll.
 pub(crate) async fn each<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);

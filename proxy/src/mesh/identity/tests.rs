@@ -35,7 +35,7 @@ fn issued(by: &Authority, now: SystemTime) -> Identity {
     key.certified(chain.iter().map(|one| one.to_vec())).unwrap()
 }
 
-impl World {
+impl Fixture {
     /// Creates a proxy with these roots and a cached state.
     fn new(roots: &TrustBundle, kept: Stored) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -97,10 +97,10 @@ fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
     let both = new.bundle().unwrap().union(&roots).unwrap();
     fixture
         .own
-        .receive_bundle(both.clone(), &world.metrics.identity);
+        .receive_bundle(both.clone(), &fixture.metrics.identity);
     // From a replica that does not have the new root yet.
-    world.certified(identity(&old), &roots).unwrap();
-    assert!(world.trusts(&both));
+    fixture.certified(identity(&old), &roots).unwrap();
+    assert!(fixture.trusts(&both));
 }
 
 #[test]
@@ -164,11 +164,11 @@ fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
         .receive_bundle(roots.clone(), &fixture.metrics.identity);
     fixture.own.fail("nobody answers".to_owned());
     let expected = (Unusable::Expired(end), "nobody answers".to_owned());
-    assert_eq!(world.missing(), expected);
+    assert_eq!(fixture.missing(), expected);
     // The platform updates the file, which authenticates the control plane.
-    assert!(world.own.anchors().unwrap().is_same(&roots));
-    world.put(&later);
-    world.own.poll(&world.metrics.identity);
+    assert!(fixture.own.anchors().unwrap().is_same(&roots));
+    fixture.put(&later);
+    fixture.own.poll(&fixture.metrics.identity);
     let both = roots.union(&later).unwrap();
     assert!(fixture.own.anchors().unwrap().is_same(&both));
     fixture.certified(identity(&new), &later).unwrap();
@@ -185,8 +185,8 @@ fn a_root_that_is_taken_away_leaves_an_identity_that_is_not_used() {
     let later = new.bundle().unwrap();
     fixture
         .own
-        .receive_bundle(later.clone(), &world.metrics.identity);
-    assert_eq!(world.missing().0, Unusable::Untrusted);
+        .receive_bundle(later.clone(), &fixture.metrics.identity);
+    assert_eq!(fixture.missing().0, Unusable::Untrusted);
     // The file's roots still authenticate a replica that does not have the new root yet.
     let both = roots.union(&later).unwrap();
     assert!(fixture.own.anchors().unwrap().is_same(&both));
@@ -208,10 +208,10 @@ fn a_certificate_that_proves_nothing_replaces_none_that_is_good() {
         matches!(taken, Err(NotTaken::Unusable(Unusable::Untrusted))),
         "{taken:?}"
     );
-    assert_eq!(world.own.live().unwrap().expires(), Some(good.expires()));
-    assert!(world.own.missing(SystemTime::now()).is_none());
+    assert_eq!(fixture.own.live().unwrap().expires(), Some(good.expires()));
+    assert!(fixture.own.missing(SystemTime::now()).is_none());
     // The clock was set back: the old and the new certificate both begin in its future.
-    let mut world = World::new(&roots, left(early, &roots));
+    let mut fixture = Fixture::new(&roots, left(early, &roots));
     let next = issued(&ours, SystemTime::now() + 2 * day);
     fixture.certified(next.clone(), &roots).unwrap();
     assert_eq!(fixture.own.live().unwrap().expires(), Some(next.expires()));

@@ -3,7 +3,7 @@
 //! A sidecar sees both the request that its application works on, and the calls that the application makes
 //! for it. They have the same `x-request-id` if the application propagates it, as it does for tracing. While
 //! a call is in progress the request is no work for the server, so that it does not count as in flight there
-//! (see [`maglor_balance::exchange::Inbound`]).
+//! (see [`maglor_balance::queue_protocol::Inbound`]).
 //!
 //! Several requests may have the same identifier at a time, if a service is called twice in one trace. It is
 //! unknown which of them makes a call, and does not matter: only their number is used.

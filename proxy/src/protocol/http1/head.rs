@@ -77,7 +77,7 @@ pub(crate) fn parse_request(
     let slots = &mut slots[..limits.headers.min(MAX_HEADERS)];
     let len = match parsed
         .parse_with_uninit_headers(buf, slots)
-        .map_err(head_error)?
+        .map_err(|error| head_error_within(error, buf, limits))?
     {
         httparse::Status::Complete(len) => len,
         httparse::Status::Partial => return partial(buf, limits),
@@ -117,7 +117,7 @@ pub(crate) fn parse_response(
     let config = httparse::ParserConfig::default();
     let status = config
         .parse_response_with_uninit_headers(&mut parsed, buf, slots)
-        .map_err(head_error)?;
+        .map_err(|error| head_error_within(error, buf, limits))?;
     let len = match status {
         httparse::Status::Complete(len) => len,
         httparse::Status::Partial => return partial(buf, limits),
@@ -201,6 +201,16 @@ fn head_error(error: httparse::Error) -> HeadError {
         httparse::Error::TooManyHeaders => HeadError::TooManyHeaders,
         httparse::Error::Version => HeadError::Version,
         _ => HeadError::Malformed,
+    }
+}
+
+/// A head without an end within its limit is too large, whatever else is wrong with what has arrived of it: otherwise the
+/// answer would depend on how much is read at once.
+#[cold]
+fn head_error_within(error: httparse::Error, buf: &[u8], limits: Limits) -> HeadError {
+    match buf.get(..limits.bytes) {
+        Some(within) if memchr::memmem::find(within, b"\r\n\r\n").is_none() => HeadError::TooLarge,
+        _ => head_error(error),
     }
 }
 

@@ -210,6 +210,10 @@ fn limits_hold() {
     assert_eq!(request(&long).err(), Some(HeadError::TooLarge));
     let whole = format!("{long}\r\n\r\n");
     assert_eq!(request(&whole).err(), Some(HeadError::TooLarge));
+    let no_colon = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n\r\n", "x".repeat(9000));
+    assert_eq!(request(&no_colon).err(), Some(HeadError::TooLarge));
+    let short = "GET / HTTP/1.1\r\nHost: x\r\nx\r\n\r\n";
+    assert_eq!(request(short).err(), Some(HeadError::Malformed));
     let many = format!(
         "GET / HTTP/1.1\r\nHost: x\r\n{}\r\n",
         "X: a\r\n".repeat(100)

@@ -112,7 +112,7 @@ struct Seen {
 }
 
 /// Opens one connection over loopback. The server reads its first bytes before the handshake.
-async fn exchange(
+async fn round_trip(
     server: &Arc<ServerConfig>,
     client: &Arc<ClientConfig>,
     name: &str,

@@ -186,7 +186,7 @@ impl Estimate {
         let extra = params.jitter.get() / 100.0 * rng.unit();
         self.interval = self.interval.min(params.min_rtt_interval);
         self.pause = self.interval.mul_f64(1.0 + extra);
-        self.interval = self.interval.saturating_mul(4);
+        self.interval = self.interval.saturating_mul(8);
         // Where hardly a window is slow nothing waits, and with less than half of the limit in progress there is
         // nothing that lowering it would drain.
         let waits = !self.measured || self.slow >= SLOW * self.windows;
@@ -240,7 +240,7 @@ impl Estimate {
         };
         let (least, _) = ends(params);
         let had_waited = lowered.to < self.limit && median < lowered.before;
-        if had_waited && lowered.to > least {
+        if had_waited && lowered.to > least && !self.is_baseline(&counted) {
             // Perhaps something still does.
             let to = (lowered.to / 2.0).max(least);
             let settles = counted.quantile(0.9).map_or(LONGEST, micros);
@@ -265,7 +265,19 @@ impl Estimate {
         }
         self.measured |= shown;
         self.measure_at = now + self.pause;
+        if lowered.to < self.limit {
+            // At a limit above twice this one requests waited, so it is not the one to go back to.
+            self.limit = self.limit.min(4.0 * lowered.to);
+        }
         self.limit
+    }
+
+    /// Returns whether these latencies are those of the known baseline, as far as noise lets one see.
+    fn is_baseline(&self, latencies: &Counted) -> bool {
+        let known = self.baseline.as_ref().filter(|_| self.measured);
+        let at_least = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio >= 1.0);
+        known
+            .is_some_and(|known| at_least(known.over(latencies)) && at_least(latencies.over(known)))
     }
 
     /// Follows the gradient.

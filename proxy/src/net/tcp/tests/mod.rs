@@ -43,7 +43,7 @@ struct Running {
     client: TcpStream,
     server: TcpStream,
     /// Bytes that the tunnel has reported as written: to the endpoint, to the client.
-    told: Rc<(Cell<u64>, Cell<u64>)>,
+    counted: Rc<(Cell<u64>, Cell<u64>)>,
     task: JoinHandle<Outcome>,
 }
 

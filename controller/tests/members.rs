@@ -296,7 +296,7 @@ async fn a_proxy_that_starts_without_its_controller_uses_its_cache() {
     mesh.reaches();
     let (status, text) = ready(&mesh.web);
     assert!(
-        status == 200 && text.contains("what an earlier process has kept"),
+        status == 200 && text.contains("cached resources"),
         "{status} {text}"
     );
     assert_eq!(mesh.web.metric("maglor_xds_cached", &[]), 1.0);

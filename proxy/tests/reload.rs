@@ -215,7 +215,7 @@ fn a_bad_configuration_changes_nothing() {
         assert_eq!(proxy.admin_get("/config").text(), shown, "{why}");
     }
     assert_eq!(applied(&proxy), 1);
-    assert!(proxy.stderr().contains("last good one stays in force"));
+    assert!(proxy.stderr().contains("keeping the last valid one"));
     fs::remove_file(proxy.config_file()).unwrap();
     eventually(TIMEOUT, "a missing file is refused", || {
         refused(&proxy) > cases.len() as u64

@@ -61,7 +61,7 @@ fn what_is_missing_or_wrong_is_named() {
         (
             "--plain-text",
             &POD[1..],
-            "--pod-namespace: it is missing: give it, or set the variable POD_NAMESPACE",
+            "--pod-namespace: missing; set it or the environment variable POD_NAMESPACE",
         ),
         ("--plain-text", &POD[..1], "POD_NAME"),
         ("", POD, "--token-file: it is missing"),

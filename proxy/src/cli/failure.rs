@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use maglor_proxy::RunError;
 
 /// Formats an error with its place in the configuration file and a hint to fix it.
-pub(super) fn said(error: &RunError, file: Option<&Path>) -> String {
+pub(super) fn format(error: &RunError, file: Option<&Path>) -> String {
     let help = help(error);
     match (error, file) {
         // Configuration errors name their places themselves.

@@ -18,7 +18,7 @@ Example:
     maglor-proxy gateway --control-plane 127.0.0.1:15010 --plain-text --bind 127.0.0.1 \\
                          --pod-namespace edge --pod-name web-1 --cache-dir /tmp/web-1";
 
-/// Serve a Gateway of the Gateway API, by what the control plane says.
+/// Serve a Gateway of the Gateway API, configured by the control plane.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct GatewayArgs {

@@ -51,15 +51,15 @@ pub(super) struct InitArgs {
     #[arg(long, value_name = "GID")]
     proxy_gid: Option<u32>,
 
-    /// Ports that other hosts reach without the proxy: 22,8000-8010.
+    /// Inbound ports that are not redirected to the proxy: 22,8000-8010.
     #[arg(long, value_name = "PORTS", value_delimiter = ',')]
     skip_inbound_ports: Vec<PortRange>,
 
-    /// Ports of other hosts that are reached without the proxy: 3306,8000-8010.
+    /// Outbound ports that are not redirected to the proxy: 3306,8000-8010.
     #[arg(long, value_name = "PORTS", value_delimiter = ',')]
     skip_outbound_ports: Vec<PortRange>,
 
-    /// Networks whose connections, from them and to them, are left alone: 10.9.0.0/16,fd00::/8.
+    /// Networks whose connections, inbound and outbound, are not redirected: 10.9.0.0/16,fd00::/8.
     #[arg(long, value_name = "SUBNETS", value_delimiter = ',', value_parser = subnet)]
     skip_subnets: Vec<IpNet>,
 

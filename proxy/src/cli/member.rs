@@ -23,11 +23,11 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     trust_domain: String,
 
-    /// What names of Services end with.
+    /// DNS suffix of Services.
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     cluster_domain: String,
 
-    /// File of the token that proves to the control plane who this proxy is: it certifies the proxy.
+    /// Token file that authenticates this proxy to the control plane, which then issues its certificate.
     #[arg(long, value_name = "FILE", requires = "trust_bundle", conflicts_with_all = ["certificate", "plain_text"])]
     token_file: Option<PathBuf>,
 
@@ -44,7 +44,7 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "FILE", requires = "certificate")]
     private_key: Option<PathBuf>,
 
-    /// PEM file of the roots that vouch for the members of the mesh.
+    /// PEM file of the mesh's root certificates.
     #[arg(long, value_name = "FILE")]
     trust_bundle: Option<PathBuf>,
 
@@ -78,7 +78,7 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
 
-    /// How long open connections may finish at the end. [default: 30s]
+    /// Drain timeout of open connections at shutdown. [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = time)]
     drain_timeout: Option<TimeSpan>,
 }
@@ -94,7 +94,7 @@ pub(super) fn time(text: &str) -> Result<TimeSpan, String> {
 pub(super) enum MemberError {
     #[error("{place}: `{text}` is not an IP address: write IP or IP,IP")]
     Address { place: &'static str, text: String },
-    #[error("{flag}: it is missing: give it, or set the variable {variable}")]
+    #[error("{flag}: missing; set it or the environment variable {variable}")]
     Missing {
         flag: &'static str,
         variable: &'static str,

@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["listen", "upstream", "policy", "admin", "workers"])]
     config: Option<PathBuf>,
 
-    /// The same without a flag.
+    /// Configuration file, as --config.
     #[arg(value_name = "FILE", conflicts_with_all = ["config", "listen", "upstream", "policy", "admin", "workers"])]
     file: Option<PathBuf>,
 
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR[,weight=N]", requires = "listen")]
     upstream: Vec<String>,
 
-    /// How a server is chosen: random, round-robin, lor(choices=2), lor(choices=all), peak-ewma,
+    /// Load-balancing policy: random, round-robin, lor(choices=2), lor(choices=all), peak-ewma,
     /// maglev(table_size=65537), ring-hash(min=1024). [default: lor(choices=2)]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
@@ -104,7 +104,7 @@ pub(crate) struct Args {
     running: RunningArgs,
 }
 
-/// What else the binary does.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
     Gateway(Box<gateway::GatewayArgs>),

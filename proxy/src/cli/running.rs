@@ -21,13 +21,13 @@ pub(super) struct RunningArgs {
     #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
     pub(super) memory_budget: Option<u64>,
 
-    /// Check the configuration, print what is wrong with it, and end: with 2 where it is not valid, with 1
-    /// where the proxy could not start with it here and now (files that cannot be read, ports that are
+    /// Validate the configuration, print its errors and exit: status 2 if it is invalid, status 1 if the
+    /// proxy could not start with it here and now (files that cannot be read, ports that are
     /// taken).
     #[arg(long)]
     check: bool,
 
-    /// With --check: what a proxy that runs is to reload, so that its ports may be taken.
+    /// With --check: validate for a reload, so the ports of the running proxy may be in use.
     #[arg(long, requires = "check")]
     reload: bool,
 
@@ -44,7 +44,7 @@ pub(super) struct RunningArgs {
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// Write the bound addresses to this file (JSON) once requests are taken.
+    /// Write the bound addresses to this file (JSON) when requests are accepted.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
@@ -68,17 +68,17 @@ impl RunningArgs {
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(errors) => {
-                tell(&errors);
+                print_error(&errors);
                 return ExitCode::from(2);
             }
         };
         for warning in &loaded.warnings {
-            tell(warning);
+            print_error(warning);
         }
         let level = self.level(&loaded.config);
         if let Err(error) = logs::subscriber(&level, Format::Text, io::sink) {
-            tell(&format_args!("--log-level: error: {error}"));
-            tell(
+            print_error(&format_args!("--log-level: error: {error}"));
+            print_error(
                 &"  = help: write error, warn, info, debug or trace, or a level for each part: `info,maglor_proxy=debug`",
             );
             return ExitCode::from(2);
@@ -101,7 +101,7 @@ impl RunningArgs {
         errors.extend(maglor_proxy::unusable_log(config));
         errors.extend(self.unusable_ready_file());
         for error in &errors {
-            tell(&failure::said(error, file.as_deref()));
+            print_error(&failure::format(error, file.as_deref()));
         }
         if !errors.is_empty() {
             return ExitCode::FAILURE;
@@ -137,7 +137,7 @@ impl RunningArgs {
         let log = match logs::init(&level, format) {
             Ok(log) => log,
             Err(error) => {
-                tell(&format_args!("--log-level: error: {error}"));
+                print_error(&format_args!("--log-level: error: {error}"));
                 return ExitCode::from(2);
             }
         };
@@ -151,7 +151,7 @@ impl RunningArgs {
         match maglor_proxy::run(loaded, options, std::future::pending()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                tell(&failure::said(&error, file.as_deref()));
+                print_error(&failure::format(&error, file.as_deref()));
                 ExitCode::FAILURE
             }
         }
@@ -159,7 +159,7 @@ impl RunningArgs {
 }
 
 /// Prints a message on standard error, and ignores a closed reader (`maglor-proxy --check … 2>&1 | head`).
-fn tell(what: &dyn fmt::Display) {
+fn print_error(what: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
@@ -168,7 +168,7 @@ fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            tell(&format_args!("maglor-proxy: standard output: {error}"));
+            print_error(&format_args!("maglor-proxy: standard output: {error}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,

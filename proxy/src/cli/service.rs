@@ -20,7 +20,7 @@ Example:
                          --pod-namespace shop --pod-name web-1 \\
                          --forward 8080=http/web-target.shop.svc.cluster.local:80";
 
-/// Run in front of a service, and balance its requests by what the control plane says.
+/// Run in front of a service and balance its requests, configured by the control plane.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct ServiceArgs {

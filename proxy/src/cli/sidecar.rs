@@ -13,7 +13,7 @@ use super::running::RunningArgs;
 const HELP: &str = "\
 The proxy asks the control plane what its own workload, POD_NAMESPACE/POD_NAME, does (who is let in,
 what is spoken on its ports, who may call it), and of each service when the application first calls it.
-Until the control plane has answered, nobody is let in and /ready answers 503; what it said last stays
+Until the control plane has answered, no client is admitted and /ready answers 503; its last response stays
 in force when it is away. Connections come by `maglor-proxy init`.
 
 Examples:
@@ -32,18 +32,18 @@ Examples:
     maglor-proxy sidecar --control-plane 127.0.0.1:15010 --plain-text --bind 127.0.0.2 \\
                          --pod-namespace shop --pod-name cart-1 --application 127.0.0.1:8080";
 
-/// Run as the sidecar of one application, by what the control plane says.
+/// Run as the sidecar of one application, configured by the control plane.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct SidecarArgs {
     #[command(flatten)]
     member: MemberArgs,
 
-    /// Port of the listener that takes connections of others to the application.
+    /// Port of the listener for connections to the application.
     #[arg(long, value_name = "PORT", default_value_t = 15006)]
     inbound_port: u16,
 
-    /// Port of the listener that takes connections of the application to others.
+    /// Port of the listener for connections from the application.
     #[arg(long, value_name = "PORT", default_value_t = 15001)]
     outbound_port: u16,
 
@@ -52,7 +52,7 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "ADDR")]
     application: Option<SocketAddr>,
 
-    /// How long outbound connections go on at the end at least. [default: 5s]
+    /// Minimum time that outbound connections continue at shutdown. [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = time)]
     outbound_grace: Option<TimeSpan>,
 

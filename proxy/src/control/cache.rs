@@ -72,7 +72,7 @@ impl Cache {
         let identity = self.usable(IDENTITY, |own| Identity::from_pem(own, own));
         let has_expired = |own: &Identity| own.expires() <= SystemTime::now();
         if let Some(own) = identity.as_ref().filter(|own| has_expired(own)) {
-            tracing::info!(id = %own.id(), "the kept identity has expired");
+            tracing::info!(id = %own.id(), "the cached identity has expired");
         }
         Stored {
             identity: identity.filter(|own| !has_expired(own) && roots.is_some()),
@@ -88,7 +88,7 @@ impl Cache {
 
     fn pass_over(&self, name: &str, error: &dyn std::error::Error) {
         let file = self.0.join(name);
-        tracing::warn!(file = %file.display(), %error, "not usable, passed over");
+        tracing::warn!(file = %file.display(), %error, "invalid cache file ignored");
     }
 
     /// Returns the bytes of a file, if it exists.

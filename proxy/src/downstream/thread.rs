@@ -36,7 +36,7 @@ const ACCEPTED_IN_TURN: u32 = 16;
 /// After a failed accept (out of file descriptors, say) the worker breathes this long.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
 
-/// What the control thread tells a worker.
+/// Commands of the control thread to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Accept on a new socket.
@@ -79,7 +79,7 @@ impl Handle {
         Ok(Self { commands, thread })
     }
 
-    /// Tells the worker something; a worker that has ended does not hear it.
+    /// Sends a command; a worker that has ended ignores it.
     pub(crate) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
@@ -118,7 +118,7 @@ fn run(
 async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
-    tokio::task::spawn_local(Rc::clone(&local.upstreams.pools).give_way());
+    tokio::task::spawn_local(Rc::clone(&local.upstreams.pools).release_idle());
     tokio::task::spawn_local(fairness::run());
     tokio::task::spawn_local(delayed_release::release(Rc::clone(
         &local.worker.delayed_releases,
@@ -153,7 +153,7 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     }
 }
 
-/// Answers when nobody is accepted any more and no client connection is left.
+/// Answers when no connection is accepted any more and none is left.
 async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: oneshot::Sender<()>) {
     for task in accepting {
         let _ = task.await;

@@ -160,7 +160,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         body.poll_timeout(cx).map(|_| false)
     });
     if !room.await {
-        return stream.give_up(Reason::Internal);
+        return stream.abandon(Reason::Internal);
     }
     // An empty body is asked for nothing.
     body.settle_if_ended();
@@ -177,6 +177,6 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         }
     });
     if sent.await.is_err() {
-        stream.give_up(Reason::Internal);
+        stream.abandon(Reason::Internal);
     }
 }

@@ -156,6 +156,6 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         }
     });
     if sent.await.is_err() {
-        stream.give_up(Reason::Failed);
+        stream.abandon(Reason::Failed);
     }
 }

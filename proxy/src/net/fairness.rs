@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_gives_up_waiting_uses_no_turn() {
+    fn a_task_that_stops_waiting_uses_no_turn() {
         run(async {
             let noop = Context::from_waker(Waker::noop());
             tokio::task::spawn_local(super::run());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_what_is_dear_has_a_turn_of_its_own() {
+    fn each_expensive_step_has_a_turn_of_its_own() {
         run(async {
             let log = Log::default();
             tokio::task::spawn_local(super::run());

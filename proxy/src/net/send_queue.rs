@@ -11,7 +11,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 /// Time after which a connection with unsent data and no progress ends, whatever flows the other way. About
-/// the time after which the kernel itself gives up a peer that acknowledges nothing (`tcp_retries2`,
+/// the time after which the kernel itself abandons a peer that acknowledges nothing (`tcp_retries2`,
 /// ip-sysctl); it would never give up one that acknowledges but does not read.
 const PROGRESS: Duration = Duration::from_secs(15 * 60);
 

@@ -41,7 +41,7 @@ pub(crate) fn notify(state: State) {
         return;
     };
     if let Err(error) = send(&socket, &state.text()) {
-        tracing::warn!(?socket, %error, "the service manager cannot be told");
+        tracing::warn!(?socket, %error, "cannot notify the service manager");
     }
 }
 

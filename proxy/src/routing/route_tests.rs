@@ -79,7 +79,7 @@ fn a_wildcard_stands_for_at_least_one_label() {
 }
 
 #[test]
-fn ports_and_ipv6_addresses_are_told_apart() {
+fn ports_and_ipv6_addresses_are_distinguished() {
     assert_eq!(without_port("a:80"), "a");
     assert_eq!(without_port("[::1]:80"), "[::1]");
     assert_eq!(without_port("[::1]"), "[::1]");

@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_cannot_be_written_are_counted_and_told_of_once() {
+    fn lines_that_cannot_be_written_are_counted_and_logged_once() {
         let settings = Settings {
             path: "/dev/full".into(),
             format: AccessLogFormat::Text,

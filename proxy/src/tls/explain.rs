@@ -32,7 +32,7 @@ fn describe(error: &Error) -> String {
                 "the peer does not trust our certificate, or its authority".into()
             }
             AlertDescription::CertificateExpired => {
-                "our certificate has expired, says the peer".into()
+                "the peer rejected our certificate: it has expired".into()
             }
             AlertDescription::UnrecognisedName => {
                 "the peer has no certificate for this name: set `tls.server_name`".into()

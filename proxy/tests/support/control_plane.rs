@@ -19,7 +19,7 @@ impl Policy for Everybody {
     }
 }
 
-/// Returns a policy that gives every client all resources.
+/// Returns a policy that sends every client all resources.
 pub(crate) fn everybody() -> Arc<dyn Policy> {
     Arc::new(Everybody)
 }

@@ -366,7 +366,7 @@ fn divide(
 }
 
 /// The application's own timeouts apply if none is set. Settings of different levels that conflict are left out: each
-/// is valid on its own, but proxies would reject the combination. An attempt has no more time than the request, and no
+/// is valid on its own, but proxies would reject the combination. An attempt cannot take longer than the request, and no
 /// attempt starts after the request has ended.
 fn reconcile(route: &mut raw::Route) {
     let timeout = *route.timeout.get_or_insert(raw::TimeSpan(Duration::ZERO));

@@ -156,8 +156,7 @@ impl Admin {
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
         }
         if app.shared().metrics.xds.cached.value() == 1 {
-            let text =
-                "ready, by what an earlier process has kept: the control plane does not answer\n";
+            let text = "ready, with cached resources: the control plane is unavailable\n";
             return answer(StatusCode::OK, TEXT, format!("{text}{identity}"));
         }
         answer(StatusCode::OK, TEXT, format!("ready\n{identity}"))

@@ -350,7 +350,7 @@ impl Life {
         app.shared().metrics.control.reloads_failed.add_shared(1);
         tracing::error!(
             file = %file.display(),
-            "configuration refused, the last good one stays in force:\n{error}"
+            "configuration rejected; keeping the last valid one:\n{error}"
         );
     }
 
@@ -404,7 +404,7 @@ impl Life {
         if self.app.borrow().has_outbound() {
             self.app.borrow_mut().drain_all_but_outbound();
             self.application_ended(deadline).await;
-            tracing::info!("draining what goes out");
+            tracing::info!("draining outbound listeners");
         }
         let receivers = self.app.borrow_mut().drain();
         app::drained(receivers, deadline - Instant::now()).await

@@ -51,9 +51,9 @@ const TOKEN: u64 = 64 << 10;
 /// Error of enrolment.
 #[derive(Debug, thiserror::Error)]
 enum EnrolError {
-    #[error("the control plane does not certify: {0}")]
+    #[error("enrolment failed: {0}")]
     Call(#[from] CallError),
-    #[error("the control plane does not certify in time")]
+    #[error("enrolment timed out")]
     Timeout,
     #[error("the control plane's answer: {0}")]
     Decode(#[from] maglor_xds::MessageError),
@@ -115,7 +115,7 @@ impl Source {
                     {
                         let mut app = self.app.borrow_mut();
                         app.shared().metrics.identity.failed.add_shared(1);
-                        tracing::warn!(%error, again_in = ?pause, "no new certificate");
+                        tracing::warn!(%error, retry_in = ?pause, "enrolment failed; retrying");
                         app.not_certified(error.to_string());
                     }
                     tokio::time::sleep(pause).await;
@@ -207,7 +207,7 @@ impl Source {
             .keep_identity(identity, &key.private_key_pem())
             .and_then(|()| cache.keep_roots(bundle));
         if let Err(error) = kept {
-            tracing::warn!(%error, "the identity cannot be kept for the next start");
+            tracing::warn!(%error, "cannot write the identity to the cache");
         }
     }
 }

@@ -71,7 +71,7 @@ struct Ready {
     stream: Stream,
     chain: usize,
     ends: Ends,
-    /// Where the first bytes had to tell.
+    /// The protocol, if it was detected from the first bytes.
     protocol: Option<Protocol>,
     /// Which member of the mesh the client is.
     peer: Option<Box<Peer>>,
@@ -260,13 +260,13 @@ async fn client_hello(
     match detect::client_hello(tcp, seen).await {
         Ok(hello) => Ok(Some(hello.unwrap_or_default())),
         Err(error @ detect::Error::Io(_)) => Err(error.into()),
-        // It looked like TLS and is something else, or asks for nobody that we know: in doubt it is bytes.
+        // It looked like TLS and is something else, or names no known host: in doubt it is forwarded as bytes.
         Err(_) if passes && !seen.is_empty() => Ok(Some(nothing)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Finds out what is spoken, where the chain goes by that.
+/// Detects the protocol, if the chain depends on it.
 async fn detect_protocol(
     mut ready: Ready,
     listener: &Listener,
@@ -283,7 +283,7 @@ async fn detect_protocol(
             None if server_speaks_first(&ready, listener, local) => Protocol::Silent,
             None => detect::detect(&mut ready.stream, limit).await?,
         };
-        // A tunnel is bytes, unless somebody has routes for it.
+        // A tunnel is forwarded as bytes, unless there are routes for it.
         if http.settings.allow_connect && ready.stream.prefix.starts_with(b"CONNECT ") {
             protocol = Protocol::Http1;
         }
@@ -307,13 +307,13 @@ fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> boo
 }
 
 /// Asks the control plane of where the connection was going, or of what the chain is for, where the chain asks; whether
-/// it has said what is spoken there, so that nobody has to wait for a client that waits for the server.
+/// it has named the protocol there, so that the proxy does not wait for a client that waits for the server.
 async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
     let Some(on_demand) = &chain.on_demand else {
         return false;
     };
     let now = local.worker.time(Instant::now());
-    // What is not said in time is as if nobody knew: the connection passes as without discovery.
+    // Without an answer in time the connection passes as without discovery.
     let found = on_demand.find_silent(ready.ends.original, now).await;
     let known = found
         .as_deref()

@@ -31,7 +31,7 @@ pub(super) struct GrantedBy {
     pub(super) addresses: Option<Addresses>,
     /// Which member of the mesh it is.
     pub(super) peer: Option<Box<Peer>>,
-    /// A proxy in front makes it: nobody knows for whom.
+    /// A proxy in front made the connection, for an unknown client.
     pub(super) asserted_client: bool,
     /// It speaks plain text where members of the mesh speak TLS.
     pub(super) plain_text: bool,
@@ -91,7 +91,7 @@ impl GrantedBy {
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            // Whoever changes a listener polls its connections. Without a sender it is gone, and has other means.
+            // A change of a listener polls its connections. Without a sender the listener is gone, which ends them by other means.
             if self.state.has_changed().unwrap_or(false) {
                 let listener = Arc::clone(&self.state.borrow_and_update());
                 notice = match (self.judge(&listener, shard), notice.take()) {

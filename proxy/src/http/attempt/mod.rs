@@ -184,7 +184,7 @@ impl<'a> Attempts<'a> {
     /// Nothing of the request is sent again.
     fn last(&self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
         if let Some(replay) = self.body.replay() {
-            replay.give_up();
+            replay.abandon();
         }
         result
     }

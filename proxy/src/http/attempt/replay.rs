@@ -100,7 +100,7 @@ impl Replay {
     }
 
     /// It will not be repeated: nothing more is kept than readers need.
-    pub(super) fn give_up(&self) {
+    pub(super) fn abandon(&self) {
         let mut tape = self.0.borrow_mut();
         tape.once = !tape.followed;
     }
@@ -343,7 +343,7 @@ mod tests {
         let replay = replay(100);
         let mut body = replay.body();
         assert_eq!(frame(&mut body).await.unwrap().unwrap(), "ab");
-        replay.give_up();
+        replay.abandon();
         assert_eq!(rest(body).await, "cdef");
         assert_eq!(replay.0.borrow().frames.len(), 0);
     }
@@ -357,7 +357,7 @@ mod tests {
         assert!(waits.await);
         assert_eq!(frame(&mut main).await.unwrap().unwrap(), "ab");
         assert_eq!(frame(&mut bystander).await.unwrap().unwrap(), "ab");
-        replay.give_up();
+        replay.abandon();
         assert_eq!(rest(main).await, "cdef");
         assert_eq!(rest(bystander).await, "cdef");
     }

@@ -321,13 +321,13 @@ fn headers_are_compared_by_value() {
         (&["root-1"], true, true),
         // Values are case sensitive, names are not.
         (&["Admin"], false, false),
-        (&["guest"], false, false),
+        (&["visitor"], false, false),
         (&[""], false, false),
         // It is unknown which of several values a server reads.
-        (&["admin", "guest"], false, true),
-        (&["guest", "admin"], false, true),
-        (&["guest, admin"], false, true),
-        (&["guest,admin,x"], false, true),
+        (&["admin", "visitor"], false, true),
+        (&["visitor", "admin"], false, true),
+        (&["visitor, admin"], false, true),
+        (&["visitor,admin,x"], false, true),
         (&["root-1", "root-2"], true, true),
         (&["admin", "admin"], false, true),
         (&["admin", ""], false, true),
@@ -341,12 +341,12 @@ fn headers_are_compared_by_value() {
     assert!(
         allows(any, &role(&[""])) && allows(any, &role(&["a", "b"])) && !allows(any, &role(&[]))
     );
-    let except = "{not_to: [{headers: [{name: x-role, values: guest}]}]}";
+    let except = "{not_to: [{headers: [{name: x-role, values: visitor}]}]}";
     assert!(allows(except, &role(&[])) && allows(except, &role(&["admin"])));
-    assert!(!allows(except, &role(&["admin", "guest"])));
+    assert!(!allows(except, &role(&["admin", "visitor"])));
     let unless = "{action: deny, not_to: [{headers: [{name: x-role, values: admin}]}]}";
     assert!(allows(unless, &role(&["admin"])));
-    assert!(!allows(unless, &role(&["admin", "guest"])) && !allows(unless, &role(&[])));
+    assert!(!allows(unless, &role(&["admin", "visitor"])) && !allows(unless, &role(&[])));
     // All conditions have to hold.
     let both = "{to: [{methods: GET, headers: [{name: a, values: '1'}, {name: b, values: '2'}]}]}";
     assert!(allows(both, &fields(&[("a", "1"), ("b", "2")])));

@@ -200,7 +200,7 @@ impl Own {
             }
             Some(Err(error)) => {
                 metrics.refused.add_shared(1);
-                tracing::error!(%error, "identity refused, the last good one stays in force");
+                tracing::error!(%error, "identity rejected; keeping the last valid one");
             }
         }
     }
@@ -336,14 +336,14 @@ impl Own {
             }
             Err(error) => {
                 metrics.refused.add_shared(1);
-                tracing::error!(%error, "identity refused, the last good one stays in force");
+                tracing::error!(%error, "identity rejected; keeping the last valid one");
             }
         }
         self.show(metrics);
         if live.is_identified() && !live.is_trusted(SystemTime::now()) {
             tracing::warn!(
                 id = live.id().map(tracing::field::display),
-                "the trust bundle does not vouch for this proxy's own certificate: peers will refuse it"
+                "the trust bundle does not verify this proxy's own certificate; peers will reject it"
             );
         }
     }

@@ -81,15 +81,15 @@ impl Fixture {
 }
 
 #[test]
-fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
+fn received_roots_count_more_than_those_that_come_with_a_certificate() {
     let (old, new) = (authority(), authority());
     let roots = old.bundle().unwrap();
     let mut fixture = Fixture::new(&roots, Stored::default());
     assert!(!fixture.own.live().unwrap().is_identified());
-    fixture.own.fail("nobody answers".to_owned());
+    fixture.own.fail("no answer".to_owned());
     assert_eq!(
         fixture.missing(),
-        (Unusable::Missing, "nobody answers".to_owned())
+        (Unusable::Missing, "no answer".to_owned())
     );
     fixture.certified(identity(&old), &roots).unwrap();
     assert!(fixture.own.missing(SystemTime::now()).is_none());
@@ -104,13 +104,13 @@ fn roots_that_were_told_count_more_than_those_that_come_with_a_certificate() {
 }
 
 #[test]
-fn a_file_of_roots_takes_nothing_from_those_that_were_told() {
+fn a_file_of_roots_does_not_replace_received_ones() {
     let (old, new) = (authority(), authority());
     let (roots, later) = (old.bundle().unwrap(), new.bundle().unwrap());
     let mut fixture = Fixture::new(&roots, Stored::default());
     fixture.put(&later);
     fixture.own.poll(&fixture.metrics.identity);
-    assert!(fixture.trusts(&later), "nothing was told yet");
+    assert!(fixture.trusts(&later), "nothing was received yet");
     fixture
         .own
         .receive_bundle(roots.clone(), &fixture.metrics.identity);
@@ -162,8 +162,8 @@ fn roots_that_came_with_a_certificate_replace_those_that_do_not_lead_to_it() {
     fixture
         .own
         .receive_bundle(roots.clone(), &fixture.metrics.identity);
-    fixture.own.fail("nobody answers".to_owned());
-    let expected = (Unusable::Expired(end), "nobody answers".to_owned());
+    fixture.own.fail("no answer".to_owned());
+    let expected = (Unusable::Expired(end), "no answer".to_owned());
     assert_eq!(fixture.missing(), expected);
     // The platform updates the file, which authenticates the control plane.
     assert!(fixture.own.anchors().unwrap().is_same(&roots));

@@ -160,7 +160,7 @@ impl Half {
     /// Returns the empty pipe to the pool.
     fn release(&mut self) {
         if let Some(pipe) = self.pipe.take() {
-            pipe.give_back();
+            pipe.put_back();
         }
     }
 

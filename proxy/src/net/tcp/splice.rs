@@ -39,7 +39,7 @@ impl Pipe {
     }
 
     /// Returns the pipe to the pool; a pipe that is not empty is closed instead.
-    pub(super) fn give_back(self) {
+    pub(super) fn put_back(self) {
         PIPES.with_borrow_mut(|pipes| {
             if self.len == 0 && pipes.len() < POOL {
                 pipes.push(self);

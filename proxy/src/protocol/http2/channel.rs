@@ -134,7 +134,7 @@ impl Channel {
     }
 
     /// Lets the peer send so many more bytes of a stream's body.
-    pub(super) fn give_credit(&self, stream: u32, bytes: u32) {
+    pub(super) fn grant_credit(&self, stream: u32, bytes: u32) {
         let core = &mut *self.core.borrow_mut();
         if core.closed.is_none() {
             frame::encode_words(kind::WINDOW_UPDATE, stream, &[bytes], core.output.tail());

@@ -30,7 +30,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let answered = self.0.state.borrow().local_ended;
-        self.0.give_up(match answered {
+        self.0.abandon(match answered {
             // RFC 9113 §8.1: the rest of the request is not needed.
             true => Reason::NoError,
             false if memory::is_resetting() => Reason::EnhanceYourCalm,
@@ -58,7 +58,7 @@ impl Source for Incoming {
             // At most a window's.
             state.taken += bytes.len() as u32;
             if let Some(credit) = state.credit() {
-                stream.channel.give_credit(stream.id, credit);
+                stream.channel.grant_credit(stream.id, credit);
             }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }

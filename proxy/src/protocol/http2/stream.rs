@@ -370,7 +370,7 @@ impl Stream {
     }
 
     /// Abandons it on this side, unless it is over.
-    pub(crate) fn give_up(&self, reason: Reason) {
+    pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.fate() == Fate::Over {
             return;

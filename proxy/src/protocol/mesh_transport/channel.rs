@@ -295,7 +295,7 @@ impl Channel {
     }
 
     /// Lets the peer send so many more bytes of a stream's body.
-    pub(super) fn give_credit(&self, stream: u32, bytes: u32) {
+    pub(super) fn grant_credit(&self, stream: u32, bytes: u32) {
         let core = &mut *self.core.borrow_mut();
         if core.closed.is_some() {
             return;

@@ -165,6 +165,6 @@ async fn send_rest(stream: Rc<Stream>, mut sending: Sending) {
         }
     });
     if sent.await.is_err() {
-        stream.give_up(Reason::Cancelled);
+        stream.abandon(Reason::Cancelled);
     }
 }

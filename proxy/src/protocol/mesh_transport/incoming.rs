@@ -33,7 +33,7 @@ impl Drop for Owner {
                 false => state.local_ended,
             }
         };
-        self.0.give_up(match (done, self.0.is_client()) {
+        self.0.abandon(match (done, self.0.is_client()) {
             (true, _) => Reason::Done,
             (false, true) => Reason::Cancelled,
             (false, false) => Reason::Failed,
@@ -65,7 +65,7 @@ impl Source for Incoming {
             if state.taken >= STREAM_WINDOW / 2 && !state.remote_ended && !state.closed {
                 let credit = std::mem::take(&mut state.taken);
                 state.window += credit;
-                stream.channel.give_credit(stream.id, credit);
+                stream.channel.grant_credit(stream.id, credit);
             }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }

@@ -16,15 +16,15 @@ impl Families {
         Self {
             sampled: counter(
                 "upstream_choices_sampled_total",
-                "Choices of an endpoint that were judged, about one in 64.",
+                "Endpoint choices that were evaluated, about one in 64.",
             ),
             missed_idle: counter(
                 "upstream_choices_missed_idle_total",
-                "Judged choices of a busy endpoint while another one was idle.",
+                "Evaluated choices of a busy endpoint while another one was idle.",
             ),
             imbalance: registry.gauge(
                 "upstream_imbalance_permille",
-                "How unevenly requests are spread: 1000 times one minus Jain's fairness index.",
+                "Unevenness of requests among endpoints: 1000 times one minus Jain's fairness index.",
                 &["cluster"],
             ),
         }

@@ -29,14 +29,10 @@ impl Families {
         let gauge = |name, help| registry.gauge(name, help, &["cluster"]);
         let counter = |name, help, label| registry.counter(name, help, &["cluster", label]);
         Self {
-            retries: registry.counter(
-                "upstream_retries_total",
-                "Tries after a first one.",
-                &["cluster"],
-            ),
+            retries: registry.counter("upstream_retries_total", "Retries.", &["cluster"]),
             retries_suppressed: counter(
                 "upstream_retries_suppressed_total",
-                "Failures that would have been retried, by what was against it.",
+                "Retriable failures that were not retried, by reason.",
                 "reason",
             ),
             overflows: counter(
@@ -46,12 +42,12 @@ impl Families {
             ),
             ejections: counter(
                 "upstream_ejections_total",
-                "Endpoints ejected as outliers, by what was found.",
+                "Ejections of endpoints as outliers, by detector.",
                 "reason",
             ),
             ejections_spared: counter(
                 "upstream_ejections_spared_total",
-                "Outliers that were not ejected, by why.",
+                "Outliers that were not ejected, by reason.",
                 "reason",
             ),
             ejected: gauge(

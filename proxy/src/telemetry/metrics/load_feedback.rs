@@ -26,17 +26,17 @@ impl Families {
         Self {
             questions: counter(
                 "exchange_questions_total",
-                "Questions put to servers' proxies and ledgers.",
+                "Questions sent to servers' proxies and ledgers.",
                 "cluster",
             ),
             answers: counter(
                 "exchange_answers_total",
-                "Answers that came in time.",
+                "Answers received in time.",
                 "cluster",
             ),
             loads: counter(
                 "exchange_loads_heard_total",
-                "Loads that servers' proxies told of their own accord.",
+                "Unsolicited load reports received from servers' proxies.",
                 "cluster",
             ),
             bounces: counter(
@@ -71,7 +71,7 @@ impl Families {
             ),
             notified: counter(
                 "exchange_loads_told_total",
-                "Loads told to balancers of the server's own accord.",
+                "Unsolicited load reports sent to balancers.",
                 "listener",
             ),
             reports: counter(

@@ -24,32 +24,32 @@ impl Families {
         Self {
             handshakes: counter(
                 "mesh_handshakes_total",
-                "Handshakes with members of the mesh that have succeeded, by kind.",
+                "Successful TLS handshakes with mesh members, by kind.",
                 &["listener", "kind"],
             ),
             refused: counter(
                 "mesh_refused_total",
-                "Connections that are not those of a member of the mesh, by what is wrong.",
+                "Client connections rejected by mutual TLS, by reason.",
                 &["listener", "reason"],
             ),
             authorization: counter(
                 "authorization_total",
-                "Requests and connections by what was decided, and by the rule that did.",
+                "Authorized and denied requests and connections, by decision and rule.",
                 &["listener", "decision", "rule"],
             ),
             upstream_refused: counter(
                 "upstream_mesh_refused_total",
-                "Endpoints that have not proved to be who they should be, by what is wrong.",
+                "Connections to endpoints whose identity could not be verified, by reason.",
                 &["cluster", "reason"],
             ),
             failed: counter(
                 "mesh_connections_failed_total",
-                "Connections from members of the mesh that were closed because of what the peer did.",
+                "Connections from mesh members closed because of a protocol violation, by reason.",
                 &["listener", "reason"],
             ),
             upstream_failed: counter(
                 "upstream_mesh_connections_failed_total",
-                "Connections to members of the mesh that were closed because of what the peer did.",
+                "Connections to mesh members closed because of a protocol violation, by reason.",
                 &["cluster", "reason"],
             ),
         }
@@ -146,22 +146,22 @@ impl IdentityMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let reloads = registry.counter(
             "identity_reloads_total",
-            "Changes of the identity or of its roots, taken or not.",
+            "Changes of the identity or of its roots, by result.",
             &["result"],
         );
         let requests = registry.counter(
             "identity_requests_total",
-            "Certificates that the control plane was asked for, by what came of it.",
+            "Certificate requests to the control plane, by result.",
             &["result"],
         );
         let expiry = registry.gauge(
             "identity_expiry_seconds",
-            "When the proxy's certificate expires, in seconds since 1970; 0 = it has none.",
+            "Expiry of the proxy's certificate, in seconds since 1970; 0 = no certificate.",
             &[],
         );
         let usable = registry.gauge(
             "identity_usable",
-            "Whether the proxy's certificate has not expired and the trust bundle vouches for it.",
+            "1 if the proxy's certificate is valid and verified by the trust bundle.",
             &[],
         );
         Self {

@@ -85,7 +85,7 @@ impl Downstream {
             ),
             request_duration: registry.histogram(
                 "http_request_duration_seconds",
-                "From the end of the request's head to the last byte of the response.",
+                "Time from the end of the request's head to the last byte of the response.",
                 &["listener"],
                 Buckets::latency(),
             ),
@@ -111,7 +111,7 @@ impl Downstream {
             ),
             ended: counter(
                 "downstream_connections_ended_total",
-                "Client connections of bytes ended because they would not be let in any more, by reason.",
+                "TCP connections of clients closed because a changed policy no longer allows them, by reason.",
                 &["listener", "reason"],
             ),
             refused: counter(
@@ -121,7 +121,7 @@ impl Downstream {
             ),
             detected: counter(
                 "downstream_protocol_detected_total",
-                "Client connections whose protocol was told from their first bytes.",
+                "Client connections whose protocol was detected from their first bytes.",
                 &["listener", "protocol"],
             ),
             tcp_bytes: counter(
@@ -148,17 +148,17 @@ impl Control {
         let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
         let reloads = counter(
             "config_reloads_total",
-            "Configurations applied or refused.",
+            "Configuration reloads, by result.",
             &["result"],
         );
         let reload_time = registry.gauge(
             "config_last_applied_timestamp_seconds",
-            "When the configuration in force was applied.",
+            "Time when the current configuration was applied, in seconds since 1970.",
             &[],
         );
         let dropped = counter(
             "access_log_dropped_total",
-            "Access log lines dropped because their file could not be written, or not so fast.",
+            "Access log lines dropped because the file could not be written, or not fast enough.",
             &[],
         );
         Self {
@@ -290,20 +290,14 @@ impl Metrics {
         let gauge = |name, help| self.registry.gauge(name, help, &[]).with(&[]);
         let shed = self.registry.counter(
             "memory_shed_total",
-            "What was not taken in, or reset, because of the memory budget.",
+            "Connections, requests and streams rejected or reset because of the memory budget, by kind.",
             &["what"],
         );
         BudgetMetrics {
             limit: gauge("memory_budget_bytes", "The memory budget; 0 = none."),
-            heap: gauge(
-                "memory_heap_bytes",
-                "Memory that is allocated, by all threads together.",
-            ),
+            heap: gauge("memory_heap_bytes", "Memory allocated by all threads."),
             kept: gauge("memory_kept_bytes", "Bodies kept to be sent again."),
-            used: gauge(
-                "memory_used_bytes",
-                "Memory in use, where there is a budget.",
-            ),
+            used: gauge("memory_used_bytes", "Memory in use, if there is a budget."),
             requests: shed.with(&["request"]),
             connections: shed.with(&["connection"]),
             bodies: shed.with(&["body"]),

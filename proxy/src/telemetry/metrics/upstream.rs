@@ -30,7 +30,7 @@ impl Upstream {
             ),
             duration: registry.histogram(
                 "upstream_request_duration_seconds",
-                "From the choice of the endpoint to the last byte of its response.",
+                "Time from the choice of the endpoint to the last byte of its response.",
                 cluster,
                 Buckets::latency(),
             ),
@@ -45,7 +45,7 @@ impl Upstream {
             ),
             connect_failures: counter(
                 "upstream_connect_failures_total",
-                "Connections to endpoints that failed or took too long.",
+                "Connection attempts to endpoints that failed or timed out.",
             ),
             stale_retries: counter(
                 "upstream_stale_connection_retries_total",

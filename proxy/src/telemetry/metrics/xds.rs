@@ -19,25 +19,22 @@ impl XdsMetrics {
         let gauge = |name, help| registry.gauge(name, help, &[]).with(&[]);
         let updates = registry.counter(
             "xds_updates_total",
-            "Responses of the control plane, by what became of them.",
+            "Responses of the control plane, by result.",
             &["result"],
         );
         Self {
-            connected: gauge(
-                "xds_connected",
-                "Whether there is a stream to the control plane.",
-            ),
+            connected: gauge("xds_connected", "1 if connected to the control plane."),
             targets: gauge(
                 "xds_targets",
-                "Hosts and addresses that the control plane is asked for.",
+                "Hosts and addresses that are subscribed to on demand.",
             ),
             inbound: gauge(
                 "xds_inbound",
-                "Inbound listeners that do what the control plane says.",
+                "Inbound listeners configured by the control plane.",
             ),
             cached: gauge(
                 "xds_cached",
-                "Whether the proxy goes by what an earlier process has kept, because the control plane has not answered since the start.",
+                "1 if the proxy uses cached resources because the control plane has not answered since the start.",
             ),
             accepted: updates.with(&["accepted"]),
             refused: updates.with(&["refused"]),

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_misses_lines_and_is_told_how_many() {
+    fn a_slow_reader_misses_lines_and_learns_how_many() {
         let observers = Arc::new(Observers::default());
         let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         for _ in 0..WAITING + 3 {

@@ -145,7 +145,7 @@ async fn client_certificates_required_optional_missing_and_of_another_ca() {
 }
 
 #[tokio::test]
-async fn the_server_is_verified_unless_told_otherwise() {
+async fn the_server_is_verified_unless_configured_otherwise() {
     let (ca, other_ca) = (Ca::new(), Ca::new());
     let tls = downstream(&[&ca.issue(&["a.test"])]);
     let error = refusal(&tls, &client(&upstream(&other_ca), &[]), "a.test").await;

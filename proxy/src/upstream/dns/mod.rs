@@ -89,12 +89,12 @@ impl Settings {
         if self.version.is_some() && version.is_some() && version != self.version {
             match read(&self.path) {
                 Ok(resolver) => {
-                    tracing::info!(file = %self.path.display(), "name servers read again");
+                    tracing::info!(file = %self.path.display(), "name servers reloaded");
                     self.resolver = resolver;
                     self.version = version;
                 }
                 Err(error) => {
-                    tracing::debug!(file = %self.path.display(), %error, "name servers not read");
+                    tracing::debug!(file = %self.path.display(), %error, "cannot read name servers");
                 }
             }
         }

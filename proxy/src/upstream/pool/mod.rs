@@ -85,13 +85,13 @@ impl Pools {
     }
 
     /// Closes idle connections that other workers need; never returns.
-    pub(crate) async fn give_way(self: Rc<Self>) {
+    pub(crate) async fn release_idle(self: Rc<Self>) {
         loop {
             let mut wanted = pin!(WANTED.notified());
             // Before looking, so that changes in between are not missed.
             wanted.as_mut().enable();
             for pool in self.by_id.borrow().values() {
-                pool.give_way();
+                pool.release_idle();
             }
             wanted.await;
         }
@@ -127,7 +127,7 @@ pub(crate) struct Pool {
     target: Weak<Target>,
     #[allow(
         clippy::vec_box,
-        reason = "a connection moves between pool and exchange as one pointer"
+        reason = "a connection moves between pool and request as one pointer"
     )]
     idle: RefCell<Vec<Box<Connection>>>,
     /// Generation of the settings: connections of an earlier one are not taken back.
@@ -228,7 +228,7 @@ impl Pool {
     }
 
     /// Closes as many idle connections as other pools wait for.
-    fn give_way(&self) {
+    fn release_idle(&self) {
         let connections = Arc::clone(&self.connections.borrow());
         // Requests that wait here are notified of idle connections.
         if connections.waiting() == 0 || self.is_waited_for() {

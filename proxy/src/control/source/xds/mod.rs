@@ -222,7 +222,7 @@ impl Source {
             // The platform's file may be older, and certificates are cached less often.
             let kept = self.cache.as_ref().map(|cache| cache.keep_roots(bundle));
             if let Some(Err(error)) = kept {
-                tracing::warn!(%error, "the roots cannot be kept for the next start");
+                tracing::warn!(%error, "cannot write the roots to the cache");
             }
         }
         self.apply(&all);
@@ -232,7 +232,7 @@ impl Source {
     fn lost(&mut self, why: &dyn std::error::Error) -> Duration {
         let pause = self.discovery.disconnected(&mut self.rng);
         let targets = self.discovery.targets().len();
-        tracing::warn!(%why, again_in = ?pause, targets, "no stream to the control plane");
+        tracing::warn!(%why, retry_in = ?pause, targets, "control plane connection lost; keeping the last configuration");
         self.link = None;
         self.accepted = None;
         self.away.get_or_insert_with(Instant::now);
@@ -257,7 +257,7 @@ impl Source {
             false => metrics.refused.add_shared(1),
         }
         for error in &changes.refused {
-            tracing::error!(%error, "refused, the last good one stays in force");
+            tracing::error!(%error, "resource rejected; keeping its last valid version");
         }
         all.bundle |= changes.bundle;
         all.routing |= changes.routing;
@@ -272,9 +272,7 @@ impl Source {
         }
         let changes = self.discovery.go_offline();
         if self.discovery.is_offline() && !self.answered {
-            tracing::warn!(
-                "the control plane does not answer: going by what an earlier process has kept"
-            );
+            tracing::warn!("control plane unavailable; using cached resources");
         }
         self.show_offline();
         self.apply(&changes);
@@ -311,7 +309,7 @@ impl Source {
             && let Some(kept) = self.discovery.kept()
             && let Err(error) = cache.keep_resources(&kept)
         {
-            tracing::warn!(%error, "what was learnt cannot be kept for the next start");
+            tracing::warn!(%error, "cannot write resources to the cache");
         }
     }
 
@@ -481,7 +479,7 @@ impl Source {
             return;
         }
         for name in gone {
-            tracing::debug!(target = %name, "not called any more");
+            tracing::debug!(target = %name, "unused target dropped");
             self.followed.remove(&name);
             self.discovery.forget(&name);
         }

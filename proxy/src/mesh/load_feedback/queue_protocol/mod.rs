@@ -1,7 +1,7 @@
 //! The queue protocol: messages between proxies about the load of servers, so that balancing can use true
 //! queue lengths.
 //!
-//! [`maglor_balance::exchange`] decides what to ask, to answer and to report; this module defines the wire
+//! [`maglor_balance::queue_protocol`] decides what to ask, to answer and to report; this module defines the wire
 //! format, which docs/queue-protocol.md specifies:
 //!
 //! * the field `x-maglor-queue` of requests and responses: the condition for the admission of a request, and

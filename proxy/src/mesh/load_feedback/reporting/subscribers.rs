@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_as_often_as_its_share() {
+    fn each_is_notified_as_often_as_its_share() {
         let subscribers = Subscribers::default();
         let ends: Vec<_> = (0..20)
             .map(|_| {

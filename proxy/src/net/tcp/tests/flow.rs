@@ -246,8 +246,8 @@ async fn a_pipe_with_bytes_in_it_is_not_used_again() {
     server.readable().await.unwrap();
     let mut pipe = Pipe::take().unwrap();
     assert_eq!(pipe.fill(&server).unwrap(), 11);
-    pipe.give_back();
+    pipe.put_back();
     assert_eq!(Pipe::empty_pool(), 0);
-    Pipe::take().unwrap().give_back();
+    Pipe::take().unwrap().put_back();
     assert_eq!(Pipe::empty_pool(), 1);
 }

@@ -87,7 +87,7 @@ impl Accounting {
         })
     }
 
-    /// The request goes by this route, which allows it so much time.
+    /// The request uses this route, whose timeout is this.
     pub(super) fn route(&mut self, metrics: &Arc<RouteMetrics>, deadline: Deadline) {
         self.route = Some(Arc::clone(metrics));
         self.time.allow(deadline);

@@ -113,7 +113,7 @@ impl Deadline {
         }
     }
 
-    /// The request's body, where its client waits to be told that it may send it.
+    /// The request's body, if its client waits for permission to send it.
     pub(super) fn held(&self) -> Option<Rc<Upload>> {
         let held = self.upload.as_ref();
         held.filter(|upload| upload.permits_body()).cloned()
@@ -254,7 +254,7 @@ mod tests {
         assert!(!hurried(Some(100), grpc, "1S") && !hurried(None, grpc, "x"));
     }
 
-    /// A body of one piece that comes when it is told to.
+    /// A body of one piece that comes on a signal.
     #[derive(Debug)]
     struct Late(Rc<Cell<bool>>);
 
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_waits_for_leave_holds_nobody_up() {
+    async fn a_client_that_waits_for_permission_delays_no_attempt() {
         let mut fields = Fields::default();
         fields.push(Known::Expect, b"100-continue");
         let (deadline, mut body, _) = of_upload(&fields);

@@ -107,7 +107,7 @@ fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut 
     }
 }
 
-/// Tells the application who the client is. Only a member of the mesh is believed anything about
+/// Names the client to the application. Only a member of the mesh is trusted with anything about
 /// others.
 pub(crate) fn set_client_cert(fields: &mut Fields, element: Option<&str>, mode: ClientCertMode) {
     fields.remove_lookalikes(Known::XForwardedClientCert);

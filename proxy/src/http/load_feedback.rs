@@ -13,7 +13,7 @@ use crate::protocol::fields::Known;
 use crate::protocol::message::{Request, Response};
 
 impl Service {
-    /// The answer to a proxy that wants to exchange messages about the queue of the server behind this
+    /// The answer to a proxy that asks for a channel of messages about the queue of the server behind this
     /// chain.
     pub(super) fn channel_upgrade(&self, request: &Request) -> Option<Response> {
         self.is_channel_upgrade(request)
@@ -28,12 +28,12 @@ impl Service {
             && request.fields.has_token(Known::Connection, "upgrade")
     }
 
-    /// Whether what the client says of queues is to be believed.
+    /// Returns whether the client's statements about queues are trusted.
     fn trusts_queue_fields(&self) -> bool {
         self.chain.mesh.is_none() || self.client.peer().is_some()
     }
 
-    /// Exchanges messages about the queue of the server behind this chain.
+    /// Serves a channel of messages about the queue of the server behind this chain.
     pub(super) async fn serve_channel(&self, downstream: Stream) {
         let Some(load_reporter) = &self.chain.load_reporter else {
             return;

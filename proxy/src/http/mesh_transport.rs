@@ -141,7 +141,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         Poll::Pending => stream.poll_room(cx),
     });
     room.await;
-    // Nobody asks an empty body for anything.
+    // An empty body is never polled.
     body.settle_if_ended();
     stream.send_head(status, &fields, end);
     if end {

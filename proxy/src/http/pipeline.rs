@@ -106,7 +106,7 @@ impl Service {
         }
     }
 
-    /// Who the client of a request is, where that is said by a proxy in front that is believed.
+    /// The client of a request, if a trusted proxy in front names it.
     ///
     /// # Errors
     /// The assertion cannot be read, or has no identity where mTLS is required.
@@ -161,7 +161,7 @@ impl Service {
         authorization.check(&facts, self.worker.shard())
     }
 
-    /// The answer to a request that is not allowed. Only members of the mesh are told by which rule.
+    /// The answer to a request that is not allowed. Only members of the mesh learn by which rule.
     pub(super) fn deny(
         &self,
         denied: &Denied,

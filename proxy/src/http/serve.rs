@@ -43,7 +43,7 @@ async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Futur
     })
 }
 
-/// What the first bytes have told.
+/// What the first bytes have shown.
 struct First {
     version: HttpProtocol,
     stream: Stream,

@@ -1,5 +1,5 @@
 //! How far a request's body has come, for those who mind the time: what a client takes to send it is
-//! nobody's fault but its own.
+//! the client's own fault.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::protocol::message::{Body, Interim, Source};
 pub(super) struct Upload {
     /// When the last of it was handed on; before that, when the request came.
     last: Cell<Instant>,
-    /// Somebody wants more of it than the client has sent.
+    /// An attempt wants more of it than the client has sent.
     awaited: Cell<bool>,
     /// The client waits for a `100 Continue`, which is the endpoint's to give.
     held: Cell<bool>,
@@ -74,12 +74,12 @@ impl Upload {
         self.awaited.get()
     }
 
-    /// Nobody asks for it any more until another attempt does.
+    /// No attempt asks for it any more until another one does.
     pub(super) fn leave(&self) {
         self.awaited.set(false);
     }
 
-    /// Whether the client is to be told by this when it may send.
+    /// Returns whether the client waits for this to learn that it may send.
     pub(super) fn permits_body(&self) -> bool {
         self.interim.is_some()
     }

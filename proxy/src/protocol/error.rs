@@ -63,13 +63,13 @@ pub enum ProxyError {
     /// The memory budget is used up for now.
     #[error("out of memory budget")]
     MemoryBudget,
-    /// The route says of this share of its requests that there is nobody to forward to.
+    /// The route has no cluster for this share of its requests.
     #[error("no backend")]
     NoBackend(StatusCode),
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
     NoHealthyUpstream,
-    /// The connection was made to the listener itself, and the cluster goes by where it was going.
+    /// The connection was made to the listener itself, and the cluster uses the original destination.
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
     /// The connection was going to a port where this proxy serves its own application, or its operator.
@@ -125,7 +125,7 @@ pub enum ProxyError {
     /// Reading from or writing to the endpoint failed.
     #[error("upstream i/o: {0}")]
     UpstreamIo(#[source] io::Error),
-    /// The endpoint switched protocols although nobody asked.
+    /// The endpoint switched protocols without a request for it.
     #[error("unexpected upgrade by the upstream")]
     UnexpectedUpgrade,
 }

@@ -72,7 +72,7 @@ pub(crate) struct Flood {
     ages: Ages,
 }
 
-/// Tells young streams from older ones: their numbers rise.
+/// Distinguishes young streams from older ones: their numbers rise.
 #[derive(Debug, Default)]
 struct Ages {
     last: u32,

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_asked_without_streams() {
+    async fn no_ping_is_sent_without_streams() {
         let mut keepalive = Keepalive::every(INTERVAL);
         let asked = tokio::time::timeout(INTERVAL * 10, poll_fn(|cx| keepalive.poll(false, cx)));
         assert!(asked.await.is_err());

@@ -103,7 +103,7 @@ pub(crate) trait Source: Debug {
     fn release(self: Box<Self>) {}
 }
 
-/// Who is told what becomes of a response.
+/// Observes what becomes of a response.
 pub(crate) trait Account: Debug {
     /// So many bytes of it have passed.
     fn count(&mut self, bytes: u64);
@@ -203,7 +203,7 @@ impl Body {
         }
     }
 
-    /// Accounts the rest of the exchange to `account`.
+    /// Accounts the rest of the request to `account`.
     pub(crate) fn with_account(mut self, account: Box<dyn Account>) -> Self {
         self.account = Some(account);
         self
@@ -240,7 +240,7 @@ impl Body {
         }
     }
 
-    /// Closes the account of a body that nobody will ask for a frame because it has none.
+    /// Closes the account of a body that will not be polled because it has no frame.
     pub(crate) fn settle_if_ended(&mut self) {
         if self.is_end_stream()
             && let Some(mut account) = self.account.take()
@@ -264,7 +264,7 @@ impl Body {
         }
     }
 
-    /// Ready when the exchange has taken too long; for those who wait for something else than the
+    /// Ready when the request has taken too long; for those who wait for something else than the
     /// next frame.
     pub(crate) fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         let Some(account) = &mut self.account else {

@@ -154,7 +154,7 @@ impl Attempts<'_> {
         (to, question): (&Recipients, Question),
         until: Instant,
     ) -> Step {
-        // It closes when nobody is left who could answer.
+        // It closes when no task that could answer is left.
         let mut answers = self.put(consultation, to, question);
         loop {
             let answer = timeout_at(until, answers.recv()).await;

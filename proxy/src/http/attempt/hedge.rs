@@ -42,7 +42,7 @@ impl<'a> Attempts<'a> {
         loop {
             let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
                 // An attempt that is only slow has not failed, but one that has had its time has: the next
-                // one wins, and nobody waits for what becomes of it.
+                // one wins, and the result of the other is not awaited.
                 if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
                     *judged = true;
                     let shared = self.service().worker.shared();

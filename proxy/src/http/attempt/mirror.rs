@@ -1,4 +1,4 @@
-//! Copies of requests for other clusters. What comes back is read and thrown away; nobody waits for
+//! Copies of requests for other clusters. Their responses are read and discarded; no request waits for
 //! it.
 
 use std::future::poll_fn;

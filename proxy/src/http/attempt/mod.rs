@@ -1,7 +1,7 @@
 //! The attempts of one request: pick, send, judge, and perhaps again at another endpoint.
 //!
 //! What is decided is decided in [`maglor_balance::guard::retry`]; here is what it takes: the body
-//! that can be sent again, the endpoints that were tried, the clock.
+//! that can be sent again, the endpoints that were attempted, the clock.
 
 pub(super) mod accounting;
 mod body;
@@ -117,7 +117,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// Makes attempts until there is a response for the client, or none to be had. What is under way is in
-    /// `progress` at every moment, for whoever loses patience.
+    /// `progress` at every moment, for a caller that stops waiting.
     pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
@@ -282,7 +282,7 @@ impl<'a> Attempts<'a> {
         self.deadline.for_attempt(limit, now)
     }
 
-    /// What the endpoint is told about this attempt.
+    /// What the endpoint is sent about this attempt.
     fn mark(&mut self, target: &Target, now: Instant) {
         self.hop.rewrite_host(&mut self.request, target);
         let fields = &mut self.request.fields;

@@ -2,7 +2,7 @@
 //!
 //! Frames are kept as they are first read, up to a limit. What is beyond it is sent once and is
 //! gone: from then on the request cannot be repeated. Several readers may be at work at a time (a
-//! hedged request); whoever is ahead pulls from the client.
+//! hedged request); the reader that is ahead pulls from the client.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bystander_reads_what_others_have_read_and_holds_nobody_up() {
+    async fn a_bystander_reads_what_others_have_read_and_delays_no_reader() {
         let replay = replay(100);
         let mut bystander = replay.follow();
         let mut main = replay.body();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bystander_does_not_wait_for_what_nobody_reads() {
+    async fn a_bystander_does_not_wait_for_what_no_other_reads() {
         let replay = replay(100);
         let (mut bystander, mut waiting) = (replay.follow(), replay.follow());
         let mut main = replay.body();

@@ -1,8 +1,8 @@
-//! The field `x-maglor-client`: a proxy in front of a service tells the proxies of its servers who the
+//! The field `x-maglor-client`: a proxy in front of a service names to the proxies of its servers who the
 //! client of a request is, so that their rules hold for the client.
 //!
 //! `10.0.0.3;spiffe://mesh.example/ns/shop/sa/cart`, or the address alone of a client that has proved
-//! nothing. A client of a Unix socket has no address, which `unknown` says (RFC 7239 §6.2). It is believed of a listener's `tls.delegates` only, and passed on to nobody.
+//! nothing. A client of a Unix socket has no address, which `unknown` says (RFC 7239 §6.2). It is accepted only of a listener's `tls.delegates`, and never passed on.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ impl Assertion {
     /// What a request says; `None` = nothing.
     ///
     /// # Errors
-    /// Where it cannot be read: nobody is guessed at.
+    /// It cannot be read: the client stays unknown.
     pub(crate) fn of(fields: &Fields) -> Result<Option<Self>, Unreadable> {
         let mut values = fields.all(Known::XMaglorClient);
         let Some(value) = values.next() else {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_guessed_at() {
+    fn a_client_is_never_guessed() {
         for wrong in ["", "cart", "10.0.0.1;", "10.0.0.1;cart", ";spiffe://a.b/c"] {
             assert_eq!(read(&[wrong]), Err(Unreadable), "{wrong}");
         }

@@ -30,7 +30,7 @@ use crate::protocol::message::{Body, Interim, Request, Source};
 
 /// A client may pipeline so many bytes while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
-/// Of a body that nobody wants, so much is read for the sake of its connection.
+/// Bytes of an unwanted body that are read to keep its connection.
 const DISCARD: usize = 64 * 1024;
 /// After a response that ends the connection, what the client still sends is read (and dropped)
 /// this long and this much, so that a reset does not overtake the response.
@@ -217,7 +217,7 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Whether all of the request's body has been read. What has come of one that nobody wants is read
+    /// Returns whether all of the request's body has been read. What has come of an unwanted one is read
     /// here: where a small request is refused, its client need not connect again.
     pub(super) fn is_request_read(self: &Rc<Self>) -> bool {
         let is_wanted = Rc::strong_count(self) > 1;
@@ -350,7 +350,7 @@ impl Interim for Shared {
     }
 }
 
-/// The body of a request, read from the client's connection when somebody asks for it.
+/// The body of a request, read from the client's connection on demand.
 #[derive(Debug)]
 struct RequestBody(Rc<Shared>);
 

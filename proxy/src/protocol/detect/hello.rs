@@ -110,7 +110,7 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
         let mut extension = || Some((rest.number(2)?, rest.vector(2)?));
         let cut = || Error::Malformed("an extension is cut off");
         let (kind, value) = extension().ok_or_else(cut)?;
-        // Said twice, the server could believe the one and we the other.
+        // Sent twice, the server could use the one and this proxy the other.
         let twice = match u16::try_from(kind) {
             Ok(SERVER_NAME) => name.replace(server_name(value).ok_or_else(cut)?).is_some(),
             Ok(ALPN) => alpn.replace(protocols(value).ok_or_else(cut)?).is_some(),

@@ -1,4 +1,4 @@
-//! What a connection speaks, told from its first bytes without losing them.
+//! Detects the protocol of a connection from its first bytes, without losing them.
 //!
 //! Bytes are read into a buffer that the next layer begins with. The parsers do no I/O; deadlines
 //! are the caller's. The filter chain of a connection is chosen by [`ChainSelector`].
@@ -35,7 +35,7 @@ const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Whether bytes are of a protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Detected {
-    /// Too few bytes to tell.
+    /// Too few bytes to decide.
     More,
     /// They are not.
     No,

@@ -1,7 +1,7 @@
 //! HTTP or not, from a connection's first bytes.
 //!
 //! What is taken for HTTP by mistake is answered with 400, what is not taken for HTTP only misses
-//! routes and metrics: so whatever is in doubt is bytes. A request line is believed when its version
+//! routes and metrics: so whatever is in doubt is bytes. A request line is accepted when its version
 //! is there (RFC 9112, section 3), since Redis and others have commands that begin like methods.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::{Detected, http2_preface, tls};
 use crate::net::io::Stream;
 use crate::protocol::mesh_transport;
 
-/// A request line that is longer is believed before its version.
+/// A request line that is longer is accepted before its version.
 const LONG_LINE: usize = 8 * 1024;
 /// The longest registered method has 17 letters.
 const MAX_METHOD: usize = 32;
@@ -69,7 +69,7 @@ impl Protocol {
     }
 }
 
-/// What the bytes are the beginning of; `None` = too few to tell.
+/// What the bytes are the beginning of; `None` = too few to decide.
 pub fn protocol(bytes: &[u8]) -> Option<Protocol> {
     let candidates = [
         (http2_preface(bytes), Protocol::Http2),

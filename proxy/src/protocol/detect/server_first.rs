@@ -20,7 +20,7 @@ use crate::net::io::{Io, Stream};
 const MOST: usize = 1024;
 /// A destination that has not been used for so long is forgotten: its address may be another server's.
 const REMEMBERED_NANOS: u64 = 600 * 1_000_000_000;
-/// Bytes that tell a greeting from an answer: the header of an HTTP/2 frame is the longest that is compared.
+/// Bytes that distinguish a greeting from an answer: the header of an HTTP/2 frame is the longest that is compared.
 const ENOUGH: usize = 9;
 /// Type of a SETTINGS frame (RFC 9113, section 6.5).
 const SETTINGS: u8 = 4;
@@ -69,7 +69,7 @@ impl ServerFirst {
 }
 
 /// Waits until one side sends something, or ends, and returns which; `None` for a server whose bytes do not
-/// tell that it always speaks first. What was read becomes the stream's prefix.
+/// learn that it always speaks first. What was read becomes the stream's prefix.
 ///
 /// # Errors
 /// When a connection fails.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn greetings_are_told_from_answers() {
+    fn greetings_are_distinguished_from_answers() {
         for greeting in [
             &b"220 mail.example.com ESMTP\r\n"[..],
             b"SSH-2.0-OpenSSH_9.2\r\n",

@@ -36,7 +36,7 @@ fn hello(server_name: Option<&str>, alpn: &[&str]) -> ClientHello {
 }
 
 #[test]
-fn a_line_of_another_protocol_is_told_from_bad_http() {
+fn a_line_of_another_protocol_is_distinguished_from_bad_http() {
     for other in [
         "INVALID CONNECTION PREFACE\r\n\r\n",
         "GET / FTP/1.1\n",

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_underscores_are_told_from_others_of_their_length() {
+    fn names_with_underscores_are_distinguished_from_others_of_their_length() {
         let others = "x-forwarded-client-cert: 1\r\nx-forwarded-client-carp: 2\r\nx_a: 3\r\n";
         let alike = "x_forwarded_client_cert: 4\r\nX-Forwarded_Client-CERT: 5\r\n";
         let mut fields = parse(&format!("{alike}{others}{alike}"));

@@ -338,7 +338,7 @@ fn content_length(fields: &mut Fields) -> Result<u64, HeadError> {
     Ok(length)
 }
 
-/// Gives a message this length.
+/// Sets the length of a message.
 pub(crate) fn set_content_length(fields: &mut Fields, length: u64) {
     let mut digits = itoa::Buffer::new();
     fields.set(Known::ContentLength, digits.format(length).as_bytes());

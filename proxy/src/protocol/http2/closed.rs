@@ -36,7 +36,7 @@ pub(crate) enum Closed {
 }
 
 impl Closed {
-    /// What the peer is told; `None` where it cannot be told anything, or has been.
+    /// The error code that is sent to the peer; `None` if it cannot be reached, or has been informed.
     pub(super) fn reason(self) -> Option<Reason> {
         match self {
             Self::Malformed(malformed) => Some(malformed.reason),
@@ -59,7 +59,7 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    /// As it is told about a client.
+    /// As the log describes it for a client.
     pub(super) fn of_downstream(self) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::DownstreamBody(error),

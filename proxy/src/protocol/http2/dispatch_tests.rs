@@ -371,7 +371,7 @@ fn no_more_is_sent_than_both_windows_allow() {
 }
 
 /// Whatever comes and is read in whatever order: what a client may send is what it could send in the beginning, less what
-/// waits here and what it will be told with the next credit.
+/// waits here and what it will get with the next credit.
 #[test]
 fn windows_are_conserved() {
     let seed = std::env::var("SEED")

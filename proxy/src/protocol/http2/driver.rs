@@ -98,7 +98,7 @@ impl Driver {
         self.ended.is_none() && self.inbox.frames.is_in_head()
     }
 
-    /// Reads, tells streams what has come, and writes what waits. Ready when the connection has ended.
+    /// Reads, passes what has come to streams, and writes what waits. Ready when the connection has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         self.channel.begin_turn(cx.waker());
         let closed = match self.ended {
@@ -112,7 +112,7 @@ impl Driver {
         self.poll_linger(cx).map(|()| closed)
     }
 
-    /// The connection ends, and the peer is told why, where it can be.
+    /// Ends the connection, and sends the peer the reason where that is possible.
     pub(super) fn end(&mut self, closed: Closed) {
         if self.ended.replace(closed).is_some() {
             return;

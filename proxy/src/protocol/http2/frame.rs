@@ -85,7 +85,7 @@ enum State {
     /// In a body, so many bytes before its end, with so much padding in all.
     Data(Header, usize, u8),
     Payload(Header),
-    /// So many bytes that nobody wants.
+    /// Bytes left to skip.
     Skip(usize),
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Decoder {
     state: State,
     /// The beginning of a header or payload.
     partial: Vec<u8>,
-    /// What `partial` holds has been told.
+    /// The content of `partial` has been returned.
     spent: bool,
     block: Option<Block>,
     /// Bytes of the longest field block.
@@ -353,7 +353,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// A block that was joined is told from where parts of frames lie.
+    /// A block that was joined is returned from where parts of frames lie.
     fn whole(&mut self, block: Block) -> Frame<'_> {
         self.partial = block.bytes;
         self.spent = true;
@@ -409,7 +409,7 @@ impl Decoder {
             kind::PING if header.has(flag::ACK) => Frame::Pong,
             kind::PING => Frame::Ping(bytes.first_chunk().copied().unwrap_or_default()),
             kind::GOAWAY => Frame::Goaway,
-            // WINDOW_UPDATE; others are never told.
+            // WINDOW_UPDATE; others are never returned.
             _ => Frame::Window {
                 stream,
                 increment: word(0) & LAST_STREAM,

@@ -126,7 +126,7 @@ impl Reading {
             }
             Name::Path => once(set(&mut self.path, line)),
             Name::Authority => once(set(&mut self.authority, line)),
-            // A response's, or nobody's.
+            // A response's, or unknown.
             Name::Field(_) | Name::Malformed | Name::Status => Err(Unfit::Malformed),
         }
     }
@@ -249,7 +249,7 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     Ok(())
 }
 
-/// Fields of one connection have no meaning here, and whatever believed them would read another message (section 8.2.2).
+/// Fields of one connection have no meaning here; whatever applied them would read another message (section 8.2.2).
 fn check_field(known: Known, value: &[u8]) -> Fit<()> {
     let may_stand = match known {
         Known::Te => value == b"trailers",
@@ -274,7 +274,7 @@ fn is_scheme(text: &[u8]) -> bool {
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(inside)
 }
 
-/// Whether a text can be a host and a port at all (RFC 3986, section 3.2); what they may be here is told by an error.
+/// Returns whether a text can be a host and a port at all (RFC 3986, section 3.2); an error describes what they may be here.
 fn is_authority(text: &[u8]) -> bool {
     let allowed = |byte: &u8| {
         byte.is_ascii_alphanumeric() || memchr::memchr(*byte, b"-._~!$&'()*+,;=:@[]%").is_some()

@@ -5,7 +5,7 @@
 //! one request, `driver` the socket, and `server` all of them together. The driver of a connection is a task of its own;
 //! the tasks of requests leave frames in its buffer and wake it once.
 //!
-//! What is wrong with one message costs its stream, and nobody else's: the connection ends only where the RFC demands
+//! A fault of one message costs its own stream only: the connection ends only where the RFC demands
 //! it, or where a peer causes more work than it may.
 
 mod channel;

@@ -90,7 +90,7 @@ impl Accepting {
         self.limits.head
     }
 
-    /// What the client is told: streams at the same time, and bytes of a head.
+    /// What SETTINGS announce to the client: streams at the same time, and bytes of a head.
     pub(super) fn announced(&self) -> (u32, u32) {
         let bytes = u32::try_from(self.limits.head.bytes);
         (self.limits.streams, bytes.unwrap_or(u32::MAX))

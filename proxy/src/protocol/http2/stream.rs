@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) window: u32,
     /// Bytes that were handed on since the peer was last given credit.
     pub(super) taken: u32,
-    /// Nobody reads the body.
+    /// The body has no reader.
     pub(super) unwanted: bool,
     pub(super) remote_ended: bool,
     pub(super) local_ended: bool,
@@ -51,7 +51,7 @@ pub(super) struct State {
     writer: Option<Waker>,
 }
 
-/// What becomes of a stream by what it was told.
+/// What becomes of a stream after a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     GoesOn,

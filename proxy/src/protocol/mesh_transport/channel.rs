@@ -116,7 +116,7 @@ impl Channel {
         })
     }
 
-    /// Reads, tells streams what has come, and writes what waits. Ready when the connection has ended.
+    /// Reads, passes what has come to streams, and writes what waits. Ready when the connection has ended.
     pub(super) fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
         self.woken.set(false);
         self.remember(cx.waker());

@@ -39,7 +39,7 @@ pub(crate) struct Answered {
 }
 
 impl Client {
-    /// Speaks over a connection; its end is told to `ended`.
+    /// Creates a client on a connection, whose end is reported to `ended`.
     pub(crate) fn start(io: Io, ended: impl FnOnce(Closed) + 'static) -> Self {
         let role = Role::Client {
             next: 1,

@@ -47,7 +47,7 @@ impl Closed {
         }
     }
 
-    /// What the peer is told, where it has broken a rule.
+    /// The reason that is sent to the peer, if it has broken a rule.
     pub(super) fn reason(self) -> Option<Reason> {
         match self {
             Self::Malformed(_) => Some(Reason::Protocol),
@@ -77,7 +77,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// As it is told about an endpoint; `answered` = the response's head was there.
+    /// As it is reported about an endpoint; `answered` = the response's head had come.
     pub(super) fn of_upstream(self, answered: bool) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::UpstreamBody(error),
@@ -90,7 +90,7 @@ impl Failed {
         }
     }
 
-    /// As it is told about a client.
+    /// As the log describes it for a client.
     pub(super) fn of_downstream(self) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::DownstreamBody(error),

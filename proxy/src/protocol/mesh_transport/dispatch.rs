@@ -84,7 +84,7 @@ impl Core {
         self.deliver(stream, kind::DATA, |s| s.data(bytes, end))
     }
 
-    /// Tells a stream something, if it is still there.
+    /// Passes something to a stream, if that still exists.
     fn deliver(
         &mut self,
         stream: u32,

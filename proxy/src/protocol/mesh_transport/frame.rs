@@ -46,7 +46,7 @@ pub(super) mod flag {
 pub enum Reason {
     /// Nothing is wrong: no more is wanted.
     Done = 0,
-    /// Whoever wanted it has gone.
+    /// The requester has gone.
     Cancelled = 1,
     /// It was not looked at and may be sent again.
     Refused = 2,
@@ -208,7 +208,7 @@ enum State {
     /// In a body, so many bytes before the end of the frame.
     Data(Header, usize),
     Payload(Header),
-    /// So many bytes that nobody wants.
+    /// Bytes left to skip.
     Skip(usize),
 }
 
@@ -233,7 +233,7 @@ pub struct Decoder {
     state: State,
     /// The beginning of a header or payload.
     partial: Vec<u8>,
-    /// What `partial` holds has been told.
+    /// The content of `partial` has been returned.
     spent: bool,
     text: Option<Text>,
     text_limit: usize,
@@ -427,7 +427,7 @@ impl Decoder {
             Payload::Input(bytes) => (bytes, bytes.len() > self.text_limit),
             Payload::Partial => (&self.partial, self.partial.len() > self.text_limit),
             Payload::Text(text) => {
-                // Told from where parts of frames lie.
+                // Returned from where parts of frames lie.
                 self.partial = text.bytes;
                 self.spent = true;
                 (&self.partial, text.too_long)

@@ -79,7 +79,7 @@ fn the_layout_is_as_documented() {
 }
 
 #[test]
-fn each_kind_is_told() {
+fn each_kind_is_decoded() {
     let bytes = [
         frame(kind::SETTINGS, 0, 0, &[0, 0, 0, 9, 1, 2]),
         frame(kind::HEAD, flag::END | flag::HTTP2, 1, b"head"),
@@ -153,7 +153,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_text_longer_than_the_limit_is_told_as_such_and_no_more() {
+fn a_text_longer_than_the_limit_is_reported_as_such_and_no_more() {
     let part = vec![b'x'; MAX_PAYLOAD];
     let bytes = [
         frame(kind::HEAD, flag::MORE | flag::END, 1, &part),

@@ -1,6 +1,6 @@
 //! What two members of the mesh speak to each other: many requests on one connection.
 //!
-//! Chosen by ALPN, only where both ends have proved who they are; whoever does not know it
+//! Chosen by ALPN, only where both ends have proved their identities; a peer that does not know it
 //! speaks HTTP/2. Heads travel as the text that the proxy holds anyway and are read by the very parser
 //! of HTTP/1.1, bodies in frames with credit for each stream and for the connection, and all that is
 //! ready leaves in one write. The format is described in docs/transport.md.

@@ -32,7 +32,7 @@ impl Sending {
         }
     }
 
-    /// The body, if nobody has asked it for anything.
+    /// The body, unless it has been polled.
     pub(super) fn untouched(self) -> Option<Body> {
         (!self.touched).then_some(self.body)
     }

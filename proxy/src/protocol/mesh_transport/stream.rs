@@ -23,7 +23,7 @@ pub(super) const RESPONSE: Limits = Limits {
     bytes: 128 * 1024,
     headers: 256,
 };
-/// Informational responses that nobody has taken yet.
+/// Informational responses that have not been taken yet.
 const MAX_INTERIM: usize = 16;
 
 /// See the module's documentation.
@@ -46,7 +46,7 @@ pub(super) struct State {
     pub(super) window: u32,
     /// Bytes that were handed on since the peer was last given credit.
     pub(super) taken: u32,
-    /// Nobody reads the body.
+    /// The body has no reader.
     pub(super) unwanted: bool,
     pub(super) remote_ended: bool,
     pub(super) local_ended: bool,
@@ -70,7 +70,7 @@ struct Answer {
     interim: Vec<ResponseHead>,
 }
 
-/// What becomes of a stream by what it was told.
+/// What becomes of a stream after a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     GoesOn,
@@ -449,7 +449,7 @@ fn read_head(text: Option<&[u8]>, to_head: bool) -> Result<ResponseHead, HeadErr
     }
 }
 
-/// Fields that concern one connection of HTTP/1.1 have no meaning here, and whoever believed them would
+/// Fields that concern one connection of HTTP/1.1 have no meaning here, and a server that applied them would
 /// read another message than we do.
 pub(super) fn check_fields(fields: &Fields) -> Result<(), HeadError> {
     let found = CONNECTION_FIELDS.iter().any(|name| fields.contains(*name));

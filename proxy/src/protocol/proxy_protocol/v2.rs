@@ -91,7 +91,7 @@ fn parse_body(family: u8, header: &[u8]) -> Result<Option<Addresses>, Error> {
         (0..=3, 3..) | (4.., _) => {
             return Err(Error::Malformed("version 2 address family or transport"));
         }
-        // Unspecified: nobody knows where addresses end and TLVs begin.
+        // Unspecified: where addresses end and TLVs begin is unknown.
         (0, _) | (_, 0) => return Ok(None),
         (1, _) => {
             let (block, tlvs) = body.split_first_chunk::<12>().ok_or(SHORT)?;

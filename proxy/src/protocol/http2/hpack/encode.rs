@@ -10,7 +10,7 @@ use crate::protocol::fields::Known;
 
 /// A literal that no table gets.
 const LITERAL: u8 = 0x00;
-/// The same where nobody may put it into a table either (section 7.1.3).
+/// The same for a field that no intermediary may put into a table either (section 7.1.3).
 const NEVER: u8 = 0x10;
 
 /// Appends `:status`.

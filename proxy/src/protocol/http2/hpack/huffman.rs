@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(all, (1 << 30) - 1);
     }
 
-    /// Codes that the appendix gives: some of each length.
+    /// Codes from the appendix: some of each length.
     #[test]
     fn codes_are_those_of_the_rfc() {
         for (symbol, code, length) in [

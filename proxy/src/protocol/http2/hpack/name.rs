@@ -9,7 +9,7 @@ pub(crate) enum Name {
     Authority,
     /// A field of HTTP.
     Field(Known),
-    /// No name that a field may have, or a pseudo-header field that nobody knows.
+    /// No name that a field may have, or an unknown pseudo-header field.
     Malformed,
     /// `:method`.
     Method,

@@ -2,7 +2,7 @@
 //! know different members. It must never be worse than `lor`, and as good as ever when the cause has ended.
 //!
 //! `MAGLOR_MINUTES=1 cargo test -p maglor-proxy --test disturbed -- --ignored --nocapture` measures it with 20
-//! servers and 20 balancers, and prints a table.
+//! servers and 20 balancers, and prints a table; `MAGLOR_CAUSES=Rollout,Killed` measures only these.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -189,7 +189,13 @@ fn twenty_balancers_under_each_cause() {
     println!(
         "| cause | policy | mean, ms | errors | mean after, ms | requests |\n|---|---|---|---|---|---|"
     );
-    for cause in [
+    let causes = std::env::var("MAGLOR_CAUSES").ok();
+    let is_chosen = |cause: &Cause| {
+        let name = format!("{cause:?}");
+        let causes = causes.as_deref();
+        causes.is_none_or(|causes| causes.split(',').any(|one| one == name))
+    };
+    let all = [
         Cause::None,
         Cause::Silent(1),
         Cause::Silent(10),
@@ -197,7 +203,8 @@ fn twenty_balancers_under_each_cause() {
         Cause::Killed,
         Cause::Stalled,
         Cause::Rollout,
-    ] {
+    ];
+    for cause in all.into_iter().filter(is_chosen) {
         for policy in [LOR, LEDGER] {
             let mut rng = Rng::seed(number);
             let replicas = Replicas::start(plan(policy, 20, 20, service, number));

@@ -84,7 +84,7 @@ impl Endpoint {
     }
 }
 
-/// What the latency of an error counts as, in usual ones. An average that goes by peaks is some three times
+/// What the latency of an error counts as, in usual ones. An average that follows peaks is some three times
 /// the mean where service times are exponential; below it errors would attract requests.
 const SLOW: u32 = 3;
 
@@ -231,7 +231,7 @@ impl EndpointStats {
     }
 
     fn flags(&self) -> u8 {
-        // Relaxed: whoever changes a flag tells the view's owner by a channel, which orders it.
+        // Relaxed: a change of a flag is reported to the view's owner by a channel, which orders it.
         self.flags.load(Ordering::Relaxed)
     }
 

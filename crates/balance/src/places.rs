@@ -1,9 +1,9 @@
 //! Loads of servers with unequal weights, compared so that shares follow the weights.
 //!
 //! A server of weight w is taken as w/u *places* of equal size: to have n requests is to have n·u/w in each.
-//! A comparison of n/w itself gives wrong shares where it decides between whole numbers: of two servers
+//! A comparison of n/w itself leads to wrong shares where it decides between whole numbers: of two servers
 //! weighted 99:1, the light one is the less loaded one whenever the other has anything to do; (n + 1)/w
-//! gives it nothing before the other has 99 requests. Compared place by place, each is drawn by its
+//! the other has none before this one has 99 requests. Compared place by place, each is drawn by its
 //! weight, and a place holds whole requests. The unit u is the least weight of those that are
 //! compared, so that equal weights are compared by their whole numbers, as without weights.
 //!

@@ -68,7 +68,7 @@ pub enum Spec {
     },
     /// Attempts servers until one is not too busy.
     Bounce {
-        /// How many servers are tried at most, 1–16.
+        /// Maximum number of servers that are asked, 1–16.
         attempts: NonZeroU32,
     },
     /// Asks a board for an idle server.
@@ -204,7 +204,7 @@ impl Spec {
         )
     }
 
-    /// What the inbound proxies of servers tell of their own accord when their clients use this
+    /// Unsolicited messages that the inbound proxies of servers send when their clients use this
     /// policy.
     #[must_use]
     pub fn announce(&self) -> Announce {

@@ -50,7 +50,7 @@ pub(crate) struct Level {
     pub(crate) members: Box<[Index]>,
     /// Upper end of this level's part of [0, 2^32).
     threshold: u64,
-    /// When its longest-standing usable endpoint joined.
+    /// When its oldest usable endpoint joined.
     oldest: Time,
     panic: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Level {
 impl View {
     /// Settles which of `endpoints` may be picked as of `now`, from their health flags and `params`.
     ///
-    /// Any set is accepted; an empty one, and one with nothing usable, gives a view from which
+    /// Any set is accepted; an empty one, and one with nothing usable, results in a view from which
     /// nothing can be picked.
     #[must_use]
     pub fn build(endpoints: impl Into<Arc<[Endpoint]>>, params: &ViewParams, now: Time) -> Self {

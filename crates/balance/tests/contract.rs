@@ -19,7 +19,7 @@ use support::{SPECS, assert_law, balancer, balancer_with, counts, equal, key, se
 const NOW: PickCtx<'static> = PickCtx::new(Time::ZERO);
 
 #[test]
-fn empty_gives_none() {
+fn empty_results_in_none() {
     let mut rng = Rng::seed(seed(1));
     for spec in SPECS {
         let b = balancer(spec, Vec::new());
@@ -30,7 +30,7 @@ fn empty_gives_none() {
 }
 
 #[test]
-fn one_gives_it_even_when_it_was_attempted() {
+fn the_only_one_is_picked_even_when_it_was_attempted() {
     let mut rng = Rng::seed(seed(2));
     let attempted = [Index::new(0)];
     for spec in SPECS {
@@ -44,7 +44,7 @@ fn one_gives_it_even_when_it_was_attempted() {
 }
 
 #[test]
-fn all_unhealthy_panics_or_gives_none() {
+fn all_unhealthy_panics_or_results_in_none() {
     let mut rng = Rng::seed(seed(3));
     for spec in SPECS {
         let endpoints = equal(4);
@@ -101,7 +101,7 @@ fn excluded_endpoints_are_never_picked_while_others_exist() {
                 assert!(!excluded.contains(&pick), "{spec}: {left} left");
             }
         }
-        // All tried: repeating one beats giving up.
+        // All attempted: repeating one beats giving up.
         excluded.insert(b.pick(&NOW.excluding(&excluded), &mut rng).unwrap());
         assert_eq!(excluded.len(), 4);
         let again = b.pick(&NOW.excluding(&excluded), &mut rng).unwrap();
@@ -143,7 +143,7 @@ fn weights_are_shares_when_idle() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_picks() {
+fn the_same_seed_results_in_the_same_picks() {
     let seed = seed(8);
     for spec in SPECS {
         let run = || {

@@ -26,7 +26,7 @@ const SERVICE: f64 = 20e6;
 /// Weight (0: priority 1) of the servers of each node, at each node.
 type Lists = [[u32; NODES]; NODES];
 
-/// What `localFirst` gives where two thirds of the calls come from the first node.
+/// The shares of `localFirst` where two thirds of the calls come from the first node.
 const LOCAL_FIRST: Lists = [[500, 250, 250], [0, 1000, 0], [0, 0, 1000]];
 
 /// Three nodes with four servers each, and a balancer on each node.

@@ -46,7 +46,7 @@ fn asked(step: &Step) -> Vec<Index> {
     }
 }
 
-/// Plays the rest of the world, at random and unkindly, until the request is at a server.
+/// Plays all other parts, at random and unkindly, until the request is at a server.
 fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
     let mut decision = Decision::new();
     let mut step = b.begin(&mut decision, ctx, rng);
@@ -145,7 +145,7 @@ fn bounce_asks_for_an_idle_server_then_for_one_no_busier_than_the_best() {
 }
 
 #[test]
-fn bounce_stops_when_there_is_nobody_left_to_try() {
+fn bounce_stops_when_there_is_no_server_left_to_ask() {
     let mut rng = Rng::seed(seed(43));
     let b = balancer("bounce(tries=16)", equal(2));
     let mut decision = Decision::new();

@@ -1,11 +1,11 @@
 //! Discrete-event simulation of balancers and servers, driving the proxy's own policies.
 //!
 //! M balancers, each with a [`Balancer`](maglor_balance::Balancer) of its own, send requests to N
-//! servers; what a balancer knows is what the proxy's statistics tell it. Time is virtual: whole
+//! servers; what a balancer knows is what the proxy's statistics contain. Time is virtual: whole
 //! nanoseconds, the unit of [`maglor_balance::Time`].
 //!
 //! * [`Scenario`] says what is simulated; [`Scenario::simulate`] and [`simulate_all`] run it.
-//! * `world` holds the state and the loop; `world/place.rs` how a request finds its server.
+//! * `cluster` holds the state and the loop; `cluster/place.rs` how a request finds its server.
 //! * [`Outcome`] is what came out, with confidence intervals over independent runs.
 //!
 //! Conventions, the same for every policy: a request and its response travel in no time, the messages

@@ -1,6 +1,6 @@
 //! Figures of simulations: which scenarios a figure needs, and what is drawn of their outcomes.
 //!
-//! A [`Study`] lists its scenarios first, so that whoever draws several studies simulates all of them
+//! A [`Study`] lists its scenarios first, so that a program that draws several studies simulates all of them
 //! in one pool, with one progress bar, and draws afterwards:
 //!
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! `M` balancers send Poisson streams to `N` servers. A balancer draws `d` servers with replacement
 //! and takes the one with the fewest requests of its own outstanding. [`System`] holds what is
-//! asked, checked; a latency is in mean service times, so that multiplying by `Ts` gives any unit
+//! asked, checked; a latency is in mean service times, so that multiplying by `Ts` results in any unit
 //! (paper, below Eq. 8).
 //!
 //! * [`System::paper`]: Eq. 3–8 of the paper "Critical Limitations of the Least Outstanding Request

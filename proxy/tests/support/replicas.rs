@@ -73,6 +73,9 @@ impl Replicas {
             replicas.serve(at);
             replicas.know(at, &all);
         }
+        // The listeners have their ports from now on, so later reloads change only the clusters. A changed listener closes
+        // its idle connections, on which a client may just be sending.
+        replicas.balance_over(&all);
         replicas
     }
 

@@ -71,7 +71,7 @@ fn a_place_goes_on_without_a_lost_wake() {
     });
 }
 
-/// Three threads and one place: never two inside, and nobody is forgotten.
+/// Three threads and one place: never two inside, and each gets its turn.
 #[test]
 fn a_place_is_for_one() {
     loom::model(|| {
@@ -143,7 +143,7 @@ fn a_budget_holds_while_its_interval_moves_on() {
 }
 
 #[test]
-fn a_bucket_with_one_token_gives_one() {
+fn a_bucket_with_one_token_grants_one() {
     loom::model(|| {
         let params = RateParams {
             requests: 1,

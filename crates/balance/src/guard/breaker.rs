@@ -145,7 +145,7 @@ impl Pass {
 #[derive(Debug)]
 pub struct Breaker {
     params: BreakerParams,
-    /// A copy of the state's phase, for the way without a lock. Relaxed: whoever reads it late lets
+    /// A copy of the state's phase, for the path without a lock. Relaxed: a thread that reads it late lets
     /// one request more through, or looks under the lock in vain.
     phase: AtomicU8,
     /// A copy of the number of the current period, likewise.

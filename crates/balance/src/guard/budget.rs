@@ -235,7 +235,7 @@ impl Budget {
         for passed in first..=slot {
             self.marks[(passed % SLOTS as u64) as usize].store(mark, Ordering::Relaxed);
         }
-        // Release: whoever sees the slot sees its marks.
+        // Release: a thread that sees the slot sees its marks.
         self.slot.store(slot, Ordering::Release);
     }
 }

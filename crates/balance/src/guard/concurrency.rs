@@ -1,6 +1,6 @@
 //! An adaptive limit of the requests in progress: as many as a cluster answers without queueing.
 //!
-//! Latency tells: as long as requests are answered about as fast as ever, nobody waits in there. The
+//! Latency shows it: as long as requests are answered about as fast as ever, none waits in there. The
 //! *gradient* is the latency without load, with some tolerance, over the latency now; a limit above
 //! what the cluster can do makes it fall below 1. At the end of each window
 //!

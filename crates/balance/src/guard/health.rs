@@ -4,8 +4,8 @@
 //! healthy, so that a start does not wait; the first result decides at once, whatever the
 //! thresholds.
 //!
-//! A checker has one owner, which does the check (HTTP, gRPC, TCP), reports how it went and tells
-//! [`EndpointStats::set_healthy`](crate::EndpointStats::set_healthy) about a change.
+//! A checker has one owner, which does the check (HTTP, gRPC, TCP), reports the result and passes a change
+//! to [`EndpointStats::set_healthy`](crate::EndpointStats::set_healthy).
 
 use std::time::Duration;
 

@@ -11,9 +11,9 @@
 //!       └► Overflow: answer at once, 503 with a reason and `Retry-After`
 //! ```
 //!
-//! Nobody overtakes: while somebody waits, newcomers wait behind. No wake is lost, because active
-//! and waiting are one word: a release that comes before somebody waits leaves a place that
-//! [`admit`](Slots::admit) gives at once, one that comes later sees that somebody waits. Where
+//! First come, first served: while a request waits, newcomers wait behind. No wake is lost, because active
+//! and waiting are one word: a release that comes before a request waits leaves a place that
+//! [`admit`](Slots::admit) grants at once, one that comes later sees that a request waits. Where
 //! several releases may reach a sleeper as one wake, the claim passes the wake on.
 //!
 //! Invariants: `active` never exceeds the limit that the call was given; `waiting` never exceeds
@@ -103,10 +103,10 @@ pub enum Admission {
 pub enum Claim {
     /// It has a place now.
     Claimed {
-        /// There is another one, and somebody else waits: wake one more.
+        /// There is another place, and another request waits: wake one more.
         wake: bool,
     },
-    /// Somebody was faster: it still waits.
+    /// Another request was faster: this one still waits.
     Waiting,
 }
 
@@ -134,7 +134,7 @@ impl Slots {
     }
 
     /// Other limits from now on. What is in use above a lower one is released as usual, and those that wait beyond
-    /// a shorter queue wait on. `true`: somebody waits for whom there may be a place now; wake all.
+    /// a shorter queue wait on. `true`: requests wait for which there may be places now; wake all.
     #[must_use = "true: wake all that wait"]
     pub fn set_limits(&self, limit: Option<u32>, max_waiting: u32) -> bool {
         self.limit
@@ -209,7 +209,7 @@ impl Slots {
         waiting > 1 && active < self.places()
     }
 
-    /// Returns a place. `true`: somebody waits; wake one.
+    /// Returns a place. `true`: a request waits; wake one.
     #[must_use = "true: wake one that waits"]
     #[inline]
     pub fn release(&self) -> bool {
@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(slots.admit(ANY), Admission::Waiting);
         assert_eq!(slots.admit(ANY), Admission::Overflow);
         assert_eq!(slots.claim(ANY), Claim::Waiting);
-        assert!(slots.release(), "somebody waits");
-        assert_eq!(slots.admit(ANY), Admission::Overflow, "nobody overtakes");
+        assert!(slots.release(), "one waits");
+        assert_eq!(slots.admit(ANY), Admission::Overflow, "none overtakes");
         assert_eq!(slots.claim(ANY), Claim::Claimed { wake: false });
         assert_eq!((slots.active(), slots.waiting()), (2, 0));
         assert!(!slots.release() && !slots.release());

@@ -1,7 +1,7 @@
 //! Outlier ejection: endpoints whose answers are bad are left out for a while.
 //!
 //! Every worker writes to the [`Monitor`] of the endpoint that it has an answer from; a monitor says
-//! at once when failures in a row reach a threshold. One [`Detector`] a cluster, owned by whoever
+//! at once when failures in a row reach a threshold. One [`Detector`] a cluster, owned by the task that
 //! builds its views, decides: it alone knows how many are out already. What it decides it returns
 //! as [`Event`]s, for [`EndpointStats::set_ejected`], metrics and logs.
 //!
@@ -17,7 +17,7 @@
 //!
 //! The way back: an endpoint that has served its time is probed (a health check, where there is one;
 //! a connection or a single request otherwise) every `probe_interval` until it answers. When no
-//! endpoint in service answers well any more, nobody waits for the end of a time: all that are out are
+//! endpoint in service answers well any more, ejections do not last their time: all that are out are
 //! probed, so the first one that recovers is found within `probe_interval`. A caller without probes
 //! answers [`Event::Probe`] with success at once, and has Envoy's behaviour.
 //!
@@ -130,7 +130,7 @@ pub enum Event {
         /// How often recently, this time included.
         count: u32,
     },
-    /// It may return: see whether it answers, and tell [`Detector::probed`].
+    /// It may return: probe it, and report the result to [`Detector::probed`].
     Probe {
         /// Which endpoint.
         id: u64,

@@ -34,7 +34,7 @@ pub struct RateParams {
     pub burst: u32,
 }
 
-/// Whether a request passes, and what its client is told.
+/// Whether a request passes, and the limits that its client is informed of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verdict {
     /// It passes.

@@ -16,7 +16,7 @@
 //! 6. The deadline is later than the end of the pause.
 //! 7. The [`budget`](super::budget) has room. Free retries do not draw on it.
 //!
-//! A retry goes to another endpoint: the caller gives those attempted to
+//! A retry goes to another endpoint: the caller passes those attempted to
 //! [`PickCtx::excluding`](crate::PickCtx::excluding).
 
 mod back_off;
@@ -249,7 +249,7 @@ impl Attempts {
         1 + self.counted + self.free + self.hedged
     }
 
-    /// `x-envoy-attempt-count` of the current attempt, as the next hop is told: an attempt of a request that
+    /// `x-envoy-attempt-count` of the current attempt, as the next hop receives it: an attempt of a request that
     /// is itself a retry is never a first one.
     #[must_use]
     pub fn announced(&self, request: &Request) -> u32 {

@@ -129,7 +129,7 @@ impl Policy for Bounce {
         decision.enter_class(classes, view, ctx, rng);
         let members = decision.members_of_class(classes);
         match self.next(decision, view, members, ctx, rng) {
-            // Everything has been tried before: repeating beats giving up.
+            // Everything has been attempted before: repeating beats giving up.
             Step::Fail => Step::send(self.pick(view, ctx, rng)),
             step => step,
         }

@@ -1,4 +1,4 @@
-//! What a policy does that has nobody to ask: the same within one group, or over all endpoints.
+//! What a policy does when there is nothing to ask: the same within one group, or over all endpoints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Plan {
         rng: &mut Rng,
     ) -> Step {
         let best = match self {
-            Self::Probe(probe) => probe.give_up(decision, view, members, ctx, rng),
+            Self::Probe(probe) => probe.settle(decision, view, members, ctx, rng),
             Self::Bounce(_) | Self::LeastOutstanding => None,
         };
         match best {

@@ -107,7 +107,7 @@ impl<T: Table> Hashed<T> {
         let bits = mix(hash);
         let home = view.level_at((bits >> 32) as u32)?;
         let untried = |level: usize| has_untried(view, level, ctx.excluded);
-        // The key's level; if all of it has been tried, the highest with something left; if
+        // The key's level; if all of it has been attempted, the highest with something left; if
         // nothing is, the exclusions are ignored.
         let levels = 0..view.levels().len();
         let (level, excluded) = match std::iter::once(home).chain(levels).find(|&l| untried(l)) {

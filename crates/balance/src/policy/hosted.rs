@@ -172,7 +172,7 @@ impl Hosted {
             .fallback
             .begin(decision, view, self.members(decision), ctx, rng)
         {
-            // Everything has been tried before: repeating beats giving up.
+            // Everything has been attempted before: repeating beats giving up.
             Step::Fail => Step::send(self.pick(view, ctx, rng)),
             step => step,
         }

@@ -171,7 +171,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// Gives the walker the first free slot on its way. There is one: callers give no more turns
+    /// Assigns the walker the first free slot of its permutation. There is one: callers grant no more turns
     /// than slots.
     fn assign_next(&mut self, walker: &mut Walker) {
         let size = self.owners.len() as u32;

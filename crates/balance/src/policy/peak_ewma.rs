@@ -55,7 +55,7 @@ pub(crate) struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// Also tells the endpoints' statistics the time constant to average with.
+    /// Also sets the time constant with which the endpoints' statistics average.
     pub(crate) fn new(params: &PeakEwmaParams, view: &View) -> Self {
         for endpoint in view.endpoints().iter() {
             endpoint.stats.set_latency_decay(params.decay);

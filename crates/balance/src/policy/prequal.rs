@@ -8,9 +8,9 @@
 //! the worst or the oldest one is dropped.
 //!
 //! An answer is used once. The paper's formula for reuse (§4.3) allows three uses for 40 servers; with
-//! 20 balancers that gave 68 ms where one use gives 40 ms (ρ = 0.75, Ts = 20 ms).
+//! 20 balancers that led to 68 ms where one use leads to 40 ms (ρ = 0.75, Ts = 20 ms).
 //!
-//! For comparison: with many balancers each one's answers are older than the queues they tell of.
+//! For comparison: with many balancers each one's answers are older than the queues that they describe.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -84,7 +84,7 @@ struct Known {
 }
 
 impl Known {
-    /// What is not known yet is not the least: it is tried when nothing else is cold.
+    /// An unknown latency is not the least: it is chosen when nothing else is cold.
     fn expected(&self) -> Duration {
         match self.latency {
             Duration::ZERO => Duration::MAX,

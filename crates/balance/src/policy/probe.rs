@@ -2,7 +2,7 @@
 //! of those that answer in time. The choice of the shortest of d queues at any number of balancers,
 //! for 2·d messages and a round trip.
 //!
-//! Candidates are distinct, unlike those of `lor`: asking a server twice tells nothing.
+//! Candidates are distinct, unlike those of `lor`: a second question to a server adds nothing.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ impl Probe {
 
 impl Probe {
     /// The best of what has been heard when the time is over.
-    pub(crate) fn give_up(
+    pub(crate) fn settle(
         &self,
         decision: &mut Decision,
         view: &View,
@@ -183,7 +183,7 @@ impl Policy for Probe {
     ) -> Step {
         decision.fallen_back = true;
         let members = decision.members_of_class(self.classes.as_ref());
-        let best = self.give_up(decision, view, members, ctx, rng);
+        let best = self.settle(decision, view, members, ctx, rng);
         Step::send(best.or_else(|| self.pick(view, ctx, rng)))
     }
 

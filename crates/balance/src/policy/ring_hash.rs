@@ -45,7 +45,7 @@ impl RingHashParams {
     /// Envoy's limit on both sizes: 8 Mi points.
     pub(crate) const LIMIT: u32 = 8 << 20;
 
-    /// The smallest `max` that gives each of `endpoints` a point, where this one does not.
+    /// The smallest `max` with a point for each of `endpoints`, where this one has none for some.
     #[must_use]
     pub fn wanted_max(&self, endpoints: usize) -> Option<u32> {
         let wanted = u32::try_from(endpoints)

@@ -148,7 +148,7 @@ fn smooth_order(turns: &[u64]) -> Box<[u32]> {
         for i in std::mem::take(&mut waiting[now as usize]) {
             ready.push(Reverse((due(i, had[i]), i)));
         }
-        // By Tijdeman's theorem somebody is ready at every time.
+        // By Tijdeman's theorem some endpoint is ready at every time.
         let Some(Reverse((_, i))) = ready.pop() else {
             continue;
         };

@@ -3,7 +3,7 @@
 //! Deterministic subsetting (Beyer et al., "Site Reliability Engineering", 2016, chapter 20): clients
 //! are numbered; each run of `n / size` of them divides one random order of the endpoints among
 //! itself, so that every endpoint serves nearly the same number of clients. Fewer connections, and
-//! each client's own counts tell more of a server's queue; but a client cannot leave its part when
+//! each client's own counts say more about a server's queue; but a client cannot leave its part when
 //! the others of that part are busy.
 
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
 /// Draws for each one that is expected to be needed to hit the part; after that any endpoint is
-/// taken, because the part is down or has been tried.
+/// taken, because the part is down or has been attempted.
 const PERSEVERANCE: usize = 16;
 
 /// Parameters of `subset`.
@@ -29,7 +29,7 @@ const PERSEVERANCE: usize = 16;
 pub struct SubsetParams {
     /// Endpoints in a part, 1–65536.
     pub size: u32,
-    /// The number of this client; whoever configures several clients numbers them.
+    /// The number of this client; the configuration of several clients numbers them.
     pub client: u32,
     /// Candidates compared, 1–1024.
     pub choices: u32,

@@ -2,7 +2,7 @@
 
 use crate::Rng;
 
-/// Whom a server tells that a request has ended. It follows from the policy that the server's
+/// Recipients of a server's notification that a request has ended. It follows from the policy that the server's
 /// clients use; see [`Spec::announce`](crate::Spec::announce).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Announce {
@@ -15,12 +15,12 @@ pub enum Announce {
     BoardWhenIdle,
     /// A [`Report`](super::Report), to the ledger of its group.
     Ledger,
-    /// Nobody.
+    /// No recipient.
     Never,
 }
 
 impl Announce {
-    /// Which of `balancers` balancers are told this time, each independently of the others; calls
+    /// Chooses which of `balancers` balancers are notified this time, each independently of the others; calls
     /// `notify` with their positions in increasing order.
     pub fn choose_balancers(self, balancers: u32, rng: &mut Rng, mut notify: impl FnMut(u32)) {
         let Self::Balancers { overhead } = self else {
@@ -32,7 +32,7 @@ impl Announce {
             return;
         }
         // Gaps between successes of independent trials are geometric, which takes one draw for each
-        // balancer that is told instead of one for each that there is.
+        // balancer that is notified instead of one for each balancer.
         let scale = (-chance).ln_1p();
         let mut at = 0.0;
         loop {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_balancer_is_told_with_the_same_chance() {
+    fn each_balancer_is_notified_with_the_same_chance() {
         let mut rng = Rng::seed(3);
         let announce = Announce::Balancers { overhead: 2.5 };
         let mut notified = [0_u32; 10];
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_when_the_overhead_allows() {
+    fn all_are_notified_when_the_overhead_allows() {
         let mut rng = Rng::seed(4);
         let mut notified = Vec::new();
         Announce::Balancers { overhead: 10.0 }.choose_balancers(4, &mut rng, |b| notified.push(b));

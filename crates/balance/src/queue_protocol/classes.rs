@@ -2,7 +2,7 @@
 //!
 //! Those of one priority level, and of one locality where traffic is divided by localities: comparing over
 //! these bounds would send traffic where shares and priorities send none. And, where weights are those of
-//! localities, those of one locality. `localFirst` gives each node weights of its own, which say how much of
+//! localities, those of one locality. `localFirst` assigns each node weights of its own, which say how much of
 //! the node's calls goes where; compared with counts of requests from everywhere they would say how many
 //! requests each server should have, which is the same for all. So a request is given to a locality by the
 //! weights, and to a server there by the loads.

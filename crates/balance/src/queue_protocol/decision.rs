@@ -293,7 +293,7 @@ pub(crate) type Candidates = SmallVec<[Candidate<Index>; 4]>;
 /// Places that were drawn before are drawn again so often before a draw is given up.
 const REPEATS: u32 = 16;
 
-/// Draws `attempts` places by `draw`, which gives servers by weight; `unit` is the size of a place.
+/// Draws `attempts` places by `draw`, which draws servers by weight; `unit` is the size of a place.
 fn draw_places(
     drawn: &mut Candidates,
     unit: f64,

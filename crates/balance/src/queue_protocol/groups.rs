@@ -154,7 +154,7 @@ impl Groups {
         self.groups.get(group as usize).map(|group| group.host)
     }
 
-    /// The endpoint that a message means; `None` for a stranger.
+    /// The endpoint that a message names; `None` = it is unknown.
     #[must_use]
     pub fn named(&self, name: Name) -> Option<Index> {
         let at = self.names.binary_search_by_key(&name, |(name, _)| *name);

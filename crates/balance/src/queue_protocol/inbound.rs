@@ -2,7 +2,7 @@
 //!
 //! A request that waits for calls of its own to other services costs its server nothing meanwhile.
 //! An inbound proxy that sees those calls, as a sidecar does, says so ([`Admitted::wait`]), and the
-//! request does not count until the calls have ended: in a chain of services counts would tell of the
+//! request does not count until the calls have ended: in a chain of services counts would describe the
 //! queues below otherwise.
 //!
 //! A request that is answered with an error keeps its place until a good answer would have come
@@ -152,7 +152,7 @@ impl Inbound {
         }
     }
 
-    /// What a ledger or a balancer is told.
+    /// Report to a ledger or a balancer.
     #[must_use]
     pub fn report(&self) -> Report {
         let word = self.ticket.load(Ordering::Relaxed);

@@ -1,13 +1,13 @@
 //! The ledger: one place that knows the true load of every server of a group, and says for each
 //! request which one is the least loaded.
 //!
-//! For a server it believes `in flight, as last reported + referrals not yet seen there`. Referrals
+//! For a server it estimates `in flight, as last reported + referrals not yet seen there`. Referrals
 //! carry numbers, and a report names the latest that has arrived: everything before it has either
 //! arrived, then it is among those in flight, or was lost, then it is forgotten. So losses, doubles,
 //! reordering and traffic that no ledger referred correct themselves with the next report.
 //!
 //! What no report would correct is silence: a server that is idle has nothing to report, though the
-//! ledger may believe it busy because the last referral or report was lost. The ledger therefore
+//! ledger may estimate it as busy because the last referral or report was lost. The ledger therefore
 //! audits a server that has been silent for several service times although it should be busy.
 //!
 //! After a restart the ledger estimates all servers idle, and knows better as soon as each of them
@@ -38,7 +38,7 @@ use crate::{Rng, SlowStart, Time};
 /// service lasts longer with probability e⁻⁴ = 1.8 %; audits cost 0.03 messages a request.
 const SILENCE: u32 = 4;
 
-/// Silence before the first report tells how fast the servers are.
+/// Silence before the first report shows how fast the servers are.
 const FIRST_SILENCE: Duration = Duration::from_millis(100);
 
 /// A referral that is older than this has reached its server or never will.
@@ -47,7 +47,7 @@ const TRANSIT: Duration = Duration::from_millis(20);
 /// Audits without answer after which a server loses its place. One or two are what lossy links bring.
 const AUDITS: u32 = 3;
 
-/// How long the answer to an audit may take: an inbound proxy gives it at once.
+/// How long the answer to an audit may take: an inbound proxy answers at once.
 const AUDIT_WAIT: Duration = Duration::from_millis(50);
 
 /// How often a server without a place is audited.
@@ -192,7 +192,7 @@ impl Ledger {
         self.membership = Among::membership(entries.iter().map(|entry| entry.name));
         self.entries = entries;
         self.slow_start = slow_start.filter(|ramp| !ramp.window.is_zero());
-        // With the first question, which tells the time.
+        // With the first question, which brings the time.
         self.weigh_at = Some(Time::ZERO);
     }
 
@@ -207,7 +207,7 @@ impl Ledger {
             if ages.iter().any(|age| *age < ramp.window) {
                 self.weigh_at = Some(now + ramp.window / RAMP_STEPS);
             }
-            // Relative to the longest-standing one, as in a view: a group that is entirely new ramps nothing.
+            // Relative to the oldest one, as in a view: a group that is entirely new ramps nothing.
             let factor = |age: &Duration| ramp.factor(Time::ZERO, Time::ZERO + *age);
             let best = ages.iter().map(factor).fold(0.0, f64::max);
             for (entry, age) in self.entries.iter_mut().zip(&ages) {
@@ -302,7 +302,7 @@ impl Ledger {
             age: None,
             ..*report
         };
-        // What is only repeated tells nothing of the pace.
+        // A repetition shows nothing about the pace.
         if entry.reported != report {
             entry.pace.learn(report.pace, now, &mut self.paces);
         }
@@ -325,7 +325,7 @@ impl Ledger {
         }
     }
 
-    /// What the ledger estimates is in flight at a server; `None` for a stranger.
+    /// The ledger's estimate of the requests in flight at a server; `None` = it is unknown.
     #[must_use]
     pub fn estimated_load(&self, name: Name) -> Option<u32> {
         self.find(name).map(|at| self.entries[at].estimated_load())

@@ -1,5 +1,5 @@
 //! The messages. All of them fit into 24 bytes, refer to servers by name and carry no state that
-//! the receiver has to believe for longer than until the next one.
+//! the receiver has to keep for longer than until the next one.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub struct Among {
     /// Which servers there are in the group, as [`membership`](Self::membership) sums them up.
     pub membership: u64,
     /// Whether they are to have equal shares, whatever weights the ledger knows. Weights may differ from
-    /// node to node: `localFirst` gives each its own.
+    /// node to node: `localFirst` assigns each its own.
     pub equal: bool,
     /// Positions in the group, ordered by name, one bit each.
     pub servers: u128,
@@ -105,7 +105,7 @@ pub struct Referral {
     /// The server.
     pub server: Name,
     /// It is the least loaded one of its group; the ticket travels with the request, so that the server
-    /// can tell the ledger what has reached it. `None`: it does not report, so that its load is not known,
+    /// can report to the ledger what has reached it. `None`: it does not report, so that its load is not known,
     /// and it is its turn; the balancer decides by its fallback, beginning with this server.
     pub ticket: Option<Ticket>,
     /// Without a ticket, the server that the fallback considers next; `None`: any. The ledger names one where most of
@@ -123,7 +123,7 @@ pub struct Ticket {
     pub number: u32,
 }
 
-/// What an inbound proxy tells when a request has ended there.
+/// Report of an inbound proxy when a request has ended there.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Report {
     /// Requests that are still in flight.

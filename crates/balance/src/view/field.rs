@@ -29,7 +29,7 @@ enum Narrowing {
     Full,
     /// Nothing: the group as it is.
     None,
-    /// Slow start only: everything has been tried.
+    /// Slow start only: everything has been attempted.
     RampOnly,
 }
 
@@ -38,7 +38,7 @@ enum Narrowing {
 struct Ramp<'v> {
     slow_start: &'v SlowStart,
     now: Time,
-    /// Factor of the longest-standing endpoint. Factors are taken relative to it, so that a set
+    /// Factor of the oldest endpoint. Factors are taken relative to it, so that a set
     /// that is entirely new is not thinned at all: only ratios of weights matter.
     best: f64,
 }
@@ -54,7 +54,7 @@ impl View {
     ///
     /// The group is drawn by its share of the traffic. When the request has attempted all of it, the
     /// highest group with an untried endpoint is taken instead, even one that gets no traffic of
-    /// its own; when everything has been tried, the exclusions are ignored: a repeated attempt beats
+    /// its own; when everything has been attempted, the exclusions are ignored: a repeated attempt beats
     /// none.
     #[inline]
     pub(crate) fn field<'v>(&'v self, ctx: &'v PickCtx<'_>, rng: &mut Rng) -> Option<Field<'v>> {
@@ -74,7 +74,7 @@ impl View {
     }
 
     /// The candidates of a further pick of a request that compares endpoints one by one: those of
-    /// the [`part`](Field::part) that the first was from, even when all of them have been tried.
+    /// the [`part`](Field::part) that the first was from, even when all of them have been attempted.
     pub(crate) fn field_within<'v>(&'v self, part: u32, ctx: &'v PickCtx<'_>) -> Option<Field<'v>> {
         Some(Field {
             view: self,

@@ -56,12 +56,12 @@ fn draining_endpoints_do_not_cause_panic_and_are_the_last_resort() {
     }
     let view = View::build(set.clone(), &ViewParams::default(), Time::ZERO);
     assert_eq!((view.usable(), view.in_panic()), (1, false));
-    // Nobody healthy: panic takes the one that stays, not those that leave.
+    // None is healthy: panic takes the one that stays, not those that leave.
     set[3].stats.set_healthy(false);
     let view = View::build(set.clone(), &ViewParams::default(), Time::ZERO);
     assert_eq!((view.usable(), view.in_panic()), (1, true));
     assert!(view.is_usable(Index::new(3)));
-    // Everybody leaves: better those than nobody.
+    // All leave: better those than none.
     set[3].stats.set_draining(true);
     let view = View::build(set, &ViewParams::default(), Time::ZERO);
     assert_eq!((view.usable(), view.in_panic()), (4, true));

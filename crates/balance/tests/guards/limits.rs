@@ -104,7 +104,7 @@ fn it_does_what_the_model_does() {
     });
 }
 
-/// Sleepers that are woken in turn; wakes that come while nobody sleeps merge into one, as they may
+/// Sleepers that are woken in turn; wakes that come while none sleeps merge into one, as they may
 /// in a caller.
 #[derive(Default)]
 struct Wakes {

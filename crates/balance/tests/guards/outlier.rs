@@ -216,7 +216,7 @@ fn detectors_are_enforced_in_part() {
 /// Everything fails: half is ejected, and the first that recovers is found within a second, although
 /// its time is not over.
 #[test]
-fn in_distress_nobody_waits_for_the_end_of_a_time() {
+fn in_distress_ejections_do_not_last_their_time() {
     let params = OutlierParams {
         probe_interval: Duration::from_secs(1),
         // One that fails most often stays, as a sign that the others need not wait.
@@ -241,7 +241,7 @@ fn in_distress_nobody_waits_for_the_end_of_a_time() {
     // 0 does not answer, 1 does.
     assert_eq!(cluster.detector.probed(0, false, now), None);
     assert!(cluster.detector.probed(1, true, now).is_some());
-    // Now somebody answers well: 0 has to wait.
+    // Now another one answers well: 0 has to wait.
     for second in 2..29 {
         let _ = cluster.record(1, Sample::Success, 1, at(second * 1000));
         let _ = cluster.record(2, Sample::Success, 1, at(second * 1000));

@@ -63,7 +63,7 @@ fn an_ejected_endpoint_gets_nothing_and_returns_slowly() {
 }
 
 /// A server that answers 100 requests a second one after the other, with a queue of 50. It does not
-/// know that nobody waits longer than a quarter of a second: what it does then is in vain, and
+/// know that no client waits longer than a quarter of a second: what it does then is in vain, and
 /// retries of it make the queue longer (the paper's Fig. 10, with its ten retries).
 struct Storm {
     budget: Arc<Budget>,

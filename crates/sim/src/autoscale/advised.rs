@@ -8,7 +8,7 @@ use maglor_service_graph::advise::{Advisor, EdgeUse, Params, ServiceUse, Snapsho
 use super::application::Application;
 use super::{Scaler, Seen, Size};
 
-/// The advisor, and the edges that it is told of.
+/// The advisor, and the edges that are reported to it.
 #[derive(Clone, Debug)]
 pub struct Advised {
     advisor: Advisor,

@@ -32,7 +32,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// Has so many replicas; a further one starts for a period. Those that go finish what they have,
-    /// and somebody else's users wait for that.
+    /// and users of another service wait for that.
     pub(super) fn scale(&mut self, count: u32, now: f64, speed: f64) {
         self.speed = speed.max(1e-3);
         self.replicas.truncate(count.max(1) as usize);
@@ -85,7 +85,7 @@ impl Fleet {
         ends.len()
     }
 
-    /// What was used in the period that ends now; memory is told.
+    /// Usage in the period that ends now; memory is an input.
     pub(super) fn seen(&mut self, now: f64, memory_used_mib: f64, replicas: u32) -> Seen {
         let done = (self.left + self.came - self.backlog(now)).max(0.0);
         let calls = self.calls.max(1.0);

@@ -112,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// Runs a day. The same seed gives the same requests, whoever decides.
+/// Runs a day. The same seed results in the same requests, whichever scaler decides.
 #[must_use]
 pub fn run(
     application: &Application,

@@ -1,4 +1,4 @@
-//! A figure as numbers, one point a line, for whoever wants to plot it otherwise (RFC 4180).
+//! A figure as numbers, one point a line, to plot it otherwise (RFC 4180).
 
 use std::fmt::Write as _;
 

@@ -52,7 +52,7 @@ impl Series {
 }
 
 impl Point {
-    /// A value without uncertainty, as a formula gives it.
+    /// A value without uncertainty, from a formula.
     pub fn exact(x: f64, y: f64) -> Self {
         Self {
             x,

@@ -1,4 +1,4 @@
-//! How series are distinguished: by colour, and by marker or dash for whoever sees no colour.
+//! How series are distinguished: by colour, and by marker or dash for readers who see no colour.
 //!
 //! The colours are those of Okabe and Ito ("Color Universal Design", 2008) and of Tol's muted set,
 //! darkened on white and lightened on black until lines of two pixels are read easily on both.

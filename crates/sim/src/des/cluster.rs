@@ -48,7 +48,7 @@ pub(super) struct Cluster<'s> {
     counts: Counts,
     /// Whether answers are judged.
     guarded: bool,
-    /// Room for the balancers that a server tells, kept to be reused.
+    /// Balancers that a server notifies; kept to reuse its memory.
     notified: Vec<u32>,
     held: Places,
     /// What proxies add to a user's request, in nanoseconds.

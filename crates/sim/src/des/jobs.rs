@@ -93,7 +93,7 @@ impl Jobs {
         (&mut self.jobs[at as usize], &mut self.attempts[at as usize])
     }
 
-    /// Whether this is still the job, and the question, that somebody remembers.
+    /// Whether this is still the job, and the question, that a message refers to.
     pub(super) fn is_current(&self, at: u32, generation: u32) -> bool {
         self.get(at).generation == generation
     }

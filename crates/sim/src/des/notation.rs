@@ -1,4 +1,4 @@
-//! Scenarios' parts as somebody types them: `5:0.5:1000` for an antagonist, `500:leave:3` for a
+//! Parts of scenarios in the notation of the command line: `5:0.5:1000` for an antagonist, `500:leave:3` for a
 //! disturbance. Those with a file of their own have their notation there.
 
 use std::fmt;

@@ -89,7 +89,7 @@ const MOST_WARM_UP: f64 = 0.4;
 impl Outcome {
     /// Whether the runs, as far as they show it, were long enough to forget that they began empty. If
     /// not, the mean is too low, and its interval, which comes from runs that all began so, does not
-    /// tell.
+    /// show it.
     #[must_use]
     pub fn is_steady(&self) -> bool {
         let rises = self.drift.value - self.drift.half_width > 1.0 + LEAST_RISE;

@@ -20,7 +20,7 @@ impl Scenario {
     /// If the scenario makes no sense.
     pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
         let mut outcomes = simulate_all(std::slice::from_ref(self), NonZeroUsize::MIN, &|_, _| {})?;
-        // One scenario gives one outcome.
+        // One scenario has one outcome.
         Ok(outcomes.remove(0))
     }
 
@@ -35,7 +35,7 @@ pub fn threads() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Simulates scenarios, `progress` being told how many of how many runs have ended. The outcomes are
+/// Simulates scenarios; `progress` gets how many of how many runs have ended. The outcomes are
 /// in the order of the scenarios.
 ///
 /// # Errors

@@ -140,7 +140,7 @@ impl Server {
 impl Sharing {
     fn advance(&mut self, now: u64, speed: f64) {
         if self.ends.is_empty() {
-            // Nobody is measured by it: start anew, which keeps it precise.
+            // Nothing is measured by it: start anew, which keeps it precise.
             self.clock = 0.0;
         } else {
             let elapsed = now.saturating_sub(self.updated) as f64;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn sharing_gives_everybody_the_same() {
+    fn sharing_is_the_same_for_all() {
         let mut server = Server::new(Discipline::ProcessorSharing, 1.0);
         server.push(0, 100.0, 1);
         server.push(0, 50.0, 2);

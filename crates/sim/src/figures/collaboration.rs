@@ -1,4 +1,4 @@
-//! What collaboration gives and costs: the paper's Fig. 9, and what messages, their delay and loss,
+//! Benefits and costs of collaboration: the paper's Fig. 9, and what messages, their delay and loss,
 //! and unequal servers do to each policy.
 
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(super) fn studies(effort: Effort) -> Vec<Study> {
     ]
 }
 
-/// A hundred balancers, where local counts tell next to nothing.
+/// A hundred balancers, where local counts show next to nothing.
 fn base() -> Scenario {
     Scenario {
         balancers: 100,

@@ -30,7 +30,7 @@ impl ManyServers {
             balancers, choices, ..
         } = self.system;
         if balancers == 1 || choices == 1 {
-            // One balancer sees all; with one choice nobody looks. Both have been solved before.
+            // One balancer sees all; with one choice none is compared. Both have been solved before.
             return Some(classic::supermarket(utilisation, choices));
         }
         let tails = self.climb.to(utilisation, |system| ProductForm {

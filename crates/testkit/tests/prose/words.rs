@@ -81,6 +81,7 @@ const TERMS: &[&str] = &[
 const NAMES: &[&str] = &[
     "\"exchange/1\"",
     "\"exchange/9\"",
+    "\"exchange_",
     "\"strangers\"",
     "\"tries\"",
     "- mcg",

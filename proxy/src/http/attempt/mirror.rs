@@ -1,5 +1,5 @@
 //! Copies of requests for other clusters. Their responses are read and discarded; no request waits for
-//! it.
+//! them.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -83,8 +83,8 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
 /// Reads the header from the socket as `mode` asks.
 ///
 /// `buf` may hold bytes already read, and holds the bytes after the header when this returns. With
-/// [`ProxyProtocolIn::Accept`] the client must speak first: until its first bytes have come nobody
-/// knows whether they are a header. Dropping the future keeps what was read in `buf`.
+/// [`ProxyProtocolIn::Accept`] the client must speak first: before its first bytes have come
+/// it is unknown whether they are a header. Dropping the future keeps what was read in `buf`.
 ///
 /// # Errors
 /// When the header is malformed, missing though required, or the connection ends too early.

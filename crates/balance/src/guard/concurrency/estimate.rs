@@ -10,7 +10,7 @@ use crate::{Rng, Time};
 /// off, on one side.
 const NOISE: f64 = 2.0;
 
-/// Deviations from which on a window is faster than was believed possible. Windows are many: with those of
+/// Deviations from which on a window is certainly faster than the baseline. Windows are many: with those of
 /// [`NOISE`] the baseline would sink to the fastest of them.
 const CERTAIN: f64 = 4.0;
 

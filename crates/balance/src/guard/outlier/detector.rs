@@ -45,7 +45,7 @@ struct Host {
     ejection_state: EjectionState,
     /// Recent ejections: one more with each, one less with each interval in service.
     count: u32,
-    /// While it is out: when it is probed next, if its time is over or nobody answers.
+    /// While it is ejected: when it is probed next, if its time is over or no endpoint answers.
     probe_due: Time,
     /// Totals of the monitor at the last sweep, at the last look, and at the beginning of the window.
     swept: Totals,
@@ -145,7 +145,7 @@ impl Detector {
         &self.params
     }
 
-    /// Takes a changed set. Endpoints that stay keep their standing; new ones serve. When too many
+    /// Takes a changed set. Endpoints that stay keep their ejection state; new ones serve. When too many
     /// are out for a smaller set, those whose time ends first return.
     pub fn set_endpoints(
         &mut self,
@@ -265,7 +265,7 @@ impl Detector {
     }
 
     fn send_probes(&mut self, now: Time, events: &mut Vec<Event>) {
-        let distress = self.nobody_answers(now);
+        let distress = self.none_answers(now);
         for host in &mut self.hosts {
             let EjectionState::Ejected { until, .. } = host.ejection_state else {
                 continue;
@@ -280,7 +280,7 @@ impl Detector {
     }
 
     /// Whether, since the last look, requests to those in service failed and none succeeded.
-    fn nobody_answers(&mut self, now: Time) -> bool {
+    fn none_answers(&mut self, now: Time) -> bool {
         if now.saturating_since(self.last_look) < self.params.probe_interval {
             return false;
         }

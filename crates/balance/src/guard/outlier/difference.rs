@@ -1,7 +1,7 @@
 //! Endpoints whose answers differ from their peers': errors of any kind, those of clients (4xx) included.
 //!
 //! A replica with an old version or a wrong configuration answers 404 or 403 where the others answer well, which
-//! is no failure by its status. What tells it from a client's mistake is that its peers do not share it: a
+//! is no failure by its status. It differs from a client's mistake in that its peers do not share it: a
 //! client's requests go to all endpoints alike, so that its errors raise all rates alike, however many it sends.
 //!
 //! Two conditions, both relative to the other endpoints together:

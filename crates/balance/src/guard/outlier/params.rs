@@ -6,7 +6,7 @@ use crate::guard::Percent;
 
 /// When an endpoint is taken out of service for what its answers are like, and for how long.
 ///
-/// A detector with a threshold of 0, or enforced at 0 %, ejects nobody. One enforced between 0 and
+/// A detector with a threshold of 0, or enforced at 0 %, ejects no endpoint. One enforced between 0 and
 /// 100 % ejects that share of those whom it finds.
 ///
 /// # Defaults

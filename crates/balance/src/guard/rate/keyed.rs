@@ -27,7 +27,7 @@ const PARTS: usize = 16;
 #[derive(Debug)]
 pub struct KeyedBuckets {
     params: RateParams,
-    /// Mixed into keys, so that nobody outside can choose keys that share a bucket.
+    /// Mixed into keys, so that no client can choose keys that share a bucket.
     secret: u64,
     young_limit: usize,
     parts: Box<[Mutex<Generations>]>,
@@ -71,7 +71,7 @@ impl KeyedBuckets {
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         let full = part.get(key);
         let (next, verdict) = self.params.take(full.unwrap_or(0), now);
-        // Whoever is refused is remembered, too.
+        // A refused client is remembered, too.
         if let Some(full) = next.or(full) {
             part.set(key, full, self.young_limit);
         }

@@ -45,7 +45,7 @@ impl BackOff {
     }
 }
 
-/// `wait` and up to a half more, so that those whom a server told the same time do not all come back
+/// `wait` and up to a half more, so that clients with the same time from a server do not all come back
 /// at once (Envoy does this to `Retry-After`, too).
 pub(super) fn spread(wait: Duration, rng: &mut Rng) -> Duration {
     wait.saturating_add(wait.mul_f64(rng.unit() / 2.0))

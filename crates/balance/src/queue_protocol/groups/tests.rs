@@ -173,7 +173,7 @@ fn names_lead_to_endpoints() {
     let view = view(5);
     let groups = Groups::of_count(&view, 2);
     assert_eq!(groups.named(Name::of("s3")), Some(Index::new(3)));
-    assert_eq!(groups.named(Name::of("stranger")), None);
+    assert_eq!(groups.named(Name::of("unknown")), None);
     assert_eq!(groups.of(Index::new(9)), None);
     assert!(groups.members(9).is_empty());
 }

@@ -1,4 +1,4 @@
-//! Which of two servers is the faster one, as far as what they have reported tells it.
+//! Which of two servers is the faster one, as far as their reports show it.
 //!
 //! A server's pace, its mean time between ends of requests while busy, is known by its own samples only,
 //! and who is taken for slow gets few of them. So two averages that differ decide nothing by
@@ -28,7 +28,7 @@ const SMOOTHED: f64 = 31.0;
 const MOST_REPORTS: f64 = 4096.0;
 const FIRST_REPORTS: f64 = 64.0;
 
-/// The greatest squared deviation of a report that is believed. One server that is out of its mind must not hide
+/// The greatest squared deviation of a report that is accepted. One server with absurd values must not hide
 /// what the others say.
 const MOST_DEVIATION: f64 = 16.0;
 

@@ -131,7 +131,7 @@ fn audits_begin_at_the_pace_of_the_first_report() {
 }
 
 #[test]
-fn equals_are_told_apart_by_clear_speed_only() {
+fn equals_are_distinguished_by_clear_speed_only() {
     let mut rng = Rng::seed(6);
     let mut ledger = Ledger::new(names(3), None, 1);
     let ended = |ledger: &mut Ledger, server, in_flight, ms| {
@@ -154,7 +154,7 @@ fn equals_are_told_apart_by_clear_speed_only() {
             let third = (0..300).map(first).filter(|name| name.to_bits() == 3);
             assert!(
                 (60..140).contains(&third.count()),
-                "few samples tell nothing"
+                "few samples show nothing"
             );
         }
     }

@@ -59,7 +59,7 @@ impl Guarded {
                 id: id as u64,
                 monitor: Arc::clone(monitor),
             });
-            // Nobody is out of a new set.
+            // Of a new set no endpoint is ejected.
             let _ = detector.set_endpoints(watched, Time::ZERO);
             detector
         });
@@ -111,7 +111,7 @@ impl Cluster<'_> {
         guarded.budget.request(now);
         match guarded.slots.admit(u32::MAX) {
             Admission::Admitted => attempt.placed = true,
-            // Nobody waits: the queue has no places.
+            // No request waits: the queue has no places.
             Admission::Waiting | Admission::Overflow => return false,
         }
         match guarded.breaker.as_ref().map(|breaker| breaker.enter(now).0) {
@@ -130,7 +130,7 @@ impl Cluster<'_> {
         let (job, attempt) = self.jobs.attempting(at);
         let guarded = &self.tiers[usize::from(job.service)].guards[job.balancer as usize];
         if std::mem::take(&mut attempt.placed) {
-            // Nobody waits who could be woken.
+            // No request waits that could be woken.
             let _ = guarded.slots.release();
         }
         if let (Some(pass), Some(breaker)) = (attempt.pass.take(), &guarded.breaker) {

@@ -90,7 +90,7 @@ impl Cluster<'_> {
             answerable &= self.mail(mail);
         }
         // A time-out that cannot happen needs no reminder; where something is lost on the way back,
-        // whoever loses it sets one.
+        // the balancer that loses it sets one.
         if !answerable {
             let mail = Mail::TimeOut {
                 job: at,
@@ -259,7 +259,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Keeps what has come for a host that stalls; the one who asked gives up in time.
+    /// Keeps what has come for a host that stalls; the sender of a question times out.
     #[inline]
     fn stalls(&mut self, mail: &Mail) -> bool {
         let (service, at) = match *mail {

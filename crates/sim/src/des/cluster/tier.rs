@@ -225,7 +225,7 @@ impl Help {
     }
 
     /// A ledger, or a board, that knows nothing: a board learns of servers when they become idle, so
-    /// at the beginning of the world it is told of all.
+    /// at the beginning of the simulation it gets all of them.
     fn start_host(&self, group: u32, now: Time, rng: &mut Rng) -> Host {
         let mut board = Board::new();
         for member in self.members(group, now).iter().filter(|one| one.offered) {

@@ -242,7 +242,10 @@ fn a_log_beside_the_file_is_no_change_of_it() {
         // Longer than the delay after which a change of the folder is handled.
         std::thread::sleep(Duration::from_millis(150));
     }
-    assert_eq!((refused(&proxy), times("keeping the last valid one")), (1, 1));
+    assert_eq!(
+        (refused(&proxy), times("keeping the last valid one")),
+        (1, 1)
+    );
     // The error is reported on request, and another error replaces it.
     proxy.signal(Signal::Hangup);
     eventually(TIMEOUT, "it is refused again", || refused(&proxy) == 2);

@@ -189,12 +189,7 @@ fn twenty_balancers_under_each_cause() {
     println!(
         "| cause | policy | mean, ms | errors | mean after, ms | requests |\n|---|---|---|---|---|---|"
     );
-    let causes = std::env::var("MAGLOR_CAUSES").ok();
-    let is_chosen = |cause: &Cause| {
-        let name = format!("{cause:?}");
-        let causes = causes.as_deref();
-        causes.is_none_or(|causes| causes.split(',').any(|one| one == name))
-    };
+    let is_chosen = |cause: &Cause| support::is_chosen("MAGLOR_CAUSES", &format!("{cause:?}"));
     let all = [
         Cause::None,
         Cause::Silent(1),

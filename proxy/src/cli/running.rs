@@ -68,17 +68,17 @@ impl RunningArgs {
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(errors) => {
-                print_error(&errors);
+                print_message(&errors);
                 return ExitCode::from(2);
             }
         };
         for warning in &loaded.warnings {
-            print_error(warning);
+            print_message(warning);
         }
         let level = self.level(&loaded.config);
         if let Err(error) = logs::subscriber(&level, Format::Text, io::sink) {
-            print_error(&format_args!("--log-level: error: {error}"));
-            print_error(
+            print_message(&format_args!("--log-level: error: {error}"));
+            print_message(
                 &"  = help: write error, warn, info, debug or trace, or a level for each part: `info,maglor_proxy=debug`",
             );
             return ExitCode::from(2);
@@ -87,12 +87,12 @@ impl RunningArgs {
             return print(&loaded.yaml);
         }
         if self.check {
-            return self.say_whether_it_starts(&loaded.config, file);
+            return self.check_start(&loaded.config, file);
         }
         self.serve(loaded, file)
     }
 
-    fn say_whether_it_starts(&self, config: &Config, file: Option<PathBuf>) -> ExitCode {
+    fn check_start(&self, config: &Config, file: Option<PathBuf>) -> ExitCode {
         let mut unusable = maglor_proxy::unusable_files(config);
         if !self.reload {
             unusable.extend(maglor_proxy::unusable_addresses(config));
@@ -101,7 +101,7 @@ impl RunningArgs {
         errors.extend(maglor_proxy::unusable_log(config));
         errors.extend(self.unusable_ready_file());
         for error in &errors {
-            print_error(&failure::format(error, file.as_deref()));
+            print_message(&failure::format(error, file.as_deref()));
         }
         if !errors.is_empty() {
             return ExitCode::FAILURE;
@@ -137,7 +137,7 @@ impl RunningArgs {
         let log = match logs::init(&level, format) {
             Ok(log) => log,
             Err(error) => {
-                print_error(&format_args!("--log-level: error: {error}"));
+                print_message(&format_args!("--log-level: error: {error}"));
                 return ExitCode::from(2);
             }
         };
@@ -151,7 +151,7 @@ impl RunningArgs {
         match maglor_proxy::run(loaded, options, std::future::pending()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                print_error(&failure::format(&error, file.as_deref()));
+                print_message(&failure::format(&error, file.as_deref()));
                 ExitCode::FAILURE
             }
         }
@@ -159,7 +159,7 @@ impl RunningArgs {
 }
 
 /// Prints a message on standard error, and ignores a closed reader (`maglor-proxy --check … 2>&1 | head`).
-fn print_error(what: &dyn fmt::Display) {
+fn print_message(what: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
@@ -168,7 +168,7 @@ fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            print_error(&format_args!("maglor-proxy: standard output: {error}"));
+            print_message(&format_args!("maglor-proxy: standard output: {error}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,

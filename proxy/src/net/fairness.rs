@@ -5,7 +5,8 @@
 //! each time that the worker has run all other ready tasks and has polled its sockets. A task with little to
 //! do thus waits for one turn of one busy task, however many there are.
 //!
-//! Users are connections with many streams that read much, pipelines of HTTP/1.1, and TLS handshakes.
+//! Users are connections with many streams that read much, pipelines of HTTP/1.1, TLS handshakes, the acceptance of
+//! many connections, and the end of those that were closed without a request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -98,8 +99,9 @@ pub(crate) async fn next() {
 /// Limit of the closed connections that wait for a turn to give their descriptors back.
 const MOST_ENDING: usize = 64;
 
-/// Waits for a turn to close a connection that its client has closed without a request: closing takes longer than all
-/// else that was done for it, and is not urgent. Returns at once if many wait already, which bounds their number.
+/// Waits for a turn to close a connection that ends without a request, or without a further one since it was idle:
+/// closing takes longer than all else that was done for it, and is not urgent. Returns at once if many wait already,
+/// which bounds their number.
 pub(crate) async fn before_close() {
     if QUEUE.with_borrow(|queue| queue.waiting.len() < MOST_ENDING) {
         next().await;

@@ -103,7 +103,7 @@ pub(crate) trait Source: Debug {
     fn release(self: Box<Self>) {}
 }
 
-/// Observes what becomes of a response.
+/// Accounts a response: its bytes, and how it ends.
 pub(crate) trait Account: Debug {
     /// So many bytes of it have passed.
     fn count(&mut self, bytes: u64);
@@ -159,7 +159,7 @@ enum Kind {
     TakenOver(Box<Takeover>),
 }
 
-/// What becomes of a client's connection that has left HTTP.
+/// Use of a client's connection that has left HTTP.
 #[derive(Debug)]
 pub(crate) enum Takeover {
     /// Messages about the queue of the server behind this listener.

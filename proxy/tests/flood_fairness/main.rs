@@ -75,8 +75,8 @@ fn use_processors(which: impl Fn(usize) -> bool) {
 
 fn setup(builder: ProxyBuilder) -> Setup {
     use_processors(|processor| processor > 0);
-    let flooded = server("flooded", floods::run_last);
-    let victims = server("victim", floods::run_first);
+    let flooded = scheduled(floods::run_last, || Upstream::start("flooded"));
+    let victims = scheduled(floods::run_first, || Upstream::start("victim"));
     let root = Root::new();
     let http = "http: {virtual_hosts: [{domains: [victim], routes: [{cluster: victims}]}, {domains: [a], routes: [{cluster: flooded}]}]}";
     let config = format!(
@@ -99,13 +99,13 @@ fn setup(builder: ProxyBuilder) -> Setup {
     }
 }
 
-/// A server whose threads are scheduled like the one that starts it.
-fn server(name: &'static str, schedule: fn()) -> Upstream {
-    let start = move || {
+/// Runs `work` in a thread of its own, scheduled by `schedule`, as are the threads that it starts.
+fn scheduled<T: Send>(schedule: fn(), work: impl FnOnce() -> T + Send) -> T {
+    let work = || {
         schedule();
-        Upstream::start(name)
+        work()
     };
-    thread::spawn(start).join().unwrap()
+    thread::scope(|scope| scope.spawn(work).join().unwrap())
 }
 
 fn target(setup: &Setup) -> Arc<Target> {
@@ -130,16 +130,6 @@ impl Met {
 
 /// Requests one after another, each on the connection of the one before; every tenth on a new one.
 fn ask(setup: &Setup, time: Duration) -> Met {
-    thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            floods::run_first();
-            ask_here(setup, time)
-        });
-        asking.join().unwrap()
-    })
-}
-
-fn ask_here(setup: &Setup, time: Duration) -> Met {
     let (address, until) = (setup.proxy.listener("web"), Instant::now() + time);
     let (mut times, mut failed, mut client) = (Vec::new(), 0, None);
     while Instant::now() < until {
@@ -186,13 +176,14 @@ struct Run {
 
 fn run(setup: &Setup, flood: &Flood, connections: usize, target: &Arc<Target>) -> Run {
     let nothing = Running::start(&NOTHING, connections, target);
-    ask(setup, BEGINNING);
-    let before = ask(setup, MEASURED);
+    let ask = |time| scheduled(floods::run_first, || ask(setup, time));
+    ask(BEGINNING);
+    let before = ask(MEASURED);
     nothing.stop();
     let running = Running::start(flood, connections, target);
-    ask(setup, BEGINNING);
+    ask(BEGINNING);
     let used = ticks(setup);
-    let during = ask(setup, MEASURED);
+    let during = ask(MEASURED);
     // Of a hundred a second.
     let busy = (ticks(setup) - used) as f64 / MEASURED.as_secs_f64();
     let begun = running.stop();
@@ -241,16 +232,14 @@ fn a_victims_p99_is_at_most_three_times_the_undisturbed_one() {
         return;
     }
     clients::raise_file_limit();
-    let names = std::env::var("MAGLOR_FLOODS").ok();
     let connections = std::env::var("MAGLOR_CONNECTIONS").map_or(16, |text| text.parse().unwrap());
     let runs = std::env::var("MAGLOR_RUNS").map_or(3, |text| text.parse().unwrap());
     println!(
         "| flood | connections | p50 before (ms) | p99 before | p50 | p99 | p99 ratio | failed | CPU (%) | connections begun |\n|---|---|---|---|---|---|---|---|---|---|"
     );
-    let chosen = FLOODS.iter().filter(|flood| {
-        let names = names.as_deref();
-        names.is_none_or(|names| names.split(',').any(|name| name == flood.name))
-    });
+    let chosen = FLOODS
+        .iter()
+        .filter(|flood| support::is_chosen("MAGLOR_FLOODS", flood.name));
     let beyond: Vec<_> = chosen
         .filter(|flood| !measure(flood, connections, runs))
         .map(|flood| flood.name)

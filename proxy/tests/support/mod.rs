@@ -27,6 +27,12 @@ pub(crate) fn start(config: &str) -> Proxy {
     builder().config(config).start()
 }
 
+/// Returns whether `name` is in the list of an environment variable (`a,b`); without the variable every name is.
+pub(crate) fn is_chosen(variable: &str, name: &str) -> bool {
+    let names = std::env::var(variable).ok();
+    names.is_none_or(|names| names.split(',').any(|one| one == name))
+}
+
 /// Runs `act` while the proxy can open no further descriptors.
 pub(crate) fn without_descriptors(proxy: &Proxy, act: impl FnOnce()) {
     let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());

@@ -25,9 +25,9 @@
 //! windows were slow, the limit is halved, so that what waits in there drains, and the median of the next 100 latencies,
 //! or of those of half a second, is the new baseline. If it was lower than before, something had waited and perhaps does
 //! still: the limit is halved again, unless the latencies are those of the known baseline. Afterwards the limit is
-//! at most four times the one at which it was measured. (Envoy goes down to three requests for this, which an edge cluster would notice.) A
-//! window that is certainly faster replaces the baseline at once, and so does what is measured at the least limit, where
-//! nothing is left to lower.
+//! at most four times the one at which it was measured. (Envoy goes down to three requests for this, which an edge
+//! cluster would notice.) A window that is certainly faster replaces the baseline at once, and so does what is measured
+//! at the least limit, where nothing is left to lower.
 //!
 //! Short requests are answered first: while the service has been busy for less than three times as long as its slower
 //! requests take, what was answered makes no lower baseline, and before one was measured later than that the limit does

@@ -81,7 +81,6 @@ const TERMS: &[&str] = &[
 const NAMES: &[&str] = &[
     "\"exchange/1\"",
     "\"exchange/9\"",
-    "\"exchange_",
     "\"strangers\"",
     "\"tries\"",
     "- mcg",
@@ -89,6 +88,7 @@ const NAMES: &[&str] = &[
     "`tries`",
     "exchange_loads_told_total",
     "exchange_strangers_total",
+    "\"exchange_",
     "maglor-exchange",
     "maglor/exchange",
     "maglor_exchange",

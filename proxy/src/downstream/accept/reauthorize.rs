@@ -91,7 +91,7 @@ impl GrantedBy {
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            // A change of a listener polls its connections. Without a sender the listener is gone, which ends them by other means.
+            // A change of a listener polls its connections. Without a sender the listener is gone: they end by other means.
             if self.state.has_changed().unwrap_or(false) {
                 let listener = Arc::clone(&self.state.borrow_and_update());
                 notice = match (self.judge(&listener, shard), notice.take()) {

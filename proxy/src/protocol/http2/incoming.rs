@@ -16,7 +16,7 @@ use crate::protocol::receive_buffer::Received;
 /// So much is handed on at a time, in bytes: streams that wait for credit together get it in turn, by pieces.
 const PIECE: usize = 16 * 1024;
 
-/// The side of a stream that decides what becomes of it: abandons it on drop, unless it is over.
+/// The owning side of a stream. On drop it abandons the stream, unless that is over.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
 

@@ -51,7 +51,7 @@ pub(super) struct State {
     writer: Option<Waker>,
 }
 
-/// What becomes of a stream after a frame.
+/// Result of a frame for its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     GoesOn,

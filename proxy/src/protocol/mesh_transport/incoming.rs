@@ -13,7 +13,7 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 use crate::protocol::receive_buffer::Received;
 
-/// The side of a stream that decides what becomes of it: abandons it on drop, unless it is over.
+/// The owning side of a stream. On drop it abandons the stream, unless that is over.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
 

@@ -70,7 +70,7 @@ struct Answer {
     interim: Vec<ResponseHead>,
 }
 
-/// What becomes of a stream after a frame.
+/// Result of a frame for its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     GoesOn,

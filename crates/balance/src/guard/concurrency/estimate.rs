@@ -265,19 +265,17 @@ impl Estimate {
         }
         self.measured |= shown;
         self.measure_at = now + self.pause;
-        if lowered.to < self.limit {
-            // At a limit above twice this one requests waited, so it is not the one to go back to.
-            self.limit = self.limit.min(4.0 * lowered.to);
-        }
+        // From four times this limit on requests waited: the halving of it made them faster.
+        self.limit = self.limit.min(4.0 * lowered.to);
         self.limit
     }
 
     /// Returns whether these latencies are those of the known baseline, as far as noise lets one see.
     fn is_baseline(&self, latencies: &Counted) -> bool {
-        let known = self.baseline.as_ref().filter(|_| self.measured);
-        let at_least = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio >= 1.0);
-        known
-            .is_some_and(|known| at_least(known.over(latencies)) && at_least(latencies.over(known)))
+        let is_above = |some: &Counted, others| some.over(others).is_some_and(|ratio| ratio >= 1.0);
+        let known = self.baseline.as_ref();
+        self.measured
+            && known.is_some_and(|known| is_above(known, latencies) && is_above(latencies, known))
     }
 
     /// Follows the gradient.

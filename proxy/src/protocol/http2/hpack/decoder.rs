@@ -6,7 +6,7 @@ use super::table::{self, FIELDS, OVERHEAD, STATIC, Table};
 use crate::protocol::fields::Span;
 use crate::protocol::http2::reason::{Malformed, Reason};
 
-/// Bytes of the dynamic table: what a peer may use before a change of the setting (RFC 9113, section 6.5.2), which is never sent.
+/// Bytes of the dynamic table: what a peer may use by default (RFC 9113, section 6.5.2). The setting is never sent.
 const TABLE: usize = 4096;
 
 /// What is known of the fields that one peer has sent.

@@ -37,6 +37,7 @@ use crate::panics;
 use crate::pipeline::Pipeline;
 use crate::placement;
 use crate::proxy_service;
+use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
@@ -62,6 +63,8 @@ pub enum Source {
         namespace: String,
         /// Who this replica is; different from every other.
         replica: String,
+        /// Which control plane this is.
+        revision: Revision,
         /// The proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
         /// Where such proxies may be started.
@@ -287,9 +290,6 @@ impl Started {
     }
 }
 
-/// Name of the Lease that lets one replica write.
-const LEASE: &str = "maglor-controller";
-
 /// Has proxies report what they send where, and keeps and writes what comes of it.
 fn observe(
     settings: graph::Settings,
@@ -378,11 +378,13 @@ fn start(
         clients,
         namespace,
         replica,
+        revision,
         proxies,
         inserts,
         auto,
         gateways,
         term,
+        own_term,
         moves: _,
         tunes: _,
         way: _,
@@ -406,7 +408,15 @@ fn start(
     let (watched, client) = (clients.discovery, clients.lease);
     let answered = metrics.on_call.answered.clone();
     let lease = async move {
-        lease::hold(client, &namespace, LEASE, &replica, term, stopped).await;
+        lease::hold(
+            client,
+            &namespace,
+            &revision.lease(),
+            &replica,
+            own_term,
+            stopped,
+        )
+        .await;
     };
     Started {
         watch: tokio::spawn(async move {

@@ -21,6 +21,7 @@ use crate::graph;
 use crate::identity::start::{CaSource, Settings};
 use crate::lifecycle;
 use crate::proxy_service;
+use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::webhook;
 
@@ -62,6 +63,9 @@ enum Command {
         /// Namespace of the mesh.
         #[arg(long, value_name = "NAME", default_value = "maglor")]
         namespace: String,
+        /// Only the objects of this revision.
+        #[arg(long, value_name = "NAME")]
+        revision: Option<Revision>,
     },
     /// Print the CustomResourceDefinitions as YAML.
     Crds {
@@ -75,6 +79,9 @@ enum Command {
         /// Timeout of each rollout.
         #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
         patience: Duration,
+        /// Return the namespaces of this revision to the default control plane instead, and restart their workloads.
+        #[arg(long, value_name = "NAME")]
+        revision: Option<Revision>,
     },
 }
 
@@ -106,6 +113,11 @@ struct Run {
     /// Namespace of the controller, with its Lease and authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
+    /// Run as a named revision beside the default control plane: serve only namespaces with the label
+    /// maglor.dev/revision=NAME, and leave statuses, roots and optional features to the default control plane.
+    #[arg(long, value_name = "NAME", requires = "webhook",
+          conflicts_with_all = ["folder", "ca_dir", "external_metrics", "gateways", "placement", "tuning"])]
+    revision: Option<Revision>,
     /// Unique identity of this replica, such as the pod's name [default: derived from the process].
     #[arg(long, value_name = "NAME")]
     replica: Option<String>,
@@ -213,10 +225,11 @@ struct Identity {
 }
 
 impl Identity {
-    fn settings(self, namespace: &str) -> Option<Settings> {
+    fn settings(self, namespace: &str, revision: &Revision) -> Option<Settings> {
         (!self.plain_text).then(|| Settings {
             trust_domain: self.trust_domain,
             namespace: namespace.to_owned(),
+            service: revision.service(),
             ttl: self.leaf_ttl,
             ca: match self.ca_dir {
                 Some(folder) => CaSource::Folder(folder),
@@ -343,16 +356,21 @@ impl Proxies {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::CleanUp { namespace }) => {
-            once(async |client| lifecycle::clean_up::clean_up(&client, &namespace, &say).await)
-        }
+        Some(Command::CleanUp {
+            namespace,
+            revision,
+        }) => once(async |client| {
+            let revision = revision.unwrap_or_default();
+            lifecycle::clean_up::clean_up(&client, &namespace, &revision, &say).await
+        }),
         Some(Command::Crds { apply: false }) => crds(),
         Some(Command::Crds { apply: true }) => {
             once(async |client| lifecycle::definitions::apply(&client, &say).await)
         }
-        Some(Command::Uninject { patience }) => {
-            once(async |client| lifecycle::uninject::uninject(&client, patience, &say).await)
-        }
+        Some(Command::Uninject { patience, revision }) => once(async |client| {
+            let revision = revision.unwrap_or_default();
+            lifecycle::uninject(&client, &revision, patience, &say).await
+        }),
         None => serve(cli.run),
     };
     match done {
@@ -402,12 +420,15 @@ fn serve(run: Run) -> Result<(), String> {
         .parse()
         .map_err(|error| format!("--log-format: {error}"))?;
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
+    let revision = run.revision.unwrap_or_default();
     let mut sidecar = run.sidecar;
+    sidecar.revision = revision.name().unwrap_or_default().to_owned();
     sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
-    let identity = run.identity.settings(&run.namespace);
+    let identity = run.identity.settings(&run.namespace, &revision);
     let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let auto = Limits::patient(run.proxies.auto_patience);
-    let inserts = Scope::new(run.proxies.proxy_services, &run.proxies.proxy_services_in);
+    let inserts = run.proxies.proxy_services && revision.is_default();
+    let inserts = Scope::new(inserts, &run.proxies.proxy_services_in);
     let gateways = run.proxies.gateways;
     let scope = Scope::new(gateways, &run.proxies.gateways_in);
     let replicas = run.proxies.gateway_replicas;
@@ -432,6 +453,7 @@ fn serve(run: Run) -> Result<(), String> {
             replica: run
                 .replica
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
+            revision,
             proxies,
             inserts,
             gateways,

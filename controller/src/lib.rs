@@ -56,6 +56,7 @@ mod port;
 mod proxy_pod;
 pub mod proxy_service;
 mod query;
+pub mod revision;
 pub mod scope;
 pub mod serve;
 mod shown;

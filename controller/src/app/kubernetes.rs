@@ -22,6 +22,7 @@ use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement;
 use crate::proxy_service;
+use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::tuning;
 use crate::webhook::{self, Webhook};
@@ -44,11 +45,11 @@ pub(super) struct Clients {
 impl Clients {
     async fn of(
         threads: &Threads,
-        term: &watch::Sender<Term>,
+        (term, own): (&watch::Sender<Term>, &watch::Sender<Term>),
         metrics: &Metrics,
     ) -> Result<Self, kube::Error> {
         let client = async |thread| threads.make(thread, api_server::client()).await;
-        let fenced = async |thread, client: &kube::Client| {
+        let fenced = async |thread, client: &kube::Client, term: &watch::Sender<Term>| {
             let (client, term) = (client.clone(), term.subscribe());
             let metrics = metrics.writes.clone();
             let made = async move { fenced(&client, term, metrics) };
@@ -58,11 +59,11 @@ impl Clients {
         let operators = client(Thread::Operators).await?;
         let webhook = client(Thread::Webhook).await?;
         Ok(Self {
-            identity: fenced(Thread::Discovery, &discovery).await,
+            identity: fenced(Thread::Discovery, &discovery, term).await,
             discovery,
             lease: client(Thread::Lease).await?,
-            operators: fenced(Thread::Operators, &operators).await,
-            certificate: fenced(Thread::Webhook, &webhook).await,
+            operators: fenced(Thread::Operators, &operators, term).await,
+            certificate: fenced(Thread::Webhook, &webhook, own).await,
             webhook,
         })
     }
@@ -73,13 +74,17 @@ pub(super) struct Kubernetes {
     pub(super) clients: Clients,
     pub(super) namespace: String,
     pub(super) replica: String,
+    pub(super) revision: Revision,
     pub(super) proxies: proxy_service::Settings,
     pub(super) inserts: Scope,
     pub(super) auto: Limits,
     pub(super) moves: Scope,
     pub(super) tunes: Scope,
     pub(super) gateways: Option<Box<gateway::run::Options>>,
+    /// Leadership of the default control plane. A revision never has it.
     pub(super) term: watch::Sender<Term>,
+    /// Leadership among the replicas of this control plane, which keeps its webhook's certificate.
+    pub(super) own_term: watch::Sender<Term>,
     /// How other replicas are reached.
     pub(super) way: Way,
 }
@@ -94,6 +99,7 @@ impl Kubernetes {
         let Source::Kubernetes {
             namespace,
             replica,
+            revision,
             proxies,
             inserts,
             gateways,
@@ -105,10 +111,15 @@ impl Kubernetes {
         };
         let port = listener.local_addr().map_or(0, |address| address.port());
         let term = watch::Sender::new(Term::default());
+        let own_term = match revision.is_default() {
+            true => term.clone(),
+            false => watch::Sender::new(Term::default()),
+        };
         Ok(Some(Self {
-            clients: Clients::of(threads, &term, metrics).await?,
+            clients: Clients::of(threads, (&term, &own_term), metrics).await?,
             namespace: namespace.clone(),
             replica: replica.clone(),
+            revision: revision.clone(),
             proxies: proxies.clone(),
             inserts: inserts.clone(),
             auto,
@@ -116,6 +127,7 @@ impl Kubernetes {
             tunes: tunes.clone(),
             gateways: gateways.clone(),
             term,
+            own_term,
             way: Way { port, tls: None },
         }))
     }
@@ -201,7 +213,8 @@ impl Kubernetes {
                 &self.replica,
             ),
             settings: options.settings,
-            term: self.term.subscribe(),
+            revision: self.revision.clone(),
+            term: self.own_term.subscribe(),
             metrics: Arc::clone(metrics),
             ready: Arc::clone(ready),
             clients: clients::Clients::new(https::LIMITS, metrics.clients("webhook")),

@@ -26,9 +26,12 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::delays::Delay;
 use super::parts::Part;
 use super::{Graphs, Snapshot};
+use crate::revision::is_controller;
 
-/// What pods of the controller are called by.
-const REPLICAS: &str = "app.kubernetes.io/name=maglor-controller";
+/// Label of all pods of the mesh itself.
+const PODS: &str = "app.kubernetes.io/part-of=maglor";
+/// Label of what a pod runs: the controller, of any revision, or something else.
+const NAME: &str = "app.kubernetes.io/name";
 /// Another replica answers at once, or is not asked on.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a replica's part at most: a hundred thousand edges of proxies.
@@ -91,11 +94,16 @@ impl Replicas {
         path: &str,
     ) -> Result<Answers<T>, kube::Error> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let list = pods.list(&ListParams::default().labels(REPLICAS)).await?;
+        let list = pods.list(&ListParams::default().labels(PODS)).await?;
         let (mut all, mut missing) = (Vec::new(), 0);
         for pod in list
             .items
             .iter()
+            .filter(|pod| {
+                pod.labels()
+                    .get(NAME)
+                    .is_some_and(|name| is_controller(name))
+            })
             .filter(|pod| pod.name_any() != self.replica)
         {
             let status = pod.status.as_ref();

@@ -35,6 +35,8 @@ pub struct Settings {
     pub trust_domain: TrustDomain,
     /// The namespace of the controller: it stands in its own id.
     pub namespace: String,
+    /// Name of its Service, for clients that verify DNS names.
+    pub service: String,
     /// How long certificates live, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
     /// Where the authority is.
@@ -121,7 +123,7 @@ pub(crate) fn start(
 ) -> Result<Service, StartError> {
     let own = Own {
         id: SpiffeId::workload(&settings.trust_domain, &settings.namespace, ACCOUNT)?,
-        dns_names: dns_names(&settings.namespace),
+        dns_names: dns_names(&settings.service, &settings.namespace),
         ttl: settings.ttl,
         expiries: expiries.clone(),
     };
@@ -237,8 +239,8 @@ async fn publish_roots(mut ca: Watched, table: Table) {
 }
 
 /// How the controller's Service is called.
-fn dns_names(namespace: &str) -> Vec<String> {
+fn dns_names(service: &str, namespace: &str) -> Vec<String> {
     ["", ".svc", ".svc.cluster.local"]
-        .map(|domain| format!("{ACCOUNT}.{namespace}{domain}"))
+        .map(|domain| format!("{service}.{namespace}{domain}"))
         .into()
 }

@@ -8,20 +8,38 @@ use kube::{Api, Client};
 
 use super::{LifecycleError, Say, asked, unless_missing};
 use crate::crd::{CommunicationGraph, GRAPH_NAME};
+use crate::revision::Revision;
+use crate::webhook::SECRET;
 use crate::writes::{self, Seen};
 
 /// What the names of Leases begin with: that of the leader, and one of each replica.
 const LEASES: &str = "maglor-";
 /// The ConfigMap with the roots.
 const ROOTS: &str = "maglor-trust-bundle";
-/// Secrets that the controller makes.
-const SECRETS: [&str; 3] = ["maglor-ca", "maglor-ca-in-force", "maglor-webhook"];
+/// Secrets of the authority.
+const AUTHORITY: [&str; 2] = ["maglor-ca", "maglor-ca-in-force"];
 
-/// Removes it; `namespace` is the mesh's. The authority goes as well: who wants to keep it copies the Secret before.
+/// Removes them; `namespace` is the mesh's. Of a named revision only what it does not share with the default control
+/// plane is removed; of the default one, the authority goes as well: who wants to keep it copies the Secret before.
 ///
 /// # Errors
 /// The API server refuses something, or does not answer.
 pub async fn clean_up(
+    client: &Client,
+    namespace: &str,
+    revision: &Revision,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    delete_secret(client, namespace, &revision.object(SECRET), say).await?;
+    delete_leases(client, namespace, revision, say).await?;
+    match revision.is_default() {
+        true => clean_up_shared(client, namespace, say).await,
+        false => Ok(()),
+    }
+}
+
+/// Removes what all revisions share.
+async fn clean_up_shared(
     client: &Client,
     namespace: &str,
     say: Say<'_>,
@@ -40,27 +58,52 @@ pub async fn clean_up(
             say(&format!("ConfigMap {name}/{ROOTS}: deleted"));
         }
     }
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    for name in SECRETS {
-        let deleted = unless_missing(writes::delete(&secrets, name, &any).await);
-        if deleted.map_err(asked(format!("Secret {name}")))?.is_some() {
-            say(&format!("Secret {namespace}/{name}: deleted"));
-        }
-    }
-    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let ours = leases.list(&ListParams::default()).await;
-    for lease in ours.map_err(asked("Leases"))?.items {
-        let name = lease.metadata.name.unwrap_or_default();
-        if name.starts_with(LEASES) {
-            let deleted = unless_missing(writes::delete(&leases, &name, &any).await);
-            deleted.map_err(asked(format!("Lease {name}")))?;
-            say(&format!("Lease {namespace}/{name}: deleted"));
-        }
+    for name in AUTHORITY {
+        delete_secret(client, namespace, name, say).await?;
     }
     let graphs: Api<CommunicationGraph> = Api::all(client.clone());
     let deleted = unless_missing(writes::delete(&graphs, GRAPH_NAME, &any).await);
     if deleted.map_err(asked("CommunicationGraph"))?.is_some() {
         say(&format!("CommunicationGraph {GRAPH_NAME}: deleted"));
+    }
+    Ok(())
+}
+
+async fn delete_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let deleted = unless_missing(writes::delete(&secrets, name, &Seen::default()).await);
+    if deleted.map_err(asked(format!("Secret {name}")))?.is_some() {
+        say(&format!("Secret {namespace}/{name}: deleted"));
+    }
+    Ok(())
+}
+
+/// Deletes the Lease of the leader, and of the replicas; those of a revision's replicas are deleted by the default
+/// control plane, some minutes after they end.
+async fn delete_leases(
+    client: &Client,
+    namespace: &str,
+    revision: &Revision,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let all = leases.list(&ListParams::default()).await;
+    for lease in all.map_err(asked("Leases"))?.items {
+        let name = lease.metadata.name.unwrap_or_default();
+        let is_own = match revision.is_default() {
+            true => name.starts_with(LEASES),
+            false => name == revision.lease(),
+        };
+        if is_own {
+            let deleted = unless_missing(writes::delete(&leases, &name, &Seen::default()).await);
+            deleted.map_err(asked(format!("Lease {name}")))?;
+            say(&format!("Lease {namespace}/{name}: deleted"));
+        }
     }
     Ok(())
 }

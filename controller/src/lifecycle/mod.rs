@@ -8,6 +8,10 @@ pub mod clean_up;
 pub mod definitions;
 pub mod uninject;
 
+use std::time::Duration;
+
+use crate::revision::Revision;
+
 /// Owner of the fields that are applied or patched.
 pub const FIELD_MANAGER: &str = "maglor-lifecycle";
 
@@ -28,6 +32,9 @@ pub enum LifecycleError {
     /// The definitions could not be made.
     #[error("{0}")]
     Definitions(#[from] crate::crd::DefinitionError),
+    /// Namespaces are still served by a revision.
+    #[error("namespaces {} have the label maglor.dev/revision; uninstall the revision first", .0.join(", "))]
+    Revisions(Vec<String>),
     /// Something has not happened in time.
     #[error("{what}: timeout after {seconds} s")]
     TooLong {
@@ -36,6 +43,23 @@ pub enum LifecycleError {
         /// How long.
         seconds: u64,
     },
+}
+
+/// Removes a control plane from the pods that it serves: sidecars, for the default one; the namespaces of a named
+/// revision return to the default one.
+///
+/// # Errors
+/// The API server refuses something, or something does not end in time. It can be called again.
+pub async fn uninject(
+    client: &kube::Client,
+    revision: &Revision,
+    patience: Duration,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    match revision.name() {
+        None => uninject::uninject(client, patience, say).await,
+        Some(name) => uninject::leave_revision(client, name, patience, say).await,
+    }
 }
 
 /// Names the request that has failed.

@@ -13,19 +13,17 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 use maglor_inject::INJECTED;
-use maglor_inject::keys::MTLS;
+use maglor_inject::keys::{INJECTED_BY, MTLS, REVISION};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{FIELD_MANAGER, LifecycleError, Say, asked, unless_missing};
 use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService};
+use crate::webhook::{INJECT, VALIDATE};
 use crate::writes::{self, Manager, Seen};
 
-/// The webhooks of the installation.
-const INJECT: &str = "maglor-inject";
-const VALIDATE: &str = "maglor-validate";
 /// Between a change of what servers accept and the first client without a sidecar: changes reach proxies within a
 /// second; a replica that has just taken over needs some more.
 const SPREAD: Duration = Duration::from_secs(10);
@@ -48,12 +46,13 @@ pub async fn uninject(
     patience: Duration,
     say: Say<'_>,
 ) -> Result<(), LifecycleError> {
+    without_revisions(client).await?;
     without_webhooks(client, say).await?;
     if permit_plain_text(client, say).await? {
         tokio::time::sleep(SPREAD).await;
     }
     without_proxy_services(client, patience, say).await?;
-    let (workloads, others) = injected(client).await?;
+    let (workloads, others) = injected(client, |_| true).await?;
     for pod in others {
         say(&format!(
             "Pod {pod}: no controller restarts it; it keeps its sidecar until it is deleted"
@@ -61,10 +60,27 @@ pub async fn uninject(
     }
     let workloads: Vec<_> = workloads.into_iter().collect();
     for some in workloads.chunks(AT_ONCE) {
-        let restarts = some.iter().map(|one| restart(client, one, patience, say));
+        let restarts = some
+            .iter()
+            .map(|one| async { restart(client, one, patience, say, "without sidecars").await });
         futures_util::future::try_join_all(restarts).await?;
     }
     Ok(())
+}
+
+/// Fails while namespaces name a revision: its webhook would inject their pods again.
+async fn without_revisions(client: &Client) -> Result<(), LifecycleError> {
+    let all: Api<Namespace> = Api::all(client.clone());
+    let named = all
+        .list_metadata(&ListParams::default().labels(REVISION))
+        .await;
+    let named = named.map_err(asked("namespaces"))?.items;
+    match named.is_empty() {
+        true => Ok(()),
+        false => Err(LifecycleError::Revisions(
+            named.iter().map(ResourceExt::name_any).collect(),
+        )),
+    }
 }
 
 async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
@@ -156,9 +172,64 @@ async fn without_proxy_services(
     }
 }
 
+/// Returns the namespaces of a revision to the default control plane, and restarts their workloads, whose new pods get
+/// its sidecars. Each rollout has `patience`.
+///
+/// # Errors
+/// See [`uninject`].
+pub async fn leave_revision(
+    client: &Client,
+    revision: &str,
+    patience: Duration,
+    say: Say<'_>,
+) -> Result<(), LifecycleError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let labels = format!("{REVISION}={revision}");
+    let named = namespaces
+        .list_metadata(&ListParams::default().labels(&labels))
+        .await;
+    for namespace in named.map_err(asked("namespaces"))?.items {
+        let name = namespace.name_any();
+        let patch = json!({"metadata": {"labels": {(REVISION): null}}});
+        let any = Seen::default();
+        let patched = Manager(FIELD_MANAGER).merge(&namespaces, &name, patch, &any);
+        patched.await.map_err(asked(format!("Namespace {name}")))?;
+        say(&format!(
+            "Namespace {name}: served by the default control plane"
+        ));
+    }
+    let of_revision = |pod: &Pod| {
+        pod.annotations()
+            .get(INJECTED_BY)
+            .is_some_and(|by| by == revision)
+    };
+    let (workloads, others) = injected(client, of_revision).await?;
+    for pod in others {
+        say(&format!(
+            "Pod {pod}: no controller restarts it; it keeps its sidecar, without a control plane, until it is deleted"
+        ));
+    }
+    let workloads: Vec<_> = workloads.into_iter().collect();
+    for some in workloads.chunks(AT_ONCE) {
+        let restarts = some.iter().map(|one| async {
+            restart(
+                client,
+                one,
+                patience,
+                say,
+                "with sidecars of the default control plane",
+            )
+            .await
+        });
+        futures_util::future::try_join_all(restarts).await?;
+    }
+    Ok(())
+}
+
 /// Workloads of which a pod has a sidecar, and such pods that belong to none.
 async fn injected(
     client: &Client,
+    is_meant: impl Fn(&Pod) -> bool,
 ) -> Result<(BTreeSet<Workload>, BTreeSet<String>), LifecycleError> {
     let everything = ListParams::default();
     let pods: Api<Pod> = Api::all(client.clone());
@@ -168,7 +239,10 @@ async fn injected(
     let (mut workloads, mut others) = (BTreeSet::new(), BTreeSet::new());
     for pod in &pods.items {
         let ends = pod.metadata.deletion_timestamp.is_some();
-        if ends || pod.annotations().get(INJECTED).map(String::as_str) != Some("true") {
+        if ends
+            || !is_meant(pod)
+            || pod.annotations().get(INJECTED).map(String::as_str) != Some("true")
+        {
             continue;
         }
         let namespace = pod.namespace().unwrap_or_default();
@@ -211,6 +285,7 @@ async fn restart(
     (kind, namespace, name): &Workload,
     patience: Duration,
     say: Say<'_>,
+    how: &str,
 ) -> Result<(), LifecycleError> {
     let what = format!("{kind} {namespace}/{name}");
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind));
@@ -228,7 +303,7 @@ async fn restart(
         let seen = serde_json::to_value(seen).unwrap_or_default();
         match progress(kind, &seen) {
             Progress::Done => {
-                say(&format!("{what}: restarted without sidecars"));
+                say(&format!("{what}: restarted {how}"));
                 return Ok(());
             }
             Progress::ByHand => {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::crd::check;
 use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
+use crate::revision::Revision;
 
 /// An answer, and what to count.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +138,19 @@ pub(super) fn keys(review: &Review) -> Decision {
             warnings: findings.iter().map(ToString::to_string).collect(),
         },
     }
+}
+
+/// The revision that a namespace names, unless it has named it before.
+pub(super) fn new_revision(review: &Review) -> Option<Revision> {
+    let named = |object: &Value| {
+        object["metadata"]["labels"][keys::REVISION]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let is_namespace = review.object["kind"] == "Namespace";
+    let new = named(&review.object).filter(|_| is_namespace)?;
+    let is_new = named(&review.old_object).as_ref() != Some(&new);
+    new.parse().ok().filter(|_| is_new)
 }
 
 /// Checks one of the mesh's own resources by the proxy's rules.

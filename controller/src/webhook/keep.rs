@@ -28,11 +28,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::certificate::Certificate;
-use super::{INJECT, SECRET, SERVICE, VALIDATE};
+use super::{INJECT, SECRET, VALIDATE};
 use crate::api_server;
 use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
 use crate::metrics::on_call::Expiries;
+use crate::revision::Revision;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
@@ -61,8 +62,29 @@ pub(super) struct Keeper {
     validating: Api<ValidatingWebhookConfiguration>,
     registered: Api<APIService>,
     namespace: String,
+    objects: Objects,
     names: Vec<String>,
     term: watch::Receiver<Term>,
+}
+
+/// Names of the objects that concern this control plane alone.
+struct Objects {
+    inject: String,
+    secret: String,
+    service: String,
+    /// Only the default control plane validates resources and serves external metrics.
+    is_default: bool,
+}
+
+impl Objects {
+    fn new(revision: &Revision) -> Self {
+        Self {
+            inject: revision.object(INJECT),
+            secret: revision.object(SECRET),
+            service: revision.service(),
+            is_default: revision.is_default(),
+        }
+    }
 }
 
 /// What connections are taken with; `None` until there is a certificate.
@@ -71,7 +93,7 @@ type Serving = watch::Sender<Option<Arc<ServerConfig>>>;
 impl Keeper {
     pub(super) fn new(
         client: &Client,
-        namespace: &str,
+        (namespace, revision): (&str, &Revision),
         names: Vec<String>,
         term: watch::Receiver<Term>,
     ) -> Self {
@@ -81,6 +103,7 @@ impl Keeper {
             validating: Api::all(client.clone()),
             registered: Api::all(client.clone()),
             namespace: namespace.to_owned(),
+            objects: Objects::new(revision),
             names,
             term,
         }
@@ -90,10 +113,9 @@ impl Keeper {
     pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool, expiries: &Expiries) {
         let changed = Notify::new();
         tokio::join!(
-            watch_changes(self.secrets.clone(), SECRET, &changed),
-            watch_changes(self.mutating.clone(), INJECT, &changed),
-            watch_changes(self.validating.clone(), VALIDATE, &changed),
-            watch_changes(self.registered.clone(), API_SERVICE, &changed),
+            watch_changes(self.secrets.clone(), &self.objects.secret, &changed),
+            watch_changes(self.mutating.clone(), &self.objects.inject, &changed),
+            self.watch_shared(&changed),
             async {
                 let mut served = None;
                 let mut term = self.term.clone();
@@ -121,13 +143,23 @@ impl Keeper {
         );
     }
 
+    /// Notifies of each change of what only the default control plane registers.
+    async fn watch_shared(&self, changed: &Notify) {
+        if self.objects.is_default {
+            tokio::join!(
+                watch_changes(self.validating.clone(), VALIDATE, changed),
+                watch_changes(self.registered.clone(), API_SERVICE, changed),
+            );
+        }
+    }
+
     /// Looks at everything once and does what is to be done; whether the API server knows what is served.
     async fn look(
         &self,
         (serving, expiries): (&Serving, &Expiries),
         served: &mut Option<Certificate>,
     ) -> Result<bool, KeepError> {
-        let secret = self.secrets.get_opt(SECRET).await?;
+        let secret = self.secrets.get_opt(&self.objects.secret).await?;
         let mut stored = secret.as_ref().and_then(read);
         let now = SystemTime::now();
         let due = stored
@@ -172,7 +204,7 @@ impl Keeper {
             metadata: match &old {
                 Some(old) => old.metadata.clone(),
                 None => ObjectMeta {
-                    name: Some(SECRET.to_owned()),
+                    name: Some(self.objects.secret.clone()),
                     labels: Some(
                         [("app.kubernetes.io/part-of".to_owned(), "maglor".to_owned())].into(),
                     ),
@@ -185,7 +217,10 @@ impl Keeper {
         };
         let by = Manager(FIELD_MANAGER);
         let written = match old {
-            Some(_) => by.replace(&self.secrets, SECRET, &secret).await,
+            Some(_) => {
+                by.replace(&self.secrets, &self.objects.secret, &secret)
+                    .await
+            }
             None => by.create(&self.secrets, &secret).await,
         };
         match written {
@@ -198,13 +233,16 @@ impl Keeper {
     /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
     /// no longer, is not written.
     async fn report(&self, bundle: &str) -> Result<bool, KeepError> {
-        let mutating = self.report_to(&self.mutating, INJECT, bundle, |one| {
+        let mutating = self.report_to(&self.mutating, &self.objects.inject, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
             webhooks
                 .map(|webhook| &mut webhook.client_config.ca_bundle)
                 .collect()
         });
         let mutating = mutating.await?;
+        if !self.objects.is_default {
+            return Ok(mutating);
+        }
         let validating = self.report_to(&self.validating, VALIDATE, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
             webhooks
@@ -216,7 +254,7 @@ impl Keeper {
             let ours = one.spec.as_mut().filter(|spec| {
                 let by = spec.service.as_ref();
                 by.is_some_and(|by| {
-                    by.name.as_deref() == Some(SERVICE)
+                    by.name.as_deref() == Some(&*self.objects.service)
                         && by.namespace.as_deref() == Some(&*self.namespace)
                 })
             });

@@ -29,18 +29,17 @@ use crate::https;
 use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement::wishes::Wishes;
+use crate::revision::Revision;
 
 pub(crate) use decide::asked;
 pub use decide::{Decision, Word, inject, validate};
 
-/// Name of the `MutatingWebhookConfiguration`.
+/// Name of the `MutatingWebhookConfiguration` of the default control plane.
 pub const INJECT: &str = "maglor-inject";
-/// Name of the `ValidatingWebhookConfiguration`.
+/// Name of the `ValidatingWebhookConfiguration`, which no revision has.
 pub const VALIDATE: &str = "maglor-validate";
-/// Secret with the certificate, in the controller's namespace.
+/// Secret with the certificate of the default control plane, in the controller's namespace.
 pub const SECRET: &str = "maglor-webhook";
-/// The Service by which the API server finds the webhook.
-pub const SERVICE: &str = "maglor-controller";
 
 /// The minor version of Kubernetes 1 that supports native sidecars by default.
 const NATIVE: u32 = 29;
@@ -64,6 +63,7 @@ pub(crate) struct Webhook {
     pub(crate) writer: Client,
     /// The controller's.
     pub(crate) namespace: String,
+    pub(crate) revision: Revision,
     pub(crate) events: Events,
     pub(crate) settings: Settings,
     pub(crate) term: watch::Receiver<Term>,
@@ -82,14 +82,17 @@ impl Webhook {
         if self.settings.form == Form::Auto {
             self.settings.form = form(&self.client).await;
         }
-        let names = certificate::names(SERVICE, &self.namespace, &self.settings.cluster_domain);
+        let service = self.revision.service();
+        let names = certificate::names(&service, &self.namespace, &self.settings.cluster_domain);
         let certificates = self.serving.subscribe();
-        let keeper = keep::Keeper::new(&self.writer, &self.namespace, names, self.term.clone());
+        let own = (&*self.namespace, &self.revision);
+        let keeper = keep::Keeper::new(&self.writer, own, names, self.term.clone());
         let expiries = self.metrics.on_call.expiries.clone();
         let wishes = Wishes::default();
         let following = wishes.clone().follow(self.client.clone());
         let service = Arc::new(server::Service {
             wishes,
+            namespace: self.namespace,
             client: self.client,
             events: self.events,
             settings: self.settings,

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use maglor_inject::keys::REVISION;
 use maglor_inject::review::{Review, Verdict};
 use maglor_inject::{Namespace, Settings};
 use serde_json::Value;
@@ -22,10 +24,13 @@ use crate::https::{LONGEST, refuse};
 use crate::metrics::Metrics;
 use crate::names::is_label;
 use crate::placement::wishes::Wishes;
+use crate::revision::Revision;
 
 /// What answers are made of.
 pub(super) struct Service {
     pub(super) client: Client,
+    /// The controller's.
+    pub(super) namespace: String,
     pub(super) events: Events,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
@@ -112,7 +117,13 @@ impl Service {
     async fn decide(&self, question: Question, review: &Review) -> Result<Decision, kube::Error> {
         match question {
             Question::InjectNamespace | Question::InjectPod => {}
-            Question::Keys => return Ok(decide::keys(review)),
+            Question::Keys => {
+                let mut decision = decide::keys(review);
+                if let Some(revision) = decide::new_revision(review) {
+                    self.warn_unless_running(&revision, &mut decision).await;
+                }
+                return Ok(decision);
+            }
             Question::Validate => return Ok(decide::validate(review)),
         }
         let api: Api<core::Namespace> = Api::all(self.client.clone());
@@ -138,6 +149,22 @@ impl Service {
             &self.settings,
             place.as_ref(),
         ))
+    }
+}
+
+impl Service {
+    /// Warns of a revision without a leader: nothing injects sidecars into the namespaces that name it.
+    async fn warn_unless_running(&self, revision: &Revision, decision: &mut Decision) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let name = revision.lease();
+        let found = timeout(LONGEST / 2, leases.get_opt(&name)).await;
+        if let (Ok(Ok(None)), Verdict::Allowed { warnings, .. }) = (found, &mut decision.verdict) {
+            warnings.push(format!(
+                "metadata.labels.{REVISION}: no control plane of revision `{revision}` runs in namespace {}; pods get no sidecars until it does",
+                self.namespace
+            ));
+            decision.word = "warned";
+        }
     }
 }
 

@@ -59,6 +59,7 @@ async fn service(asked: &Asked) -> Service {
     Service {
         events: Events::new(client.clone(), "maglor.dev/webhook", "test"),
         client,
+        namespace: "maglor".to_owned(),
         settings: Settings::default(),
         metrics: Arc::new(Metrics::new()),
         wishes: Wishes::default(),

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use maglor_config::raw::TimeSpan;
 use maglor_controller::lifecycle;
+use maglor_controller::revision::Revision;
 
 use crate::live;
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Where};
 
 const EXAMPLES: &str = "\
-Example:
+Examples:
   maglor uninject --patience 5m
+  maglor uninject --revision canary
 
 Steps, in order: delete the webhooks, so that new pods get no sidecars; set MeshConfig and namespaces with `mtls: strict` to
 permissive; delete ProxyServices, and restore their Services; restart workloads, a few at a time. The controller must keep
@@ -24,6 +26,9 @@ pub(crate) struct Options {
     /// Timeout of each rollout.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     patience: Duration,
+    /// Return the namespaces of this revision to the default control plane instead, and restart their workloads.
+    #[arg(long, value_name = "NAME")]
+    revision: Option<Revision>,
 
     #[command(flatten)]
     place: Where,
@@ -38,7 +43,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     live::run(async {
         let cluster = Cluster::open(&options.place).await?;
         let say = |line: &str| maglor_terminal::output::print(&format!("{line}\n"));
-        let done = lifecycle::uninject::uninject(&cluster.client, options.patience, &say).await;
+        let revision = options.revision.clone().unwrap_or_default();
+        let done = lifecycle::uninject(&cluster.client, &revision, options.patience, &say).await;
         done.map_err(LiveError::Lifecycle)
     })
 }

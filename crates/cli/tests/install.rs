@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 12] = [
+const CASES: [&[&str]; 13] = [
     &[],
     &[
         "replicas=1",
@@ -53,6 +53,7 @@ const CASES: [&[&str]; 12] = [
         "placement.namespaces={shop}",
     ],
     &["alerts.prometheusRule=true,alerts.labels.release=monitoring"],
+    &["revision=canary,image=maglor-controller:next,replicas=1,alerts.prometheusRule=true"],
     &[
         "imageDigest=sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "priorityClassName=",

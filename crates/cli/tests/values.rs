@@ -11,7 +11,9 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 /// `--set` with values that are accepted.
-const GOOD_SETS: [&str; 42] = [
+const GOOD_SETS: [&str; 44] = [
+    "revision=canary",
+    "revision=,gateway.enabled=true",
     "",
     "imageDigest=,priorityClassName=",
     "upgrade.definitions=false,uninstall.uninject=false,uninstall.patience=90s",
@@ -57,7 +59,12 @@ const GOOD_SETS: [&str; 42] = [
 ];
 
 /// `--set` with values that are refused.
-const BAD_SETS: [&str; 83] = [
+const BAD_SETS: [&str; 88] = [
+    "revision=Canary",
+    "revision=abcdefghijklmnopqrstuvwxyz",
+    "revision=canary,gateway.enabled=true",
+    "revision=canary,externalMetrics=true",
+    "revision=canary,meshConfig.mtls=strict",
     "imageDigest=sha256:00",
     "uninstall.patience=long",
     "priorityClassName=High",

@@ -22,6 +22,8 @@ pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
 pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
 /// What a `TrafficPolicy` that is generated was before the last change.
 pub const FORMER: &str = "maglor.dev/former";
+/// Of a pod: the revision of the control plane that injected its sidecar; without it, the default one did.
+pub const INJECTED_BY: &str = "maglor.dev/injected-by";
 /// Which Service a group of proxies has been left by, until its ports are closed.
 pub const LEFT: &str = "maglor.dev/left";
 /// Replicas of the controller: clients that have not taken the roots yet.
@@ -48,6 +50,8 @@ pub const PROXY_GROUP: &str = "maglor.dev/proxy-group";
 pub const PROXY_PORTS: &str = "maglor.dev/proxy-ports";
 /// What is made for a Service with proxies.
 pub const PROXY_SERVICE: &str = "maglor.dev/proxy-service";
+/// Of a namespace: the revision of the control plane that serves it.
+pub const REVISION: &str = "maglor.dev/revision";
 /// The Lease of a replica of the controller.
 pub const REPLICA: &str = "maglor.dev/replica";
 /// Asks for a new root.
@@ -132,7 +136,7 @@ pub struct Key {
 
 const SWITCH: Values = Values::OneOf(&["disabled", "enabled"]);
 
-const OTHERS: [Key; 28] = [
+const OTHERS: [Key; 30] = [
     own(APPLIED),
     people(
         AUTO_PROXIES,
@@ -147,6 +151,7 @@ const OTHERS: [Key; 28] = [
         Values::OneOf(&["disabled", "enabled", "false", "true"]),
     ),
     own(INJECTED),
+    own(INJECTED_BY),
     own(LEFT),
     own(MISSING),
     own(MOVING),
@@ -165,6 +170,7 @@ const OTHERS: [Key; 28] = [
     own(PROXY_PORTS),
     own(PROXY_SERVICE),
     own(REPLICA),
+    people(REVISION, &[(Namespace, Label)], Values::Any),
     people(ROTATE, &[(Other, Annotation)], Values::Any),
     own(ROTATED),
     own(ROTATION_SINCE),

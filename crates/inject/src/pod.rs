@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, Namespace, texts};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
 use crate::decision::{Refusal, Skip};
+use crate::keys::INJECTED_BY;
 use crate::probe;
 use crate::repair::repair;
 use crate::settings::{
@@ -219,6 +220,9 @@ fn mark(
         Redirect::None => "outbound",
     };
     annotations.insert(INJECTED.to_owned(), json!(word));
+    if !settings.revision.is_empty() {
+        annotations.insert(INJECTED_BY.to_owned(), json!(settings.revision));
+    }
     if !settings.skip_inbound_ports.is_empty() {
         let skipped = json!(settings.skip_inbound_ports);
         annotations.insert(SKIP_INBOUND_PORTS.to_owned(), skipped);

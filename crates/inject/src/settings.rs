@@ -104,6 +104,9 @@ pub struct Settings {
     pub skip_outbound_ports: String,
     /// Networks, connections from and to which go without the sidecar.
     pub skip_subnets: String,
+    /// Revision of the control plane that injects; empty = the default one. Set by the controller alone.
+    #[serde(skip)]
+    pub revision: String,
 }
 
 impl Default for Settings {
@@ -124,6 +127,7 @@ impl Default for Settings {
             skip_inbound_ports: String::new(),
             skip_outbound_ports: String::new(),
             skip_subnets: String::new(),
+            revision: String::new(),
         }
     }
 }
@@ -171,7 +175,11 @@ impl Settings {
     /// Says what is not said about the control plane: where it is, and whom it vouches for.
     pub fn complete(&mut self, namespace: &str, trust_domain: &str) {
         if self.control_plane.is_empty() {
-            self.control_plane = format!("maglor-controller.{namespace}.svc:15010");
+            let separator = if self.revision.is_empty() { "" } else { "-" };
+            self.control_plane = format!(
+                "maglor-controller{separator}{}.{namespace}.svc:15010",
+                self.revision
+            );
         }
         if self.trust_domain.is_empty() {
             trust_domain.clone_into(&mut self.trust_domain);

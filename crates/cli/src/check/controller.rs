@@ -1,7 +1,11 @@
 //! The controller: whether it runs, is ready, of this version, and who of its replicas writes.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use maglor_controller::revision::Revision;
+use maglor_inject::keys::REVISION;
 use maglor_telemetry::scrape::Meter;
 use serde::Deserialize;
 
@@ -64,7 +68,45 @@ pub(super) async fn check(
             }
         }
     }
+    revisions(cluster, report).await?;
     Ok(replicas(cluster.controllers().await?, report).await)
+}
+
+/// Looks for namespaces that name a revision which is not installed: their pods get no sidecars.
+async fn revisions(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let named = namespaces
+        .list_metadata(&ListParams::default().labels(REVISION))
+        .await;
+    let deployments: Api<Deployment> =
+        Api::namespaced(cluster.client.clone(), &cluster.mesh_namespace);
+    for namespace in named.map_err(asked("namespaces"))?.items {
+        let label = namespace.labels()[REVISION].clone();
+        let service = label.parse::<Revision>().map(|revision| revision.service());
+        let installed = match &service {
+            Ok(name) => deployments.get_metadata_opt(name).await,
+            Err(_) => Ok(None),
+        };
+        let what = format!(
+            "namespace {} is served by revision `{label}`",
+            namespace.name_any()
+        );
+        match installed.map_err(asked("the Deployment of a revision"))? {
+            Some(_) => report.good(ABOUT, what),
+            None => report.bad(
+                ABOUT,
+                format!("{what}, which is not installed: its pods get no sidecars"),
+                Advice(
+                    format!(
+                        "kubectl label namespace {} {REVISION}-",
+                        namespace.name_any()
+                    ),
+                    "lifecycle.md#a-second-control-plane",
+                ),
+            ),
+        }
+    }
+    Ok(())
 }
 
 /// Looks at these replicas; those that answer.

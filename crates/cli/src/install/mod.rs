@@ -202,7 +202,10 @@ fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
     if options.definitions {
         documents.extend(definitions()?);
     }
-    documents.push(namespace(&options.common)?);
+    // A revision shares the namespace with the default control plane.
+    if values(&options.common)?["revision"] == "" {
+        documents.push(namespace(&options.common)?);
+    }
     Ok(documents)
 }
 
@@ -320,6 +323,27 @@ mod tests {
                 bound || labels["app.kubernetes.io/part-of"] == "maglor",
                 "{document}"
             );
+        }
+    }
+
+    #[test]
+    fn a_revision_is_removed_without_what_it_shares() {
+        let options = UninstallOptions {
+            common: common(&["revision=canary"]),
+            definitions: false,
+        };
+        let documents = removal(&options).unwrap();
+        let kinds = kinds(&documents);
+        for shared in [
+            "Namespace",
+            "ServiceAccount",
+            "ValidatingWebhookConfiguration",
+        ] {
+            assert!(!kinds.contains(&shared), "{shared}");
+        }
+        for document in &documents {
+            let name = document["metadata"]["name"].as_str().unwrap();
+            assert!(name.ends_with("-canary"), "{name}");
         }
     }
 

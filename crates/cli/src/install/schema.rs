@@ -33,9 +33,11 @@ fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(),
             | "additionalProperties"
             | "description"
             | "properties"
+            | "then"
             | "title"
             | "type" => {}
             "enum" => check_enum(wanted, value, path)?,
+            "if" => check_then(wanted, keywords, value, path)?,
             "items" => {
                 for (index, item) in value.as_array().into_iter().flatten().enumerate() {
                     path.push(index.to_string());
@@ -45,6 +47,12 @@ fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(),
             }
             "maximum" | "minimum" => check_range(keywords, value, path)?,
             "maxLength" | "minLength" => check_length(keywords, value, path)?,
+            "maxProperties" => {
+                let many = |map: &Map<_, _>| wanted.as_u64().is_none_or(|n| n < map.len() as u64);
+                if value.as_object().is_some_and(many) {
+                    return fault(path, format!("expected at most {wanted} fields"));
+                }
+            }
             "minProperties" => {
                 let few = |map: &Map<_, _>| wanted.as_u64().is_none_or(|n| n > map.len() as u64);
                 if value.as_object().is_some_and(few) {
@@ -60,6 +68,30 @@ fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(),
         Some(map) => check_fields(keywords, map, path),
         None => Ok(()),
     }
+}
+
+/// Checks by `then` what fits `if`. The description of `then` says why it holds.
+fn check_then(
+    condition: &Value,
+    schema: &Map<String, Value>,
+    value: &Value,
+    path: &mut Vec<String>,
+) -> Result<(), Fault> {
+    let Some(then) = schema.get("then") else {
+        return fault(path, "the schema has `if` without `then`".to_owned());
+    };
+    let depth = path.len();
+    if check_at(condition, value, path).is_err() {
+        path.truncate(depth);
+        return Ok(());
+    }
+    check_at(then, value, path).map_err(|fault| match then["description"].as_str() {
+        Some(why) => Fault {
+            reason: format!("{}: {why}", fault.reason),
+            ..fault
+        },
+        None => fault,
+    })
 }
 
 fn fault<T>(path: &[String], reason: String) -> Result<T, Fault> {
@@ -128,6 +160,9 @@ fn check_enum(wanted: &Value, value: &Value, path: &[String]) -> Result<(), Faul
     let words = wanted.as_array().map_or(&[][..], Vec::as_slice);
     if words.contains(value) {
         return Ok(());
+    }
+    if let [Value::Bool(only)] = words {
+        return fault(path, format!("expected {only}, found {}", found(value)));
     }
     let words: Vec<_> = words.iter().filter_map(Value::as_str).collect();
     let shown: Vec<_> = words

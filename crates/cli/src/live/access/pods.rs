@@ -7,7 +7,8 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
+use maglor_controller::revision::is_controller;
 
 use super::super::LiveError;
 use super::ask::Admin;
@@ -15,8 +16,10 @@ use super::{Address, CONTROLLER_PORT, Pods, SIDECAR_PORT, Where};
 
 /// The container that makes a pod a workload of the mesh.
 pub(crate) const PROXY_CONTAINER: &str = "maglor-proxy";
-/// Which pods are the controller's.
-const CONTROLLER: &str = "app.kubernetes.io/name=maglor-controller";
+/// Label of all pods of the mesh itself.
+const PODS: &str = "app.kubernetes.io/part-of=maglor";
+/// Label of what a pod runs: the controller, of any revision, or something else.
+const NAME: &str = "app.kubernetes.io/name";
 /// The label by which a ReplicaSet distinguishes its pods; it is the end of its name.
 const HASH: &str = "pod-template-hash";
 
@@ -143,9 +146,17 @@ impl Cluster {
     /// Running pods of the controller.
     pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.mesh_namespace);
-        let list = pods.list(&ListParams::default().labels(CONTROLLER)).await;
+        let list = pods.list(&ListParams::default().labels(PODS)).await;
         let list = list.map_err(asked("pods of the controller"))?;
-        let running = list.items.iter().filter(|pod| is_running(pod));
+        let is_one = |pod: &Pod| {
+            pod.labels()
+                .get(NAME)
+                .is_some_and(|name| is_controller(name))
+        };
+        let running = list
+            .items
+            .iter()
+            .filter(|pod| is_running(pod) && is_one(pod));
         Ok(running
             .filter_map(|pod| self.instance(pod, CONTROLLER_PORT))
             .collect())

@@ -1,0 +1,112 @@
+//! Revisions: control planes beside the default one, for chosen namespaces, such as to try a new version.
+//!
+//! A revision injects sidecars into the pods of namespaces with the label `maglor.dev/revision: NAME`, certifies
+//! their proxies and configures them. It writes nothing else: statuses, roots and what operators deploy are the
+//! default control plane's. Both use one authority, so their workloads authenticate each other.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::names::is_label;
+
+/// Name of the controller's Service, Lease and Deployment.
+const CONTROLLER: &str = "maglor-controller";
+/// `maglor-controller-NAME` with the suffixes of a ReplicaSet and a pod is a label of at most 63 bytes.
+const LONGEST: usize = 25;
+
+/// Which control plane this is: the default one, or a named revision.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Revision(Option<String>);
+
+/// The name of a revision is invalid.
+#[derive(Debug, thiserror::Error)]
+#[error("must be 1 to {LONGEST} lower-case letters, digits and `-`, and not `default`")]
+pub struct RevisionError;
+
+impl FromStr for Revision {
+    type Err = RevisionError;
+
+    fn from_str(text: &str) -> Result<Self, RevisionError> {
+        match is_label(text) && text.len() <= LONGEST && text != "default" {
+            true => Ok(Self(Some(text.to_owned()))),
+            false => Err(RevisionError),
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name().unwrap_or("default"))
+    }
+}
+
+impl Revision {
+    /// The name; `None` for the default control plane.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    /// Returns whether this is the default control plane.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The name of an object that each control plane has of its own: `base`, or `base-NAME`.
+    #[must_use]
+    pub fn object(&self, base: &str) -> String {
+        match &self.0 {
+            None => base.to_owned(),
+            Some(name) => format!("{base}-{name}"),
+        }
+    }
+
+    /// Name of the Service at which proxies and the API server reach this control plane.
+    #[must_use]
+    pub fn service(&self) -> String {
+        self.object(CONTROLLER)
+    }
+
+    /// Name of the Lease that its leader holds.
+    #[must_use]
+    pub fn lease(&self) -> String {
+        self.object(CONTROLLER)
+    }
+}
+
+/// Returns whether pods with this `app.kubernetes.io/name` are replicas of a control plane, of any revision.
+#[must_use]
+pub fn is_controller(name: &str) -> bool {
+    name.strip_prefix(CONTROLLER)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_revision_has_objects_of_its_own() {
+        let default = Revision::default();
+        assert_eq!(default.service(), "maglor-controller");
+        assert!(default.is_default());
+        let canary: Revision = "canary".parse().unwrap();
+        assert_eq!(canary.service(), "maglor-controller-canary");
+        assert_eq!(canary.object("maglor-webhook"), "maglor-webhook-canary");
+        for name in [&default, &canary].map(Revision::service) {
+            assert!(is_controller(&name), "{name}");
+        }
+        assert!(!is_controller("maglor-controllers") && !is_controller("maglor-proxy"));
+    }
+
+    #[test]
+    fn a_name_is_a_label_that_fits() {
+        for wrong in ["", "default", "1.2", "-a", "A", &"a".repeat(26)] {
+            assert!(wrong.parse::<Revision>().is_err(), "{wrong}");
+        }
+        for right in ["a", "canary", "v0-2", &"a".repeat(25)] {
+            assert!(right.parse::<Revision>().is_ok(), "{right}");
+        }
+    }
+}

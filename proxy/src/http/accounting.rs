@@ -36,7 +36,7 @@ pub(crate) struct Accounting {
     worker: Rc<Worker>,
     time: RequestTimer,
     route: Option<Arc<RouteMetrics>>,
-    /// Admission of the request to its cluster's limits.
+    /// The request's slot in its cluster.
     place: Option<Place>,
     /// The attempt whose response is sent to the client.
     attempt: Option<Attempt>,

@@ -165,9 +165,9 @@ impl RequestTimer {
     }
 }
 
-/// Most timers that are kept for further requests of a connection.
+/// Maximum number of timers that are kept for further requests of a connection.
 const TIMERS: usize = 64;
-/// Most timers that are kept while no request is active.
+/// Maximum number of timers that are kept while no request is active.
 const KEPT: usize = 2;
 
 /// Timers of a connection's requests. They stay armed between requests, which costs less than arming one for

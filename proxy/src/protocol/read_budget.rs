@@ -50,11 +50,11 @@ impl Intake {
         }
     }
 
-    /// Reads until there is no more input or the turn's budget is used up; becomes ready when the connection
-    /// cannot continue.
+    /// Reads until the socket has no further input or the turn's budget is used up; becomes ready when the
+    /// connection cannot continue.
     ///
-    /// `take` gets the input, which is empty at the end of the stream, and the remaining budget. It advances
-    /// the input and returns the cost besides the bytes; `failed` converts an error of the socket.
+    /// `take` gets the input, which is empty at the end of the stream, and the remaining budget. It advances the
+    /// input and returns the cost besides the bytes; `failed` converts an error of the socket.
     pub(crate) fn poll<E>(
         &mut self,
         io: &mut Io,

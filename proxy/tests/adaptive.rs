@@ -1,5 +1,5 @@
-//! The adaptive concurrency limit before a server with so many places: the experiment `overload` of benches/README.md, with
-//! `concurrency_limit` in place of a queue in the proxy.
+//! The adaptive concurrency limit before a server of limited concurrency: the experiment `overload` of
+//! benches/README.md, with `concurrency_limit` in place of a queue in the proxy.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,10 +20,10 @@ use support::Web;
 
 const PLACES: usize = 20;
 const SERVICE: Duration = Duration::from_millis(100);
-/// Requests that the generator may have under way: more than the limit comes to.
+/// Maximum number of concurrent requests of the generator: more than the limit reaches.
 const CLIENTS: usize = 150;
 
-/// A server that works on [`PLACES`] requests at a time, in the order of their arrival.
+/// Starts a server that processes [`PLACES`] requests at a time, in the order of their arrival.
 fn server() -> Upstream {
     let upstream = Upstream::start("server");
     let free = Mutex::new([Instant::now(); PLACES]);
@@ -44,7 +44,7 @@ struct Outcome {
     mean: Duration,
 }
 
-/// Poisson arrivals at this share of what the server can do.
+/// Sends Poisson arrivals at this share of the server's capacity.
 fn offer(address: SocketAddr, load: f64, time: Duration, rng: &mut Rng) -> Outcome {
     let rate = load * PLACES as f64 / SERVICE.as_secs_f64();
     let (due, waiting) = channel::<Instant>();
@@ -107,7 +107,7 @@ fn an_overloaded_server_does_nearly_all_that_it_can_and_soon() {
     };
     let (answered, _, mean) = offer(0.8, 6);
     assert!(answered > 0.97 && mean < Duration::from_millis(150));
-    // The baseline is measured while it settles.
+    // The baseline is measured while the limit settles.
     offer(1.2, 6);
     let (_, goodput, mean) = offer(1.2, 8);
     assert!(goodput > 0.85 && mean < Duration::from_millis(250));

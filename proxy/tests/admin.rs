@@ -1,4 +1,4 @@
-//! What operators see: the admin port, metrics, logs.
+//! Interfaces for operators: the admin port, metrics, logs.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -42,7 +42,7 @@ fn every_page_is_there() {
     }
     let config = admin.get_local("/config");
     assert_eq!(config.header("content-type"), Some("application/yaml"));
-    // It can be used as a configuration.
+    // It is a valid configuration.
     assert!(config.text().contains(&upstream.address().to_string()));
     assert_eq!(get(&support::start(config.text()), "/").text(), "a");
     let listeners = admin.get_local("/listeners").json();
@@ -85,7 +85,7 @@ fn every_page_is_there() {
         200
     );
     assert_eq!(get(&proxy, "/").status, 200, "nothing of it drained");
-    // Not on the data path's port.
+    // The data path's port does not serve it.
     assert_eq!(get(&proxy, "/metrics").text(), "a");
 }
 
@@ -119,7 +119,7 @@ fn the_log_level_changes_while_it_runs() {
     assert_eq!(set("info"), 200);
     assert_eq!(proxy.stderr().matches("request refused").count(), lines);
     assert_eq!(admin.get_local("/logging").text().trim(), "info");
-    // Who only looks changes nothing; who says nothing has not been understood.
+    // A GET request changes nothing; a request without a level is an error.
     assert_eq!(
         admin.get_local("/logging?level=debug").text().trim(),
         "info"
@@ -205,7 +205,7 @@ fn requests_are_counted_by_what_became_of_them() {
     assert_well_formed(proxy.admin_get("/metrics").text());
 }
 
-/// Each sample has a type, a number and a name of ours, and none comes twice.
+/// Checks that each sample has a type, a number and a name of ours, and that none occurs twice.
 fn assert_well_formed(text: &str) {
     let mut seen = std::collections::HashSet::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -296,7 +296,7 @@ fn the_access_log_has_a_line_for_each_request() {
     );
     assert!(line["request_id"].as_str().unwrap().len() == 36);
 
-    // What cannot be read has a line, too.
+    // Requests that cannot be parsed are logged, too.
     assert_eq!(
         connect(&proxy).request("GET / HTTP/1.1\r\n\r\n").status,
         400
@@ -308,7 +308,7 @@ fn the_access_log_has_a_line_for_each_request() {
         "{line}"
     );
 
-    // Rotation: nothing is lost, and the new file is used.
+    // Rotation: no line is lost, and the new file is used.
     let old = dir.path().join("access.log.1");
     fs::rename(&file, &old).unwrap();
     assert_eq!(get(&proxy, "/").status, 200);
@@ -318,7 +318,7 @@ fn the_access_log_has_a_line_for_each_request() {
     assert_eq!(get(&proxy, "/").status, 200);
     lines(&file, 1);
     lines(&old, 5);
-    // What waits is written at the end.
+    // Buffered lines are written at the end.
     assert_eq!(get(&proxy, "/").status, 200);
     assert!(proxy.terminate().success());
     lines(&file, 2);
@@ -399,7 +399,7 @@ impl Tap {
         Self(connection)
     }
 
-    /// The next request; each comes in a chunk of its own.
+    /// Returns the next request; each is in a chunk of its own.
     fn next(&mut self) -> Value {
         let chunk = self.0.read_until(b"\n\r\n").unwrap();
         let line = chunk.splitn(2, |byte| *byte == b'\n').nth(1).unwrap();
@@ -432,7 +432,7 @@ fn requests_are_shown_as_they_end_during_a_tap() {
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("`statuss`"), "{}", refused.text());
 
-    // Who has left costs nothing and leaves room for others.
+    // A tap that was closed costs nothing and makes room for others.
     drop(failed);
     let many: Vec<_> = (0..7).map(|_| Tap::open(&proxy, "")).collect();
     assert_eq!(admin.get_local("/tap").status, 429);

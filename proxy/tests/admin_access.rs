@@ -1,5 +1,5 @@
-//! Who gets which pages of the admin port: the network, this host, websites in a browser on this host; and what
-//! floods of connections do to it.
+//! Access to the pages of the admin port: from the network, from this host, and from websites in a browser on
+//! this host; and the effects of connection floods on it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use support::netns::Namespace;
 use support::{Web, connect, get};
 use tempfile::TempDir;
 
-/// Pages for operators, and a method that each of them has.
+/// Pages for operators, and a method that each of them supports.
 const OPERATORS: [(&str, &str); 12] = [
     ("GET", "/"),
     ("GET", "/clusters"),
@@ -40,7 +40,7 @@ fn ask(admin: SocketAddr, method: &str, path: &str, fields: &str) -> RawResponse
     RawHttp1::connect(admin).request(head)
 }
 
-/// That nothing of what was asked has been done.
+/// Checks that no request has had an effect.
 #[track_caller]
 fn assert_untouched(proxy: &Proxy) {
     assert_eq!(proxy.admin_get("/logging").text().trim(), "info");
@@ -48,14 +48,14 @@ fn assert_untouched(proxy: &Proxy) {
     assert_eq!(get(proxy, "/").status, 200, "it does not drain");
 }
 
-/// Two hosts, `10.77.0.2` and `10.77.0.1`, joined by a wire.
+/// Returns two hosts, `10.77.0.2` and `10.77.0.1`, joined by a virtual cable.
 fn hosts() -> Option<(Namespace, Namespace)> {
     let (host, far) = (Namespace::new()?, Namespace::new()?);
     host.join("10.77.0.2/24 fd77::2/64", &far, "10.77.0.1/24 fd77::1/64");
     Some((host, far))
 }
 
-/// A proxy on a host, with these settings of its admin port, and the port.
+/// Starts a proxy on a host, with these settings of its admin port; returns it and the port.
 fn start_on(host: &Namespace, web: &Web, admin: &str) -> (Proxy, u16) {
     let yaml = web
         .yaml()
@@ -234,7 +234,7 @@ fn websites_get_and_cause_nothing() {
     );
 }
 
-/// Opens connections that say nothing.
+/// Opens connections that send nothing.
 fn silent(to: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count)
         .map(|_| TcpStream::connect(to).unwrap())
@@ -253,16 +253,16 @@ fn floods_of_the_admin_port_reach_nothing_else() {
     eventually(TIMEOUT, "connections of one source are bounded", || {
         proxy.open_files() <= before + 16
     });
-    // The oldest of the flood are closed, for its own new ones.
+    // The oldest connections of the flood are closed for its own new ones.
     let mut end = [0];
     assert!(matches!(flood[0].read(&mut end), Ok(0) | Err(_)));
-    // Some that ask for much and read nothing.
+    // Some that request much and read nothing.
     for reader in flood.iter_mut().rev().take(16) {
         let _ = reader.write_all(&b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n".repeat(200));
     }
     far.enter(|| assert_eq!(ask(admin, "GET", "/ready", "host: a\r\n").status, 200));
     host.enter(|| {
-        // Another source, and loopback.
+        // From another source, and from loopback.
         assert_eq!(ask(admin, "GET", "/ready", "host: a\r\n").status, 200);
         assert_eq!(proxy.admin_get("/config").status, 200);
         assert_eq!(get(&proxy, "/").text(), "a");
@@ -301,7 +301,7 @@ fn a_connection_that_asks_nothing_is_closed() {
     }
 }
 
-/// The data plane would be taken for an operator on this host.
+/// A request forwarded by the data plane would appear to be one of an operator on this host.
 #[test]
 fn clients_do_not_reach_the_admin_port_through_the_proxy() {
     let yaml = "

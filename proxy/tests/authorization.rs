@@ -1,4 +1,4 @@
-//! Who may do what, between real proxies: by request and by connection, enforced and audited.
+//! Authorization between real proxies: by request and by connection, enforced and audited.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,7 @@ use support::h2::{self, Client};
 use support::mesh::{Member, Root, id};
 use support::{Web, reload};
 
-/// A member's proxy with these rules, for members and for plain text.
+/// Starts a member's proxy with these rules, for members and for plain text.
 fn inbound(member: &Member, upstream: &Upstream, rules: &str) -> Web {
     Web::to([upstream.address()])
         .top(&member.yaml())
@@ -46,7 +46,7 @@ fn requests_are_decided_by_identity_method_and_path() {
     let proxy = inbound(&root.member("cart"), &upstream, &rules).start();
     assert_eq!(get(&proxy, &web, "/").status, 200);
     assert_eq!(get(&proxy, &web, "/bytes/10").body.len(), 10);
-    // A path is decided as it is routed.
+    // Authorization uses the path by which the request is routed.
     for path in ["/bytes/13", "/bytes/x/../13", "/bytes/%313"] {
         let denied = get(&proxy, &web, path);
         assert_eq!(
@@ -105,7 +105,7 @@ fn rules_can_be_audited_before_they_are_in_force() {
     let audited = inbound(&cart, &upstream, &format!("audit: true, {rules}"));
     let proxy = audited.start();
     let web = root.member("web");
-    // One connection for all of it: its rules change under it.
+    // One connection for all requests: its rules change in the meantime.
     let config = web.client("http/1.1");
     let mut client = RawHttp1::connect_tls(proxy.listener("web"), "a", config);
     assert_eq!(client.get("/").status, 200);
@@ -156,7 +156,7 @@ fn connections_of_bytes_are_decided_as_wholes() {
     assert_eq!(upstream.requests(), 1);
 }
 
-/// TCP with authorization: a listener whose rules and TLS mode change.
+/// Returns the configuration of a TCP listener with authorization, whose rules and TLS mode change.
 fn bytes(member: &Member, upstream: &Upstream, settings: &str) -> String {
     format!(
         "admin: {{address: '127.0.0.1:0'}}\n{}\nlisteners:\n- {{name: web, address: '127.0.0.1:0', \
@@ -180,7 +180,7 @@ fn connections_of_bytes_end_when_they_would_not_be_let_in_any_more() {
         let reason = format!("reason=\"{reason}\"");
         proxy.metric("maglor_downstream_connections_ended_total", &[&reason])
     };
-    // What is rolled back before its time is up was never said.
+    // A change that is reverted within the grace period has no effect.
     let strict = "tls: {mesh: strict}";
     reload(&proxy, &bytes(&cart, &upstream, strict));
     assert_eq!(plain.get("/").status, 200, "there is time to finish");

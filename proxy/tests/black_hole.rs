@@ -1,5 +1,5 @@
-//! A server that answers every request at once with an error looks idle and fast. It must not attract
-//! requests: not under policies that go by a balancer's own counts, nor under those that go by true queues.
+//! A server that answers every request at once with an error looks idle and fast. It must not attract requests:
+//! neither under policies that use a balancer's own counts, nor under those that use true queues.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,21 +17,21 @@ use support::{Web, connect, reload};
 
 const SERVICE: Duration = Duration::from_millis(20);
 
-/// Servers of which the first ones fail.
+/// A number of servers, of which the first ones fail.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     servers: usize,
     failing: usize,
     status: u16,
-    /// How long an error takes.
+    /// Time until an error is sent.
     after: Duration,
-    /// Requests at a time.
+    /// Number of concurrent requests.
     clients: usize,
 }
 
 impl Case {
-    /// One of four, at once; more requests at a time than there are servers that work, so that none of these is
-    /// ever idle. Fair is a quarter of the requests.
+    /// One of four servers fails at once. There are more concurrent requests than servers that work, so that
+    /// none of these is ever idle. The fair share is a quarter of the requests.
     fn one_of_four(status: u16) -> Self {
         Self {
             servers: 4,
@@ -68,7 +68,7 @@ impl Case {
     }
 }
 
-/// The share that those which fail have of the requests that come once the others have answered some.
+/// Returns the failing servers' share of the requests that arrive once the others have answered some.
 fn share(case: &Case, proxy: &Proxy, applications: &[Upstream]) -> f64 {
     let stop = AtomicBool::new(false);
     let counts = || -> Vec<u64> { applications.iter().map(Upstream::requests).collect() };
@@ -99,7 +99,7 @@ fn share(case: &Case, proxy: &Proxy, applications: &[Upstream]) -> f64 {
     })
 }
 
-/// The same under a policy based on the view of one balancer.
+/// Returns the share under a policy based on the view of one balancer.
 fn alone(case: &Case, policy: &str, cluster: &str) -> f64 {
     let applications = case.applications();
     let proxy = Web::to(applications.iter().map(Upstream::address))
@@ -141,7 +141,7 @@ fn errors_attract_nothing_by_counts_of_one_balancer() {
 fn errors_attract_nothing_by_true_queues() {
     for (at, policy) in TOGETHER.iter().enumerate() {
         for status in [404, 500] {
-            // Statuses are alike to inbound proxies.
+            // Inbound proxies treat all statuses alike.
             if policy.starts_with("ledger") || (at % 2 == 0) == (status == 404) {
                 let case = Case::one_of_four(status);
                 let share = together(&case, policy, NO_EJECTION);
@@ -163,7 +163,7 @@ fn what_is_ejected_gets_next_to_nothing() {
     }
 }
 
-/// For as long as a test takes.
+/// Longer than a test.
 const EJECTION: &str = "outlier_ejection: {max_ejection_percent: 50, base_ejection_time: 120s}";
 
 #[test]
@@ -205,7 +205,7 @@ fn under_all_policies() {
     }
 }
 
-/// The same with inbound proxies that report their load to balancers or ledgers.
+/// Returns the share with inbound proxies that report their load to balancers or ledgers.
 fn together(case: &Case, policy: &str, cluster: &str) -> f64 {
     let applications = case.applications();
     let inbound: Vec<Proxy> = applications

@@ -1,5 +1,5 @@
-//! A proxy in front of a service, between real proxies: the rules of the servers hold for its clients, it
-//! alone is trusted to name them, and clients without a certificate are rejected where one is required.
+//! A proxy in front of a service, between real proxies: the rules of the servers apply to its clients, it alone
+//! is trusted to identify them, and clients without a certificate are rejected where one is required.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +16,7 @@ use support::mesh::{Member, Root, id};
 
 const HEAD: &str = "admin: {address: '127.0.0.1:0'}";
 
-/// The servers' own proxy.
+/// Starts the servers' own proxy.
 fn server(root: &Root, tls: &str, rules: &str, upstream: &Upstream) -> Proxy {
     support::start(&format!(
         "{HEAD}
@@ -36,7 +36,7 @@ clusters:
     ))
 }
 
-/// The proxy in front.
+/// Starts the proxy in front.
 fn front(root: &Root, member: &str, server: SocketAddr) -> Proxy {
     support::start(&format!(
         "{HEAD}
@@ -79,14 +79,14 @@ fn rules_hold_for_the_clients_of_a_proxy_in_front() {
     let shown = format!("By={};URI={}", id("cart"), id("web"));
     assert_eq!(seen.header("x-forwarded-client-cert"), Some(&*shown));
     assert_eq!(get(&front, &other, "").status, 403);
-    // No client can name itself, at either proxy.
+    // A client cannot assert an identity, at either proxy.
     let forged = format!("x-maglor-client: 10.0.0.1;{}\r\n", id("web"));
     for proxy in [&front, &cart] {
         assert_eq!(get(proxy, &other, &forged).status, 403);
     }
     let hop = format!("{forged}connection: x-maglor-client\r\n");
     assert_eq!(get(&front, &other, &hop).status, 403);
-    // The proxy itself is none of those who may.
+    // The proxy itself is not in the rules.
     assert_eq!(get(&cart, &root.member("front"), "").status, 403);
     for wrong in ["x-maglor-client: web\r\n", &format!("{forged}{forged}")] {
         let denied = get(&cart, &root.member("front"), wrong);
@@ -120,7 +120,7 @@ fn plain_text_passes_only_where_it_is_taken() {
         assert_eq!(plain.get("/").status, status, "{tls}");
     }
     assert_eq!(upstream.last().header("x-forwarded-client-cert"), None);
-    // Rules that go by addresses hold for the client's, not for the proxy's.
+    // Rules on addresses apply to the client's address, not to the proxy's.
     let denied = "rules: [{action: deny, from: [{networks: 127.0.0.1}]}]";
     let cart = server(&root, "permissive", denied, &upstream);
     let config = root.member("front").client("http/1.1");

@@ -1,5 +1,5 @@
-//! Responses that do not reach their client as a whole: by a client that does not read, or by an endpoint that
-//! stops. What becomes of the connection, what the log and the metrics say.
+//! Responses that are not delivered as a whole, because of a client that does not read or an endpoint that
+//! stops: the effects on the connection, the log and the metrics.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -54,7 +54,7 @@ impl Log {
             .collect()
     }
 
-    /// Status and flag of each request, once there are so many.
+    /// Returns status and flag of each request, once there are `count`.
     #[track_caller]
     fn flags(&self, count: usize) -> Vec<(u64, String)> {
         eventually(TIMEOUT, "the lines", || self.lines().len() >= count);
@@ -70,7 +70,7 @@ fn requests(proxy: &Proxy, family: &str, status: &str) -> f64 {
     proxy.metric(family, &[&format!("status=\"{status}\"")])
 }
 
-/// So many requests at once, of a client that takes little and reads nothing.
+/// Sends pipelined requests on a connection with small buffers that reads nothing.
 fn pipeline(proxy: &Proxy, requests: usize, path: &str) -> RawHttp1 {
     let mut client = connect(proxy);
     client.connection().limit_receive_buffer(4096).unwrap();
@@ -163,7 +163,7 @@ fn a_drain_ends_although_a_client_does_not_read() {
     drop(client);
 }
 
-/// Each piece takes it longer than the idle timeout, and each byte does not.
+/// Each piece takes longer than the idle timeout, although bytes arrive more often.
 #[test]
 fn a_client_that_reads_slowly_gets_everything() {
     let upstream = Upstream::start("a");
@@ -179,7 +179,7 @@ fn a_client_that_reads_slowly_gets_everything() {
     )
     .unwrap();
     let (mut read, mut piece) = (0, [0; 16 * 1024]);
-    // A third of a full send buffer takes longer to be read than the idle timeout.
+    // Reading a third of a full send buffer takes longer than the idle timeout.
     loop {
         let n = client.read(&mut piece).unwrap();
         if n == 0 {
@@ -227,7 +227,8 @@ fn a_client_that_leaves_before_the_end_is_logged_so() {
     );
 }
 
-/// Asks by HTTP/1.1 and HTTP/2 for what is cut off, and looks whether both sides know.
+/// Requests a response that is cut off over HTTP/1.1 and HTTP/2, and checks that the client and the log show
+/// it.
 #[track_caller]
 fn cut_off(proxy: &Proxy, log: &Log) {
     let mut client = connect(proxy);
@@ -241,7 +242,7 @@ fn cut_off(proxy: &Proxy, log: &Log) {
     let read = client.run(async { h2::read(sent.await.unwrap()).await });
     assert!(read.is_err());
     for (status, flag) in log.flags(2) {
-        // Envoy's words: the connection has ended, the stream was reset.
+        // Envoy's flags: the connection has ended, the stream was reset.
         assert!(
             status == 200 && (flag == "UC" || flag == "UR"),
             "{status} {flag}"
@@ -303,7 +304,7 @@ fn nor_is_one_that_comes_by_the_mesh() {
     });
 }
 
-/// Good answers between those that are cut off are good ones still.
+/// Complete responses between truncated ones still count as successes.
 #[test]
 fn an_endpoint_that_answers_as_a_whole_is_not_ejected() {
     let upstream = Upstream::start("a");

@@ -1,4 +1,4 @@
-//! Connections that ask for nothing: they end, and hold no descriptor that another client needs.
+//! Connections without a request: they end, and occupy no descriptor that another client needs.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -50,7 +50,7 @@ fn silent_connections_end_after_the_time_of_a_head_in_every_protocol() {
     for ((alpn, first), client) in cases.iter().zip(&mut clients) {
         let ended = client.read_to_end().map_err(|error| error.kind());
         let took = started.elapsed();
-        // TLS may end without a word.
+        // TLS may end without a close_notify alert.
         let closed = matches!(ended, Ok(_) | Err(ErrorKind::UnexpectedEof));
         assert!(closed, "{alpn} {first:?}: {ended:?}");
         assert!(took >= Duration::from_millis(900), "{alpn} {first:?}");
@@ -60,7 +60,7 @@ fn silent_connections_end_after_the_time_of_a_head_in_every_protocol() {
     wait_quiet(&proxy);
 }
 
-/// Starts a proxy whose soft and hard limits of open files are these.
+/// Starts a proxy with these soft and hard limits of open files.
 fn limited(config: &str, limits: &str) -> (tempfile::TempDir, Proxy) {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("limited");
@@ -75,8 +75,8 @@ fn limited(config: &str, limits: &str) -> (tempfile::TempDir, Proxy) {
     (dir, proxy)
 }
 
-/// Clients that connect and send no whole head hold all descriptors but those that are kept back, and those who ask are
-/// served all the same: by another connection to the endpoint and by the admin port.
+/// Clients that connect and send no complete head occupy all descriptors except the reserved ones. Other
+/// clients are served all the same: by another connection to the endpoint and by the admin port.
 #[test]
 fn silent_connections_make_room_when_descriptors_are_short() {
     let root = Root::new();
@@ -132,7 +132,8 @@ fn silent_connections_make_room_when_descriptors_are_short() {
     }
 }
 
-/// What is let in while others end is counted: the descriptors that are kept back are not used up little by little.
+/// Connections that are accepted while others end are counted: the reserved descriptors are not used up little
+/// by little.
 #[test]
 fn silent_connections_that_come_slowly_hold_no_more() {
     let upstream = Upstream::start("a");
@@ -148,12 +149,13 @@ fn silent_connections_that_come_slowly_hold_no_more() {
         });
         most = most.max(proxy.open_files());
     }
-    // 192 are for clients and what was open before them, and the root of 384 in excess; from 224 on clients are refused.
+    // 192 are for clients and descriptors that were open before them, and the root of 384 in excess; from 224
+    // on clients are refused.
     assert!((180..=215).contains(&most), "{most}");
     drop(silent);
 }
 
-/// Who has asked stays: its connection does not end because others ask for nothing.
+/// A connection with a request stays open, although others without one need descriptors.
 #[test]
 fn connections_with_requests_make_no_room() {
     let upstream = Upstream::start("a");

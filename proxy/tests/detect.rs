@@ -1,5 +1,5 @@
-//! What a connection speaks, and where it was going, decides what is done with it. Without
-//! redirection, which needs root: that is in `redirect.rs`.
+//! A connection's protocol and its original destination determine how it is handled. These tests need no
+//! redirection, which requires root; for that see `redirect.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,12 +15,12 @@ use maglor_testkit::{Authority, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, e
 use support::h2::{self, Client};
 use support::{start, wait_quiet};
 
-/// Long enough for a test to be sure that it was not waited for.
+/// Timeout that a test would notice if it were waited for.
 const LONG: &str = "5m";
-/// Short enough to be waited for.
+/// Timeout that is short enough to wait for.
 const SHORT: &str = "100ms";
 
-/// A listener `any`: HTTP to `http`, bytes to `bytes`.
+/// Returns a listener `any`: HTTP is forwarded to `http`, bytes to `bytes`.
 fn yaml(timeout: &str, http: SocketAddr, bytes: SocketAddr) -> String {
     format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -37,7 +37,7 @@ clusters:
     )
 }
 
-/// Sends back everything, then says that it is finished.
+/// Sends back everything, then ends the stream.
 fn echo() -> RawServer {
     RawServer::start(|connection, _| {
         let all = connection.read_to_end()?;
@@ -46,7 +46,7 @@ fn echo() -> RawServer {
     })
 }
 
-/// Greets, then expects an answer.
+/// Sends a greeting, then expects an answer.
 fn greeter() -> RawServer {
     RawServer::start(|connection, _| {
         connection.send("220 ready\r\n")?;
@@ -91,7 +91,7 @@ fn http_is_routed_in_each_version_and_in_any_pieces() {
     assert_eq!(client.run(sent).unwrap().status(), 200);
     assert_eq!(detected(&proxy, "http1"), 2.0);
     assert_eq!(detected(&proxy, "http2"), 1.0);
-    // The application is used to in the client's version.
+    // The client's version is also used to the application.
     let seen = upstream.recorded();
     assert!(
         seen.iter()
@@ -124,7 +124,7 @@ fn everything_else_passes_as_it_is() {
         }
     }
     assert_eq!(detected(&proxy, "bytes"), 10.0);
-    // A client that ends before it is clear what it speaks, or without a word.
+    // A client that ends before its protocol is known, or without sending anything.
     for bytes in ["GE", "PRI * HT", ""] {
         let mut client = connect(&proxy);
         client.send(bytes);
@@ -186,7 +186,7 @@ fn a_client_that_waits_for_the_server_waits_for_the_deadline_only() {
     client.send("QUIT\r\n");
     client.assert_closed();
     assert_eq!(detected(&proxy, "silent"), 1.0);
-    // It may have begun.
+    // The client may have sent a beginning.
     let echo = echo();
     let proxy = start(&yaml(SHORT, Upstream::start("a").address(), echo.address()));
     let mut client = connect(&proxy);
@@ -202,7 +202,7 @@ fn a_client_that_waits_for_the_server_waits_for_the_deadline_only() {
     );
 }
 
-/// The first connection waits, by a deadline that is long enough to be noticed; the later ones do not.
+/// The first connection waits for a timeout that is long enough to be noticed; the later ones do not.
 #[test]
 fn a_server_that_speaks_first_is_remembered() {
     let greeter = greeter();
@@ -223,8 +223,8 @@ fn a_server_that_speaks_first_is_remembered() {
     assert_eq!(detected(&proxy, "silent"), 4.0);
 }
 
-/// What a server says to a client that is late, or may say at once, is no greeting; and where clients speak first
-/// after all, they are read again.
+/// Bytes that a server sends to a late client, or may send at once, are no greeting. A destination whose client
+/// sends first after all is detected again.
 #[test]
 fn only_a_greeting_is_remembered() {
     let bytes: [&[u8]; 3] = [
@@ -261,7 +261,7 @@ fn a_client_that_speaks_first_is_read_again() {
     first.connection().expect("220 ready\r\n").unwrap();
     first.send("QUIT\r\n");
     first.assert_closed();
-    // Taken for another that waits; it does not.
+    // Treated like another one that waits; it does not.
     let mut second = connect(&proxy);
     eventually(TIMEOUT, "it passes", || detected(&proxy, "silent") == 2.0);
     second.send("QUIT\r\n");
@@ -285,7 +285,7 @@ fn well_known_ports_of_servers_that_speak_first_are_not_waited_for() {
     client.connection().expect("220 ready\r\n").unwrap();
 }
 
-/// Chains by destination, one of which matches the server name.
+/// Returns chains by destination, one of which matches the server name.
 fn by_destination(timeout: &str, greeter: SocketAddr, named: SocketAddr) -> String {
     format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -450,14 +450,14 @@ clusters:
     assert_eq!(to("out", "203.0.113.1", 81).request(named).text(), "known");
     assert_eq!(to("closed", "10.0.0.5", 80).get("/").text(), "known");
     assert_eq!(to("closed", "10.0.0.7", 80).get("/").status, 404);
-    // The application is on the loopback address of the same family, and each port is its own.
+    // The application is on the loopback address of the same family, at the same port.
     assert_eq!(to("in", "10.0.0.1", local(&a)).get("/").text(), "a");
     assert_eq!(to("in", "10.0.0.1", local(&b)).get("/").text(), "b");
     let v6 = Upstream::builder("v6")
         .address("[::1]:0".parse().unwrap())
         .start();
     assert_eq!(to("in", "2001:db8::2", local(&v6)).get("/").text(), "v6");
-    // A connection is kept for the next request to the same destination.
+    // A connection is reused for the next request to the same destination.
     let mut again = to("in", "10.0.0.2", local(&a));
     for _ in 0..3 {
         assert_eq!(again.get("/").text(), "a");
@@ -485,7 +485,7 @@ clusters:
         client.send(format!("PROXY TCP4 192.0.2.7 192.0.2.1 40000 {port}\r\n"));
         client
     };
-    // As the application it would speak for it.
+    // In place of the application, it would answer for it.
     let payment_by = |mut client: RawHttp1| {
         client.send("GET / HTTP/1.1\r\nhost: payment\r\n\r\n");
         client.connection().read_head().unwrap()

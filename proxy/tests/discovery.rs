@@ -1,4 +1,4 @@
-//! Hosts that the proxy learns of from its control plane when they are called.
+//! Hosts that the proxy discovers from its control plane when they are requested.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +21,7 @@ use support::{outstanding, start};
 
 const CART: &str = "cart.shop.svc.cluster.local:80";
 
-/// A proxy that asks for every host but `own.example`.
+/// Starts a proxy that discovers every host but `own.example`.
 fn proxy(control: SocketAddr, discovery: &str) -> Proxy {
     start(&format!(
         "admin: {{address: '127.0.0.1:0'}}
@@ -97,7 +97,8 @@ fn short_names_are_of_the_configured_domain() {
     }
 }
 
-/// With `host` a chain asks for one table, of which it uses the virtual host of that name, or that of each request.
+/// With `host`, a chain requests one table, of which it uses the virtual host of that name, or that of each
+/// request.
 #[test]
 fn a_chain_for_one_service_may_go_by_the_virtual_hosts_of_its_table() {
     let control = ControlPlane::start();
@@ -120,7 +121,7 @@ fn a_chain_for_one_service_may_go_by_the_virtual_hosts_of_its_table() {
     assert_eq!(get(&all, "c.example").0, 404);
 }
 
-/// Keeps the group that each client calls itself a member of.
+/// Records the group of which each client declares itself a member.
 struct Groups(mpsc::Sender<String>);
 
 impl Policy for Groups {
@@ -142,14 +143,14 @@ fn a_proxy_says_which_group_it_belongs_to() {
              clusters:\n- {{name: control, endpoints: ['{}']}}\n",
             control.address
         ));
-        // It connects when there is something to ask for.
+        // It connects when there is something to request.
         assert_eq!(get(&proxy, "cart").0, 404);
         let group = groups.recv_timeout(TIMEOUT).unwrap();
         assert_eq!(group, expected, "{node}");
     }
 }
 
-/// A proxy that starts while its control plane is away begins with what an earlier one has kept.
+/// A proxy that starts while its control plane is unavailable uses the state that an earlier one has stored.
 #[test]
 fn what_was_discovered_is_kept_in_a_folder_where_there_is_one() {
     let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
@@ -169,7 +170,7 @@ fn what_was_discovered_is_kept_in_a_folder_where_there_is_one() {
     for text in [&with, &without] {
         let proxy = start(text);
         eventually(TIMEOUT, "it is found", || get(&proxy, "cart") == ok("cart"));
-        // Of what is kept, endpoints alone have an address. It is written once a second.
+        // Among the stored resources, endpoints alone have an address. The file is written once a second.
         let resources = folder.path().join("resources");
         eventually(TIMEOUT, "it is kept", || {
             let kept = std::fs::read(&resources).unwrap_or_default();
@@ -179,7 +180,7 @@ fn what_was_discovered_is_kept_in_a_folder_where_there_is_one() {
     }
     drop(control);
     let (with, without) = (start(&with), start(&without));
-    // The control plane is waited for at first.
+    // At first it waits for the control plane.
     eventually(TIMEOUT, "what was kept is used", || {
         get(&with, "cart") == ok("cart")
     });
@@ -221,8 +222,7 @@ fn endpoints_that_stay_keep_their_connections() {
     assert_eq!(a.connections(), 1);
 }
 
-/// A listener whose queue is full: what else is sent to it is answered by nothing, like what is sent to a pod that
-/// has gone.
+/// A listener whose queue is full: further connection attempts get no response, as at a pod that is gone.
 struct Silent {
     _socket: socket2::Socket,
     _queued: Vec<TcpStream>,
@@ -284,7 +284,7 @@ fn endpoints_that_are_names_are_looked_up() {
     eventually(TIMEOUT, "an address again", || {
         get(&proxy, "cart") == ok("b")
     });
-    // As an ExternalName is said: with the cluster itself.
+    // As for an ExternalName: with the cluster itself.
     control.serve(CART, "elsewhere", &[] as &[SocketAddr]);
     control.put(cluster_of(&format!(
         "{{name: elsewhere, endpoints: ['{}']}}",
@@ -318,7 +318,7 @@ fn what_is_wrong_is_refused_and_the_last_good_one_stays() {
     assert_eq!(get(&proxy, "cart"), ok("cart"));
     let refused = || proxy.metric("maglor_xds_updates_total", &["result=\"refused\""]);
     assert_eq!(refused(), 1.0);
-    // Mesh TLS without an identity cannot be spoken.
+    // Mesh TLS is impossible without an identity.
     control.put(cluster_of("{name: cart, tls: mesh}"));
     eventually(TIMEOUT, "it is refused, too", || refused() == 2.0);
     assert_eq!(get(&proxy, "cart"), ok("cart"));
@@ -397,7 +397,7 @@ fn a_new_file_leaves_what_was_discovered_as_it_is() {
     assert_eq!(upstream.connections(), 1);
 }
 
-/// What a proxy needs grows with what its application calls, not with the mesh.
+/// A proxy's memory grows with the services that its application calls, not with the mesh.
 #[test]
 fn memory_follows_what_is_called() {
     let (control, upstream) = (ControlPlane::start(), Upstream::start("x"));

@@ -1,5 +1,5 @@
-//! Connections by where they were going: bytes, and HTTP whose host says nothing. Without redirection,
-//! so the PROXY protocol says where they were going.
+//! Connections by original destination: bytes, and HTTP whose host is no help. There is no redirection, so the
+//! PROXY protocol carries the original destination.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -35,7 +35,7 @@ clusters:
     ))
 }
 
-/// A connection that was going to `to`.
+/// Opens a connection with the original destination `to`.
 fn connect(proxy: &Proxy, to: &str) -> RawHttp1 {
     let to: SocketAddr = to.parse().unwrap();
     let mut client = RawHttp1::connect(proxy.listener("out"));
@@ -47,7 +47,7 @@ fn connect(proxy: &Proxy, to: &str) -> RawHttp1 {
     client
 }
 
-/// A server that speaks first, and then sends back what it gets.
+/// A server that sends first, and then sends back what it gets.
 fn greeter() -> RawServer {
     RawServer::start(|connection, _| {
         connection.send("220 ready\r\n")?;
@@ -91,7 +91,7 @@ fn unknown_destinations_are_forwarded_unchanged() {
     client.connection().expect("220 ready\r\n").unwrap();
     let mut client = connect(&proxy, &upstream.address().to_string());
     assert_eq!(client.get("/").text(), "far");
-    // Without a control plane, too, after the time that an answer may take.
+    // Without a control plane, too, after the timeout of a discovery.
     drop(control);
     let other = greeter();
     let proxy = sidecar("127.0.0.1:1".parse().unwrap(), "", "timeout: 200ms");
@@ -99,7 +99,7 @@ fn unknown_destinations_are_forwarded_unchanged() {
     let mut client = connect(&proxy, &other.address().to_string());
     client.connection().expect("220 ready\r\n").unwrap();
     let took = began.elapsed();
-    // Five seconds by default.
+    // The default is five seconds.
     assert!(took >= Duration::from_millis(200), "{took:?}");
     assert!(took < Duration::from_secs(4), "{took:?}");
     assert_eq!(
@@ -147,7 +147,7 @@ fn http_uses_the_address_before_the_host() {
     for host in ["cart", "10.96.0.17", "absent.example", "reviews"] {
         assert_eq!(ask(by_address, host), ok("cart"), "{host}");
     }
-    // Of this address nothing is known: by the host.
+    // Nothing is known about this address: the host applies.
     assert_eq!(ask("192.0.2.7:80", "reviews"), ok("reviews"));
     control.remove(Kind::Listener, by_address);
     eventually(TIMEOUT, "by the host now", || {
@@ -155,7 +155,7 @@ fn http_uses_the_address_before_the_host() {
     });
 }
 
-/// Both ways of one address: HTTP by its routes, anything else to its cluster.
+/// One address for both: HTTP uses its routes, anything else its cluster.
 #[test]
 fn an_address_may_be_for_both() {
     let (control, server, cart) = (ControlPlane::start(), greeter(), Upstream::start("cart"));
@@ -175,7 +175,7 @@ fn an_address_may_be_for_both() {
     client.connection().expect("220 ready\r\nEHLO a\n").unwrap();
 }
 
-/// A client that has chosen a pod gets it, and the pod has to be who it should be.
+/// A client that has chosen a pod reaches that pod, whose identity must be the expected one.
 #[test]
 fn bytes_are_sent_to_members_of_the_mesh_only() {
     let root = Root::new();

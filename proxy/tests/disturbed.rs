@@ -1,5 +1,6 @@
-//! What disturbs a ledger: members that do not report, hosts that die or stall, a rollout during which proxies
-//! know different members. It must never be worse than `lor`, and as good as ever when the cause has ended.
+//! Disturbances of a ledger: members that do not report, hosts that die or stall, a rollout during which
+//! proxies have different member lists. It must never be worse than `lor`, and recover fully when the cause has
+//! ended.
 //!
 //! `MAGLOR_MINUTES=1 cargo test -p maglor-proxy --test disturbed -- --ignored --nocapture` measures it with 20
 //! servers and 20 balancers, and prints a table; `MAGLOR_CAUSES=Rollout,Killed` measures only these.
@@ -26,15 +27,15 @@ const LOAD: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Cause {
-    /// Nothing.
+    /// No disturbance.
     None,
-    /// So many members do not report.
+    /// This many members do not report.
     Silent(usize),
-    /// The host of the ledger, or any server of a service without one, dies and comes back.
+    /// The host of the ledger, or any server of a service without one, dies and restarts.
     Killed,
-    /// It stands still for 300 ms.
+    /// It stalls for 300 ms.
     Stalled,
-    /// Members leave and come back one after another; proxies hear of it one after another.
+    /// Members leave and return one after another; proxies are notified one after another.
     Rollout,
 }
 
@@ -51,7 +52,7 @@ fn plan(policy: &str, servers: usize, balancers: usize, service: Duration, seed:
     }
 }
 
-/// Disturbs until `end`.
+/// Applies the disturbance until `end`.
 fn disturb(replicas: &Replicas, cause: Cause, end: Instant, rng: &mut Rng) {
     let servers = replicas.plan.servers;
     let all: Vec<usize> = (0..servers).collect();
@@ -85,7 +86,7 @@ fn disturb(replicas: &Replicas, cause: Cause, end: Instant, rng: &mut Rng) {
                 std::thread::sleep(Duration::from_secs(2));
             }
             Cause::Rollout => {
-                // Out with the one that was in for longest, and back in.
+                // Remove the member that has been in for longest, and add it again.
                 let at = (step / 2) % servers;
                 let members: Vec<usize> = all
                     .iter()
@@ -103,7 +104,7 @@ fn disturb(replicas: &Replicas, cause: Cause, end: Instant, rng: &mut Rng) {
     }
 }
 
-/// All proxies hear of the members, in any order.
+/// Updates the members in all proxies, in any order.
 fn roll(replicas: &Replicas, members: &[usize], rng: &mut Rng) {
     let balancers = rng.below(members.len() as u32) as usize;
     for (turn, at) in members.iter().enumerate() {
@@ -114,7 +115,7 @@ fn roll(replicas: &Replicas, members: &[usize], rng: &mut Rng) {
     }
 }
 
-/// What becomes of requests while a cause lasts, and from `calm` after its end on.
+/// Measures requests while a cause lasts, and from `calm` after its end on.
 fn run(
     replicas: &Replicas,
     cause: Cause,
@@ -138,7 +139,7 @@ fn run(
     [disturbed, replicas.load(rate, time, rng.next_u64())]
 }
 
-/// Requests that found their server idle.
+/// Returns the share of requests that found their server idle.
 fn idle(replicas: &Replicas) -> f64 {
     let of = |server: &str| -> f64 {
         let label = format!("server=\"{server}\"");
@@ -153,7 +154,7 @@ fn idle(replicas: &Replicas) -> f64 {
     idle / (idle + busy)
 }
 
-/// With half of the members silent a ledger is still the better choice: more requests find an idle server.
+/// With half of the members silent, a ledger is still the better choice: more requests find an idle server.
 #[test]
 fn a_ledger_with_silent_members_is_no_worse_than_lor() {
     let mut rng = Rng::seed(seed());

@@ -1,5 +1,5 @@
-//! The end of the process: what was accepted is answered, nothing new is taken, and it takes no
-//! longer than it may.
+//! Shutdown of the process: accepted requests are answered, new ones are refused, and it takes no longer than
+//! configured.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -63,7 +63,7 @@ fn clients_that_are_connected_but_not_yet_accepted_are_answered() {
         for client in &mut clients {
             let response = client.response();
             assert_eq!(response.text(), "a");
-            // The worker may have answered before it hears of the signal, and closes then.
+            // The worker may have answered before it is notified of the signal, and closes then.
             if response.header("connection") != Some("close") {
                 client.assert_closed();
             }
@@ -260,7 +260,7 @@ fn a_proxy_without_clients_ends_at_once() {
     });
 }
 
-/// A sidecar without redirection: `in` to the application, `out` to others.
+/// Starts a sidecar without redirection: `in` to the application, `out` to others.
 fn sidecar(top: &str, application: &Upstream, other: &Upstream) -> Proxy {
     let http = |cluster: &str| {
         format!("http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: {cluster}}}]}}]}}")
@@ -301,7 +301,7 @@ fn outbound_goes_on_until_the_application_has_ended() {
     wait_until_closed(&proxy, "in");
     idle.assert_closed();
     assert_eq!(proxy.admin_get("/ready").status, 503);
-    // The application works for its last client, and calls others for it.
+    // The application serves its last client, and calls others for it.
     let mut call = RawHttp1::connect(proxy.listener("out"));
     for _ in 0..3 {
         let response = call.get("/");
@@ -312,7 +312,7 @@ fn outbound_goes_on_until_the_application_has_ended() {
     }
     assert_eq!(busy.response().body.len(), 400);
     drop(busy);
-    // It still has something to say.
+    // The application may still make calls.
     call.assert_silent(Duration::from_millis(300));
     assert_eq!(call.get("/").text(), "other");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Endpoints that are left out: as outliers, and by active health checks.
+//! Endpoints that are not used: ejected as outliers, or unhealthy by active health checks.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -55,7 +55,7 @@ fn five_errors_in_a_row_eject_until_it_answers_again() {
         assert_eq!(client.get("/").text(), "good");
     }
     assert_eq!(bad.requests(), before);
-    // It is back after its time, and out again, for longer, when it is still bad.
+    // It returns after its ejection time, and is ejected again, for longer, if it still fails.
     eventually(TIMEOUT, "it is back", || ejected(&proxy) == 0.0);
     eventually(TIMEOUT, "it is out again", || {
         client.get("/");
@@ -91,8 +91,8 @@ fn never_more_are_ejected_than_may_be_and_the_first_to_recover_is_found() {
         assert_eq!(client.get("/").status, 503);
         assert!(ejected(&proxy) <= 2.0);
     }
-    // While none answers well, those that are out are probed each second, by a connection, and return: it takes
-    // further failures to see them out again.
+    // While none succeeds, the ejected ones are probed each second, by a connection, and return: it takes
+    // further failures to eject them again.
     eventually(TIMEOUT, "as many as may be are out, which is panic", || {
         client.get("/");
         ejected(&proxy) == 2.0 && proxy.metric("maglor_upstream_panic", &[]) == 1.0
@@ -157,7 +157,7 @@ fn an_endpoint_that_leaves_is_not_out_any_more() {
     let one = Web::to([good.address()]).cluster("policy: round-robin");
     reload(&proxy, &one.yaml());
     eventually(TIMEOUT, "no endpoint is ejected", || ejected(&proxy) == 0.0);
-    // When it comes back it serves, without a history.
+    // When it returns, it serves without a history.
     reload(&proxy, &both.yaml());
     assert_eq!(ejected(&proxy), 0.0);
     let statuses = [get(&proxy, "/").status, get(&proxy, "/").status];
@@ -221,15 +221,15 @@ fn health_checks_decide_who_serves() {
         .find(|r| r.uri.path() == "/healthz")
         .unwrap();
     assert_eq!(check.header("host"), Some(a.address().to_string().as_str()));
-    // All unhealthy: none is left, or all are used, as the panic threshold says.
+    // All unhealthy: none is used, or all are, depending on the panic threshold.
     ill.store(true, Ordering::SeqCst);
     b.kill();
     eventually(TIMEOUT, "no endpoint is healthy", || available() == 0.0);
     assert_eq!(get(&proxy, "/").status, 503);
 }
 
-/// Two endpoints, the first of which is as well as the flag says, and checks that change their mind
-/// after so many results.
+/// Returns two endpoints, the first of which is as healthy as the flag, and checks whose verdict changes after
+/// a number of results.
 fn checked(ill: &Arc<AtomicBool>, thresholds: &str) -> (Upstream, Upstream, Web) {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let flag = Arc::clone(ill);
@@ -243,7 +243,7 @@ fn checked(ill: &Arc<AtomicBool>, thresholds: &str) -> (Upstream, Upstream, Web)
     (a, b, web)
 }
 
-/// Waits for so many more checks.
+/// Waits for `more` further checks.
 fn await_checks(upstream: &Upstream, more: u64) {
     let before = upstream.requests();
     eventually(TIMEOUT, "it is checked", || {
@@ -255,7 +255,7 @@ fn available(proxy: &Proxy) -> f64 {
     proxy.metric("maglor_upstream_available_endpoints", &[])
 }
 
-/// A reload does not make the first check decisive.
+/// After a reload, the first check does not decide alone.
 #[test]
 fn health_checks_go_on_through_reloads() {
     let ill = Arc::new(AtomicBool::new(false));
@@ -263,7 +263,7 @@ fn health_checks_go_on_through_reloads() {
     let proxy = web.start();
     await_checks(&a, 2);
     ill.store(true, Ordering::SeqCst);
-    // With the same cluster, and with another one of the same checks.
+    // With the same cluster, and with another one that has the same checks.
     for other in [
         web.clone().route("timeout: 3s"),
         web.clone().cluster("connect_timeout: 3s"),
@@ -291,7 +291,7 @@ fn an_endpoint_that_recovers_about_a_reload_serves_again() {
     eventually(TIMEOUT, "it is healthy", || available(&proxy) == 2.0);
 }
 
-/// That this process can open no connection is not the endpoints' fault.
+/// If this process cannot open a connection, that is not the endpoints' fault.
 #[test]
 fn no_endpoint_is_ejected_for_lack_of_descriptors() {
     let upstreams = ["a", "b"].map(Upstream::start);
@@ -334,7 +334,7 @@ fn health_checks_by_connection_and_by_grpc() {
     eventually(TIMEOUT, "one is down", || available(&proxy) == 1.0);
 
     let grpc = "panic_threshold: 0, health_check: {grpc: {}, interval: 50ms, timeout: 40ms, unhealthy_threshold: 1}";
-    // It is HTTP/2 whatever clients speak.
+    // Checks use HTTP/2 regardless of the clients' version.
     for protocol in ["http2", "downstream"] {
         let (one, two) = (serving(1), serving(2));
         let proxy = Web::to([one.address(), two.address()])
@@ -350,7 +350,7 @@ fn health_checks_by_connection_and_by_grpc() {
     }
 }
 
-/// Says that it serves (1), or does not (2), where gRPC asks for that.
+/// Starts a server whose gRPC health response is serving (1) or not (2).
 fn serving(status: u8) -> Upstream {
     let grpc = Upstream::start("grpc");
     grpc.set_answer(move |request| {

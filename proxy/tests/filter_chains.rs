@@ -1,5 +1,5 @@
-//! Filter chains and the sockets before them: which chain takes a connection, what its TLS and HTTP may be, and
-//! where it goes that is forwarded to its own destination.
+//! Filter chains and the sockets before them: the selection of a chain, its versions of TLS and HTTP, and
+//! forwarding to original destinations.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +21,7 @@ use support::h2::{self, Client};
 use support::mesh::careless;
 use support::{Web, get, start};
 
-/// A listener `web` of these filter chains, one a line, and clusters `a` and `b`.
+/// Starts a proxy with a listener `web` of these filter chains, one for each line, and clusters `a` and `b`.
 fn chains(listener: &str, chains: &[&str], a: &Upstream, b: &Upstream) -> Proxy {
     let chains: String = chains
         .iter()
@@ -35,7 +35,7 @@ fn chains(listener: &str, chains: &[&str], a: &Upstream, b: &Upstream) -> Proxy 
     ))
 }
 
-/// A connection that says by the PROXY protocol where it comes from, and where it was going.
+/// Opens a connection whose PROXY header contains its source and its original destination.
 fn from_to(proxy: &Proxy, from: &str, to: &str, port: u16) -> RawHttp1 {
     let mut client = RawHttp1::connect(proxy.listener("web"));
     client.send(format!("PROXY TCP4 {from} {to} 1234 {port}\r\n"));
@@ -91,7 +91,7 @@ fn a_chain_is_chosen_by_what_a_client_offers_to_speak() {
     assert_eq!(client.get("/").text(), "second");
 }
 
-/// The protocol and the version of TLS that a handshake ends with.
+/// Returns the protocol and the version of TLS that a handshake negotiates.
 fn handshake(
     address: SocketAddr,
     config: Arc<ClientConfig>,
@@ -142,7 +142,7 @@ fn a_listener_speaks_the_protocols_and_versions_of_its_tls() {
     assert_eq!(version, Some(ProtocolVersion::TLSv1_3));
 }
 
-/// A server that speaks only this version of TLS.
+/// Starts a server that supports only this version of TLS.
 fn server(identity: &Identity, version: &'static SupportedProtocolVersion) -> Upstream {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = CertificateDer::pem_file_iter(&identity.cert_file).unwrap();
@@ -175,7 +175,7 @@ fn endpoints_have_to_speak_a_version_of_tls_that_is_new_enough() {
     }
 }
 
-/// The preface of HTTP/2 is a request of HTTP/1.1 that there is not, and the other way round.
+/// The preface of HTTP/2 is an invalid request of HTTP/1.1, and the other way round.
 #[test]
 fn a_chain_speaks_the_versions_of_http_that_it_may() {
     let upstream = Upstream::start("a");
@@ -190,7 +190,7 @@ fn a_chain_speaks_the_versions_of_http_that_it_may() {
         let mut new = RawHttp1::connect(proxy.listener("web"));
         new.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         new.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-        // SETTINGS of the server is its first frame.
+        // The first frame of a server is SETTINGS.
         let new = new.connection().read_exact(4);
         (old, new.is_ok_and(|frame| frame[3] == 4))
     };
@@ -216,7 +216,7 @@ fn responses_of_the_proxy_itself_have_the_configured_name() {
     }
 }
 
-/// A route without a name is called by its virtual host and its position.
+/// A route without a name is named after its virtual host and its position.
 #[test]
 fn routes_are_called_after_their_virtual_host() {
     let upstream = Upstream::start("a");
@@ -234,7 +234,7 @@ fn routes_are_called_after_their_virtual_host() {
     }
 }
 
-/// Without redirection, so the PROXY protocol says where connections were going.
+/// There is no redirection, so the PROXY protocol carries the original destination.
 #[test]
 fn a_cluster_of_original_destinations_goes_where_they_were_going_or_to_another_address() {
     let at = |ip: &str, port: u16| {

@@ -1,4 +1,4 @@
-//! Frames that cost their sender next to nothing: floods of them end the connection, and only that one.
+//! Frames that cost their sender almost nothing: floods of them end the connection, and only that one.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,7 +30,7 @@ const GET: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
 /// The same with POST and `/hang`.
 const POST: [u8; 11] = [0x83, 0x86, 0x44, 5, b'/', b'h', b'a', b'n', b'g', 0x41, 1];
 
-/// Sends frames until the connection is closed; the code of the last GOAWAY, and how many were sent.
+/// Sends frames until the connection is closed; returns the code of the last GOAWAY, and how many were sent.
 fn flood(address: SocketAddr, first: &[u8], mut next: impl FnMut(u32) -> Vec<u8>) -> (u32, u32) {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -153,7 +153,7 @@ fn a_flood_from_an_endpoint_ends_its_connection() {
     server.finish();
 }
 
-/// A frame of the mesh's own transport.
+/// Returns a frame of the mesh transport.
 fn member_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
     let header = [&length[..], &[kind, flags], &stream.to_be_bytes()].concat();

@@ -19,7 +19,7 @@ fn call(content_type: &str) -> Request<Sent> {
     request
 }
 
-/// A server of gRPC: each answer ends with a status in its trailers.
+/// Starts a gRPC server: each response ends with a status in its trailers.
 fn server() -> Upstream {
     let upstream = Upstream::start("a");
     upstream.set_answer(|_| Some(answer()));
@@ -84,7 +84,7 @@ fn under_tls_the_endpoint_chooses() {
         let proxy = Web::to([upstream.address()])
             .cluster(&format!("tls: {{ca: '{}'}}", authority.file().display()))
             .start();
-        // An idle connection in the other version is not for calls.
+        // An idle connection of the other version is not used for calls.
         assert_eq!(get(&proxy, "/").status, 200);
         assert_eq!(upstream.last().version, Version::HTTP_11);
         let mut client = Client::connect(proxy.listener("web"));

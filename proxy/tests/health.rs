@@ -1,4 +1,4 @@
-//! Active health checks: whom a check asks for what, and which responses are healthy.
+//! Active health checks: the requests that they send, and the responses that are healthy.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,8 +13,8 @@ use std::sync::mpsc;
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
 use support::{Web, get};
 
-/// A proxy that checks its only endpoint, and uses it only while it is healthy. Checks by gRPC are HTTP/2, others
-/// HTTP/1.1.
+/// Starts a proxy that checks its only endpoint, and uses it only while it is healthy. Checks by gRPC use
+/// HTTP/2, others HTTP/1.1.
 #[track_caller]
 fn checking(endpoint: SocketAddr, check: &str) -> Proxy {
     Web::to([endpoint])
@@ -24,7 +24,7 @@ fn checking(endpoint: SocketAddr, check: &str) -> Proxy {
         .start()
 }
 
-/// The result of the first check, which decides at once.
+/// Returns the result of the first check, which decides at once.
 #[track_caller]
 fn is_healthy(proxy: &Proxy) -> bool {
     let results = |result: &str| {
@@ -118,7 +118,7 @@ fn a_check_by_grpc_is_for_the_configured_host() {
     }
 }
 
-/// The message is one field, the name of the service; of the server as a whole it is empty.
+/// The message is one field, the name of the service; for the server as a whole it is empty.
 #[test]
 fn a_check_by_grpc_is_for_the_configured_service() {
     let (services, seen) = mpsc::channel();
@@ -142,7 +142,7 @@ fn a_check_by_grpc_is_for_the_configured_service() {
     }
 }
 
-/// Answers `PONG` to `PING`, after something else.
+/// Answers `PING` with some other bytes and then `PONG`.
 fn ponger() -> RawServer {
     RawServer::start(|connection, _| {
         connection.expect("PING\r\n")?;

@@ -1,4 +1,4 @@
-//! The kept hostile suite against the proxy alone: each case of the tables of `maglor_testkit::hostile` has its
+//! The hostile suite against the proxy alone: each case of the tables of `maglor_testkit::hostile` has its
 //! expected outcome. `cargo xtask hostile` runs the same cases beside other proxies; see docs/hostile.md.
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use support::mesh::{Pair, Root, id};
 use support::{Web, get, start};
 use tempfile::TempDir;
 
-/// Runs cases, and names all that fail.
+/// Runs cases, and reports all that fail.
 #[track_caller]
 fn all(cases: &[Case], mut run: impl FnMut(&Case) -> Result<(), String>) {
     let failed: Vec<_> = cases.iter().filter_map(|case| run(case).err()).collect();
@@ -82,7 +82,8 @@ fn frames_of_the_mesh_transport() {
     });
 }
 
-/// The same bytes to a listener that terminates TLS, and to one that reads the ClientHello itself to choose a filter chain.
+/// The same bytes to a listener that terminates TLS, and to one that parses the ClientHello itself to choose a
+/// filter chain.
 #[test]
 fn bytes_of_tls() {
     let cases = hostile::tls();
@@ -119,7 +120,7 @@ fn get_over_tls(proxy: &Proxy, authority: &Authority) -> u16 {
     client.get("/").status
 }
 
-/// Shown to our inbound side by a client, and to our outbound side by a server.
+/// Sent to the inbound side by a client, and to the outbound side by a server.
 #[test]
 fn certificates_of_peers() {
     let cases = hostile::certificates();
@@ -157,10 +158,10 @@ fn certificates_of_peers() {
     });
 }
 
-/// An address of this machine that is not loopback; what is sent there does not leave it.
+/// Returns an address of this machine that is not loopback; packets to it do not leave the machine.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Chooses a route; a connect of UDP sends nothing.
+    // Selects a route; a UDP connect sends nothing.
     socket.connect("192.0.2.1:9").ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as it should be: persistence, framing, interim responses, targets.
+//! Valid HTTP/1.1: persistence, framing, interim responses, targets.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -95,7 +95,7 @@ fn an_old_client_gets_what_it_understands() {
     );
     client.assert_closed();
 
-    // Interim responses are not for them.
+    // HTTP/1.0 clients get no interim responses.
     let mut client = connect(&proxy);
     assert_eq!(
         client
@@ -103,7 +103,7 @@ fn an_old_client_gets_what_it_understands() {
             .status,
         200
     );
-    // What is forwarded is HTTP/1.1 with a host.
+    // The forwarded request is HTTP/1.1 with a host.
     let last = upstream.last();
     assert_eq!(format!("{:?}", last.version), "HTTP/1.1");
     connect(&proxy).request("GET / HTTP/1.0\r\n\r\n");
@@ -245,7 +245,7 @@ fn a_small_request_that_is_refused_costs_no_connection() {
             assert_eq!((response.status, closes), (status, None), "{path} {body}");
         }
     }
-    // One that has not come, or is large, is not waited for.
+    // A body that has not arrived, or is large, is not waited for.
     for length in [6, 10_000_000] {
         let mut client = connect(&proxy);
         client.send(format!(
@@ -271,7 +271,7 @@ fn who_expects_100_waits_for_the_endpoint() {
         }
         connection.send("HTTP/1.1 100 Continue\r\n\r\n")?;
         connection.expect("hello")?;
-        // Said, so that the next request does not meet the end of this connection.
+        // Announced, so that the next request is not sent when this connection ends.
         connection.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
     });
     let proxy = Web::to([server.address()]).start();
@@ -312,7 +312,7 @@ fn interim_responses_pass() {
     );
     assert_eq!(response.text(), "after the hints");
 
-    // Several, and the last one long before the answer.
+    // Several, and the last one long before the response.
     let server = RawServer::start(|connection, _| {
         connection.read_head()?;
         connection.send("HTTP/1.1 102 Processing\r\n\r\n")?;
@@ -351,7 +351,7 @@ fn interim_responses_without_end_are_given_up() {
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let (interim, response) = client.final_response();
     assert_eq!(response.status, 502, "after {} of them", interim.len());
-    // As many bytes as a head may have, which is far more than anybody needs.
+    // As many bytes as a head may have, which is far more than any client needs.
     assert!((1000..5000).contains(&interim.len()), "{}", interim.len());
     server.finish();
 }
@@ -368,7 +368,7 @@ fn trailers_pass_both_ways() {
         "POST /upload HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
          3\r\nabc\r\n0\r\nX-Sum: 1\r\ncontent-length: 7\r\nhost: evil\r\nKeep-Alive: 1\r\n\r\n",
     );
-    // Fields that frame or route a message have no business at its end.
+    // Fields that frame or route a message must not be trailers.
     let trailers = &response.json()["trailers"];
     assert_eq!(trailers.as_array().unwrap().len(), 1, "{trailers}");
     assert_eq!(
@@ -426,7 +426,7 @@ fn connect_opens_a_tunnel_only_where_it_may() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();
     let mut client = connect(&proxy);
-    // What was sent for the tunnel is no request.
+    // Bytes for the tunnel are no request.
     client.send(
         "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\nGET /inside HTTP/1.1\r\nhost: a\r\n\r\n",
     );

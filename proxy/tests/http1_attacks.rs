@@ -1,5 +1,5 @@
-//! Invalid HTTP/1.1 requests: each is refused, the connection closed, and nothing
-//! of it reaches an endpoint.
+//! Invalid HTTP/1.1 requests: each is refused, the connection closed, and nothing of it is forwarded to an
+//! endpoint.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ use std::time::Duration;
 use maglor_testkit::Upstream;
 use support::{Web, connect, get, wait_quiet};
 
-/// A request that follows a refused one; must never be answered, for its start is in doubt.
+/// A request that follows a refused one; it must never be answered, because its start is in doubt.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
 
 /// Sends each request and then [`SMUGGLED`] on a connection of its own; all must be refused.
@@ -46,7 +46,7 @@ fn all_refused(cases: &[(&str, &[u8], &[u16])]) {
     assert_eq!(get(&proxy, "/").status, 200);
 }
 
-/// `POST` with these header lines and a body that could be read either way.
+/// A `POST` with these header lines and a body that can be interpreted in two ways.
 macro_rules! post {
     ($headers:literal, $body:literal) => {
         concat!(
@@ -395,7 +395,7 @@ fn an_unread_body_does_not_become_a_request() {
         ));
         let response = client.response();
         assert!(matches!(response.status, 200 | 413), "{path}");
-        // Either the rest is read as what it is, or nothing more is.
+        // Either the rest is correctly framed, or nothing more is read.
         let _ = client.connection().send(body);
         match response.header("connection") {
             Some("close") => client.assert_closed(),

@@ -1,4 +1,4 @@
-//! Endpoints that misbehave, leave or dawdle, and clients that leave them: HTTP/1.1.
+//! HTTP/1.1 endpoints that misbehave, close or are slow, and clients that disconnect from them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -70,7 +70,7 @@ fn a_malformed_response_becomes_502_and_nothing_of_it_leaks() {
             !format!("{answer:?}").contains("leak"),
             "{shown}: {answer:?}"
         );
-        // The client's connection is not to blame.
+        // The client's connection is not affected.
         assert_eq!(client.get("/").status, 502, "{shown}");
         assert_eq!(server.connections(), 2, "{shown}");
         assert_eq!(outstanding(&proxy), 0.0, "{shown}");
@@ -90,14 +90,14 @@ fn a_malformed_response_becomes_502_and_nothing_of_it_leaks() {
 
 #[test]
 fn what_an_endpoint_says_unasked_is_not_the_next_answer() {
-    // A second response behind the first, at once and later.
+    // A second response after the first, at once and later.
     let server = RawServer::start(|connection, number| {
         connection.read_head()?;
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{number}");
         let poison = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison";
         if number == 0 {
             return connection.send(format!("{answer}{poison}")).and_then(|()| {
-                // Stays open.
+                // The connection stays open.
                 connection.read_to_end().map(drop)
             });
         }
@@ -131,7 +131,7 @@ fn a_body_that_breaks_off_does_not_look_whole() {
             let mut client = connect(&proxy);
             client.send(format!("GET / HTTP/{version}\r\nhost: a\r\n\r\n"));
             let head = client.connection().read_head();
-            // A reset may overtake what came before it.
+            // A reset may overtake earlier bytes.
             let Ok(head) = head else { continue };
             assert!(head.starts_with("HTTP/1.1 200"), "{head}");
             let rest = client.connection().read_to_end();
@@ -175,7 +175,7 @@ fn an_endpoint_that_is_not_there_returns_503() {
             (503, Some("UF"))
         );
     }
-    // It comes back.
+    // The endpoint restarts.
     let back = Upstream::builder("back").address(address).start();
     assert_eq!(client.get("/").text(), "back");
     drop(back);
@@ -202,7 +202,7 @@ fn an_answer_may_come_before_the_request_has_ended() {
     drop(client);
     wait_quiet(&proxy);
 
-    // Both at once: every piece comes back before the next one is sent.
+    // Both at once: every piece is returned before the next one is sent.
     let server = RawServer::start(|connection, _| {
         connection.read_head()?;
         connection.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
@@ -272,14 +272,14 @@ fn a_client_that_leaves_cancels_its_request() {
         drop(client);
         let left = Instant::now();
         let what = format!("the endpoint sees the end of {number} {request}");
-        // The one that floods may take longer to notice than the proxy.
+        // The flooding endpoint may take longer to notice than the proxy.
         eventually(TIMEOUT, &what, || {
             request.contains("flood") || ended.load(SeqCst) & (1 << (number - 1)) != 0
         });
         wait_quiet(&proxy);
         assert!(left.elapsed() < Duration::from_secs(2), "{request}");
     }
-    // Of a request whose answer had begun, the status is known.
+    // The status is known for a request whose response had begun.
     let none = proxy.metric("maglor_upstream_requests_total", &["status=\"none\""]);
     let all = proxy.metric("maglor_upstream_requests_total", &[]);
     assert_eq!((none, all), (6.0, 10.0));
@@ -288,7 +288,7 @@ fn a_client_that_leaves_cancels_its_request() {
 
 #[test]
 fn an_idle_connection_that_was_closed_costs_no_request() {
-    // One answer a connection; then it closes as servers do when idle.
+    // One response for each connection; then it closes as servers do when idle.
     let ended = Arc::new(AtomicUsize::new(0));
     let server = RawServer::start({
         let ended = Arc::clone(&ended);
@@ -306,7 +306,7 @@ fn an_idle_connection_that_was_closed_costs_no_request() {
         assert_eq!(client.get("/").status, 200, "request {number}");
     }
     for _ in 0..100 {
-        // It must not be repeated once it was sent: only the end that has arrived spares it.
+        // A request must not be repeated once it was sent: only an end that has arrived before prevents that.
         let all = server.connections();
         eventually(TIMEOUT, "ends", || ended.load(SeqCst) == all);
         let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
@@ -316,7 +316,7 @@ fn an_idle_connection_that_was_closed_costs_no_request() {
 
 #[test]
 fn a_request_that_meets_the_end_of_its_connection_is_repeated_only_if_harmless() {
-    // The first request of a connection is answered, the second one read and hung up on.
+    // The first request of a connection is answered; after the second one the connection is closed.
     let seen = Arc::new(AtomicUsize::new(0));
     let server = RawServer::start({
         let seen = Arc::clone(&seen);
@@ -352,7 +352,7 @@ fn a_request_that_meets_the_end_of_its_connection_is_repeated_only_if_harmless()
     let retries = proxy.metric("maglor_upstream_stale_connection_retries_total", &[]);
     assert_eq!(retries, 2.0);
     assert_eq!(proxy.metric("maglor_upstream_retries_total", &[]), 1.0);
-    // A new connection is not retried: the endpoint does not want this request.
+    // A failure on a new connection is not retried: the endpoint refuses this request.
     let server = RawServer::answering("", 1);
     let proxy = Web::to([server.address()]).start();
     assert_eq!(connect(&proxy).request(get).status, 502);
@@ -383,7 +383,7 @@ fn a_slow_reader_slows_the_endpoint_and_fills_no_memory() {
     client.connection().limit_receive_buffer(64 * 1024).unwrap();
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     client.connection().read_head().unwrap();
-    // Sockets' buffers fill, and then everything stands still.
+    // Sockets' buffers fill, and then the transfer stops.
     let mut last = usize::MAX;
     eventually(TIMEOUT, "the endpoint is stopped", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -471,7 +471,7 @@ fn timeouts_are_those_of_the_route_and_of_the_stream() {
         (response.status, response.header("x-maglor-reason")),
         (504, Some("SI"))
     );
-    // As long as something moves, it may take longer.
+    // As long as bytes are transferred, it may take longer.
     assert_eq!(client.get("/drip/20/50ms").body.len(), 200);
     client.send("GET /stall/10 HTTP/1.1\r\nhost: a\r\n\r\n");
     client.connection().read_head().unwrap();

@@ -1,4 +1,4 @@
-//! Header fields of HTTP/1.1 on their way through: what stays as it is, what goes, what is added.
+//! Forwarding of HTTP/1.1 header fields: the ones that are preserved, removed and added.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! Bounds of HTTP/1.1: how much a client may send, how slowly, and how long it may be silent.
+//! Limits of HTTP/1.1: size, speed and idle time of a client.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -52,7 +52,7 @@ fn a_head_that_takes_too_long_gets_408() {
     let started = Instant::now();
     let mut client = connect(&proxy);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n");
-    // A drop at a time does not buy more time.
+    // Sending byte by byte does not extend the time.
     let drips = std::thread::spawn({
         let mut dripping = connect(&proxy);
         move || {
@@ -121,7 +121,7 @@ fn a_client_that_says_nothing_at_all_has_the_time_of_a_head() {
         let took = started.elapsed();
         assert!(took >= Duration::from_millis(900), "{protocol}: {took:?}");
         assert!(took < Duration::from_secs(5), "{protocol}: {took:?}");
-        // Between two requests it is the idle timeout, of an hour.
+        // Between two requests the idle timeout applies, which is an hour here.
         assert_eq!(client.get("/").status, 200, "{protocol}");
     }
 }
@@ -129,7 +129,7 @@ fn a_client_that_says_nothing_at_all_has_the_time_of_a_head() {
 #[test]
 fn many_bad_clients_leave_nothing_behind() {
     let upstream = Upstream::start("a");
-    // A connection attempt outlives the client that it was begun for, and ends in the pool.
+    // A connection attempt outlives the client for which it was begun, and ends in the pool.
     let proxy = Web::to([upstream.address()])
         .cluster("idle_timeout: 1s")
         .start();
@@ -162,7 +162,7 @@ fn a_preface_that_does_not_come_whole_is_not_waited_for_forever() {
         let started = Instant::now();
         let mut client = connect(&proxy);
         client.send(start);
-        // An answer, perhaps, and the end.
+        // A response, perhaps, and the end.
         client.connection().read_to_end().unwrap();
         assert!(started.elapsed() < Duration::from_secs(5), "{start}");
     }
@@ -208,7 +208,7 @@ fn an_old_connection_is_left_after_an_answer() {
         assert!(started.elapsed() < TIMEOUT);
     };
     client.assert_closed();
-    // With some jitter, so that not all go at once.
+    // With some jitter, so that not all end at once.
     assert!(last >= Duration::from_millis(900), "{last:?}");
 }
 

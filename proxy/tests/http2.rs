@@ -1,4 +1,4 @@
-//! HTTP/2 on either side and on both.
+//! HTTP/2 on the client's side, on the endpoint's, and on both.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,7 +29,7 @@ fn client(proxy: &Proxy) -> Client {
     Client::connect(proxy.listener("web"))
 }
 
-/// A proxy to each version of HTTP.
+/// Starts a proxy to each version of HTTP.
 fn to_both(upstream: &Upstream) -> [(&'static str, Proxy); 2] {
     let endpoint = [upstream.address()];
     [
@@ -205,7 +205,7 @@ fn many_streams_share_a_connection() {
     drop(answers);
     assert_eq!(outstanding(&proxy), 0.0);
     let connections = upstream.connections();
-    // The client has 128 at a time. With the default of 100 two would do.
+    // The client has 128 concurrent streams. With the default of 100, two connections would be enough.
     assert!((4..=7).contains(&connections), "{connections}");
     assert_eq!(
         proxy.metric("maglor_upstream_requests_total", &["status=\"2xx\""]),
@@ -288,7 +288,7 @@ fn a_slow_stream_holds_up_neither_the_others_nor_memory() {
         std::thread::sleep(Duration::from_millis(200));
         let grown = proxy.allocated_bytes().saturating_sub(before);
         assert!(grown < 6 << 20, "{version}: {grown} bytes");
-        // Reading on continues.
+        // Reading on continues the transfer.
         let mut body = slow.into_iter().next().unwrap().unwrap().into_body();
         let mut read = 0;
         while read < 10_000_000 {
@@ -307,7 +307,7 @@ fn both_ways_flow_at_once() {
     let upstream = Upstream::start("a");
     let proxy = to_http2([upstream.address()]).start();
     let mut client = client(&proxy);
-    // An answer before the end of the request.
+    // A response before the end of the request.
     let (frames, body) = h2::channel();
     frames
         .send(Ok(Frame::data(Bytes::from_static(b"some"))))
@@ -342,7 +342,7 @@ fn too_large_a_head_is_refused() {
     for request in [with(1, 5000), with(5, 1000), with(1, 100_000)] {
         match client.try_ask(request) {
             Ok(answer) => assert_eq!(answer.status, 431),
-            // A stream's or, with more than the decoder takes, the connection's.
+            // An error of the stream or, with more than the decoder accepts, of the connection.
             Err(_) => client = Client::connect(proxy.listener("web")),
         }
         assert_eq!(client.ask(with(1, 1)).status, 200);
@@ -447,7 +447,7 @@ fn an_endpoint_that_fails_resets_only_its_streams() {
         assert!(!client.is_closed());
         wait_until_idle(&proxy);
     }
-    // In HTTP/1.1 the client must not take what it got for all.
+    // In HTTP/1.1 the client must not mistake the received part for the whole.
     let proxy = to_http2([upstream.address()]).start();
     let mut client = connect(&proxy);
     client.send("GET /close-after-head HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -469,7 +469,7 @@ fn an_endpoint_may_restart() {
     let mut client = client(&proxy);
     for round in 0..5 {
         assert_eq!(client.ask(h2::get("/")).status, 200, "round {round}");
-        // In good order, and not.
+        // Gracefully, and not.
         if round % 2 == 0 {
             upstream.stop();
         } else {

@@ -1,4 +1,4 @@
-//! HTTP/2: answers that have no body, the proxy's own among them, and connections that are left.
+//! HTTP/2: responses without a body, including the proxy's own, and connections that are closed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -46,7 +46,7 @@ fn an_endpoint_that_takes_few_requests_on_a_connection_gets_more_connections() {
     let proxy = Web::to([endpoint.listener("web")])
         .cluster("protocol: http2")
         .start();
-    // It says so when it is first connected to.
+    // It announces that when it is first connected to.
     assert_eq!(get(&proxy, "/").text(), "a");
     let mut clients = Vec::new();
     for number in 1..=8 {
@@ -164,12 +164,13 @@ fn fields_and_targets_are_what_http1_would_have_them_be() {
     let lengths = upstream.last().headers;
     let lengths: Vec<_> = lengths.get_all("content-length").iter().collect();
     assert_eq!(lengths, ["3"]);
-    // The server as a whole is for OPTIONS only.
+    // The target for the server as a whole is for OPTIONS only.
     let whole = [0x82, 0x86, 0x44, 1, b'*', 0x41, 1, b'a'];
     client.write_all(&frame(1, 5, 3, &whole)).unwrap();
     let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 3);
     assert_eq!(body, b"malformed request: malformed request target\n");
-    // White space at an end of a value is not what an endpoint would see (RFC 9113, section 8.2.1).
+    // White space at an end of a value would not be part of the value for an endpoint (RFC 9113, section
+    // 8.2.1).
     let mut blank = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0, 3];
     blank.extend(b"x-a\x03 b\t");
     client.write_all(&frame(1, 5, 5, &blank)).unwrap();
@@ -189,7 +190,7 @@ fn a_malformed_request_costs_its_own_stream_while_others_go_on() {
         head.extend([0x41, 1, b'a']);
         head
     };
-    // An upload and a download are under way all the time.
+    // An upload and a download are in progress all the time.
     client
         .write_all(&frame(1, 4, 1, &post(b"/upload")))
         .unwrap();
@@ -259,7 +260,7 @@ fn what_is_not_sent_to_its_end_has_a_time_limit() {
         client.read_to_end(&mut Vec::new()).expect(what);
     }
     assert_eq!(upstream.requests(), 0);
-    // A body may come as slowly as it wants.
+    // A body may arrive arbitrarily slowly.
     let mut client = shake_hands(proxy.listener("web"));
     client
         .write_all(&frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']))
@@ -286,7 +287,7 @@ fn a_request_whose_answer_is_sent_early_is_given_up_without_error() {
     assert_eq!((&body[..], flags), (&b"hello"[..], 1));
     let (code, _) = read_until(&mut client, |kind, stream| kind == 3 && stream == 1);
     assert_eq!(code, [0; 4], "NO_ERROR");
-    // What was on its way meanwhile harms nothing.
+    // Late frames have no effect.
     client.write_all(&frame(0, 1, 1, b"late")).unwrap();
     client
         .write_all(&frame(1, 5, 3, &[0x82, 0x86, 0x84, 0x41, 1, b'a']))
@@ -342,7 +343,7 @@ fn a_response_that_is_reset_without_error_does_not_look_whole() {
             .cluster("protocol: http2")
             .start();
         let mut client = connect(&proxy);
-        // More is to come, which is what such a reset is for.
+        // The body is incomplete, which is the purpose of such a reset.
         client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n");
         let head = client.connection().read_head().unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -393,7 +394,7 @@ fn a_response_whose_end_is_never_read_has_a_time_limit() {
         .http("stream_idle_timeout: 1s")
         .start();
     let mut client = shake_hands(proxy.listener("web"));
-    // More than the window of the client, and less than what the proxy reads ahead.
+    // More than the window of the client, and less than the proxy reads ahead.
     let path = b"/bytes/80000";
     let mut get = vec![0x82, 0x86, 0x44, path.len() as u8];
     get.extend(path);
@@ -403,7 +404,7 @@ fn a_response_whose_end_is_never_read_has_a_time_limit() {
     assert_eq!(code, [0, 0, 0, 2], "INTERNAL_ERROR");
 }
 
-/// A connection with the preface, settings without change, and the answer to the proxy's.
+/// Returns a connection after the preface, settings without change, and the acknowledgement of the proxy's.
 fn shake_hands(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -411,7 +412,7 @@ fn shake_hands(address: SocketAddr) -> TcpStream {
     client
 }
 
-/// The preface, settings without change, and the answer to the proxy's.
+/// Returns the preface, settings without change, and the acknowledgement of the proxy's.
 fn shake() -> Vec<u8> {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     [&preface[..], &frame(4, 0, 0, &[]), &frame(4, 1, 0, &[])].concat()
@@ -422,7 +423,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&head, payload].concat()
 }
 
-/// The payload and flags of the first frame that is wanted, by type and stream.
+/// Returns the payload and flags of the first frame that is wanted, by type and stream.
 fn read_until(client: &mut TcpStream, mut wanted: impl FnMut(u8, u8) -> bool) -> (Vec<u8>, u8) {
     loop {
         let mut head = [0; 9];

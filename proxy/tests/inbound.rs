@@ -1,4 +1,4 @@
-//! An inbound listener that does what the control plane says of its workload.
+//! An inbound listener that is configured by the control plane for its workload.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,8 +15,8 @@ use support::start;
 
 const WORKLOAD: &str = "shop/cart-1";
 
-/// A sidecar in front of an application, as `maglor-proxy sidecar` has its inbound listener. With
-/// `identity` it can speak mutual TLS.
+/// Starts a sidecar in front of an application, with the inbound listener of `maglor-proxy sidecar`. With
+/// `identity` it supports mutual TLS.
 fn sidecar(control: &ControlPlane, application: &Upstream, identity: &str) -> Proxy {
     let tls = if identity.is_empty() { "" } else { "tls: mesh" };
     start(&format!(
@@ -77,7 +77,7 @@ fn rules_and_ports_change_under_open_connections() {
     assert_eq!(client.get("/").status, 200, "on the same connection");
     let config = proxy.admin_get("/config");
     assert!(config.text().contains("name: closed"), "{}", config.text());
-    // A port of which something is said has a chain of its own.
+    // A port with a policy has a chain of its own.
     let port = proxy.listener("inbound").port();
     control.inbound(
         WORKLOAD,
@@ -128,14 +128,14 @@ fn what_is_wrong_is_refused_by_field_and_the_last_good_one_stays() {
     }
 }
 
-/// A replica of the control plane that was cut off may not have heard of the workload yet.
+/// A replica of the control plane that was disconnected may not have been notified of the workload yet.
 #[test]
 fn the_last_word_holds_although_a_server_knows_no_such_workload() {
     let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
     control.inbound(WORKLOAD, "{}");
     let proxy = sidecar(&control, &application, "");
     eventually(TIMEOUT, "it is known", || known(&proxy));
-    // A new file changes nothing of what the control plane has said.
+    // A new file does not change the configuration of the control plane.
     let text = std::fs::read_to_string(proxy.config_file()).unwrap();
     support::reload(&proxy, &format!("{text}drain_timeout: 9s\n"));
     assert_eq!(get(&proxy, "/"), 200);
@@ -162,7 +162,8 @@ fn the_last_word_holds_without_the_control_plane() {
     assert_eq!(proxy.admin_get("/ready").status, 200);
 }
 
-/// A connection in plain text on which a request was answered, with the status; None where it is not let in.
+/// Returns a connection in plain text on which a request was answered, with the status; `None` if it is
+/// refused.
 fn plain(server: &Proxy) -> Option<(RawHttp1, u16)> {
     let socket = std::net::TcpStream::connect(server.listener("inbound")).unwrap();
     let mut plain = RawHttp1::try_over(socket)?;
@@ -174,7 +175,7 @@ fn plain(server: &Proxy) -> Option<(RawHttp1, u16)> {
     Some((plain, response.status))
 }
 
-/// A port may be more open than the others, or less.
+/// A port may have a stricter or a more permissive mode than the others.
 #[test]
 fn a_port_has_a_mode_of_its_own() {
     let root = Root::new();
@@ -197,8 +198,8 @@ fn a_port_has_a_mode_of_its_own() {
     eventually(TIMEOUT, "it is again", || plain() == Some(200));
 }
 
-/// Strict, permissive and back, while requests run; those in plain text are not let in, nor let stay,
-/// where only members are.
+/// Strict, permissive and back, while requests run; plain-text connections are neither accepted nor kept in
+/// strict mode.
 #[test]
 fn the_mode_of_tls_changes_without_a_loss() {
     let root = Root::new();
@@ -235,7 +236,7 @@ clusters:
         load.wait_for(50);
         control.inbound(WORKLOAD, "{tls: strict}");
         eventually(TIMEOUT, "plain text is not let in", || plain().is_none());
-        // It was there before, and is sent away.
+        // It was open before, and is closed.
         kept.assert_closed();
         load.wait_for(50);
     }

@@ -1,5 +1,5 @@
-//! `maglor-proxy init`: its arguments, and its rules in the kernel of a namespace of their own. What
-//! the rules do to connections is shown in `redirect.rs`.
+//! `maglor-proxy init`: its arguments, and its rules in the kernel of a namespace of their own. For the effect
+//! of the rules on connections see `redirect.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +16,7 @@ use netns::Namespace;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_maglor-proxy");
 
-/// All that can be asked for.
+/// All supported arguments.
 const EVERYTHING: &str = "init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \
      --proxy-gid 2103 --skip-inbound-ports 22,9901 --skip-outbound-ports 8000-8010 \
      --skip-subnets 10.9.0.0/16,10.8.0.0/13,192.0.2.7,fd00::1,fd80::/9";
@@ -96,7 +96,7 @@ fn a_dry_run_prints_the_rules_and_needs_no_privilege() {
     assert!(text(&output.stdout).ends_with("delete table inet maglor\n"));
 }
 
-/// What `nft` finds in the kernel; `None` where that program is not installed.
+/// Returns the rule set that `nft` lists; `None` if that program is not installed.
 fn ruleset(host: &Namespace) -> Option<String> {
     let output = host.run("nft", &["list", "ruleset"]);
     if !output.status.success() {
@@ -106,7 +106,7 @@ fn ruleset(host: &Namespace) -> Option<String> {
     Some(text(&output.stdout).to_owned())
 }
 
-/// Runs the proxy's binary inside.
+/// Runs the proxy's binary inside the namespace.
 fn init(host: &Namespace, arguments: &str) -> Output {
     host.run(BINARY, &words(arguments))
 }

@@ -1,4 +1,4 @@
-//! What a request holds is given back however it ends: its place, its connections, its memory.
+//! The resources of a request are released however it ends: its place, its connections, its memory.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use std::time::Duration;
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
 use support::{Web, connect, outstanding, reload, start, wait_quiet};
 
-/// A proxy that sends what goes to `main` to `copy`, too.
+/// Starts a proxy that also sends the requests for `main` to `copy`.
 fn mirrored(main: SocketAddr, copy: SocketAddr, route: &str) -> Proxy {
     start(&format!(
         "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: web\n  address: 127.0.0.1:0\n  \
@@ -24,7 +24,7 @@ fn mirrored(main: SocketAddr, copy: SocketAddr, route: &str) -> Proxy {
     ))
 }
 
-/// What is held for copies.
+/// Waits until copies hold nothing.
 #[track_caller]
 fn wait_for_copies(proxy: &Proxy, what: &str) {
     eventually(TIMEOUT, what, || outstanding(proxy) == 0.0);
@@ -44,12 +44,12 @@ fn a_copy_ends_with_a_request_that_never_became_whole() {
     let (main, mirror) = (Upstream::start("main"), Upstream::start("copy"));
     for route in ["", ", timeout: 500ms"] {
         let proxy = mirrored(main.address(), mirror.address(), route);
-        // Answered before its body has come, which then never does.
+        // Answered before its body has arrived, which then never arrives.
         let mut early = connect(&proxy);
         early.send("POST /early/413 HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nsome");
         assert_eq!(early.response().status, 413);
         wait_for_copies(&proxy, "the copy of an early answer ends");
-        // Left by its client in the middle.
+        // The client disconnects in the middle.
         let mut gone = connect(&proxy);
         gone.send("POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nsome");
         eventually(TIMEOUT, "it is under way", || outstanding(&proxy) == 2.0);
@@ -89,7 +89,8 @@ fn a_copy_that_is_not_read_ends_too() {
     wait_quiet(&proxy);
 }
 
-/// A reload that changes how many may wait: those who wait are woken by what was admitted before.
+/// A reload that changes the maximum queue length: waiting requests are woken by those that were admitted
+/// before.
 #[test]
 fn a_reload_does_not_part_a_queue_from_its_places() {
     let upstream = Upstream::start("a");
@@ -130,7 +131,7 @@ fn a_reload_does_not_part_a_queue_from_its_places() {
     }
 }
 
-/// More places are there at once for those who wait, and fewer hold as places come back.
+/// A higher limit applies at once to waiting requests, and a lower one as places are released.
 #[test]
 fn a_reload_of_a_limit_holds_for_those_who_wait() {
     let upstream = Upstream::start("a");

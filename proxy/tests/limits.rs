@@ -1,4 +1,4 @@
-//! Limits, breakers, rates and faults: what is rejected, and the response to its client.
+//! Limits, breakers, rates and faults: the requests that they reject, and the responses to clients.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use support::{Web, connect, get, reload, start};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// A client whose request takes until the endpoint is released.
+/// Returns a client whose request is in progress until the endpoint is released.
 fn busy(proxy: &Proxy) -> RawHttp1 {
     let mut client = connect(proxy);
     client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -73,7 +73,7 @@ fn no_request_waits_longer_than_the_queue_timeout() {
     assert_eq!(get(&proxy, "/").status, 503);
     assert_eq!(overflows(&proxy, "queue-timeout"), 1.0);
     assert_eq!(waiting(&proxy), 0);
-    // Longer than by default.
+    // Longer than the default.
     let longer = "limits: {max_requests: 1, queue_timeout: 1500ms}";
     let patient = Web::to([upstream.address()]).cluster(longer).start();
     let _second = busy(&patient);
@@ -81,7 +81,7 @@ fn no_request_waits_longer_than_the_queue_timeout() {
     let started = Instant::now();
     assert_eq!(get(&patient, "/").text(), "queue timeout\n");
     assert!(started.elapsed() >= Duration::from_millis(1500));
-    // Who leaves while it waits leaves no trace.
+    // A client that disconnects while it waits leaves no trace.
     let mut left = connect(&proxy);
     left.send(GET);
     drop(left);
@@ -169,7 +169,7 @@ fn a_full_endpoint_is_passed_over() {
     let other = busy(&proxy);
     let are_busy = || support::outstanding(&proxy) == 2.0;
     eventually(TIMEOUT, "both are busy", are_busy);
-    // Where all are full a request waits, and the waiting one is next.
+    // If all are full a request waits, and the waiting one is next.
     let mut waits = [connect(&proxy), connect(&proxy)];
     for (n, client) in waits.iter_mut().enumerate() {
         client.send(GET);
@@ -190,7 +190,7 @@ fn a_full_endpoint_is_passed_over() {
     eventually(TIMEOUT, "both are busy", are_busy);
     reload(&proxy, &web("100ms", 1));
     assert_eq!(get(&proxy, "/").text(), "queue timeout\n");
-    // A new limit holds for endpoints that stay.
+    // A new limit applies to endpoints that stay.
     reload(&proxy, &web("100ms", 2));
     assert_eq!(get(&proxy, "/").status, 200);
 }
@@ -279,7 +279,7 @@ fn rates_are_limited_by_listener_route_and_key() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
-/// Users that were not seen for so many others begin anew.
+/// Keys that were not used while the maximum number of others were begin anew.
 #[test]
 fn so_many_keys_are_remembered() {
     let upstream = Upstream::start("a");
@@ -329,7 +329,7 @@ fn a_reload_fills_no_bucket() {
     assert_eq!(get(&proxy, "/").status, 429);
 }
 
-/// What is under way, and what was learnt, counts under the new configuration, too.
+/// Requests in progress, and learned state, count under the new configuration, too.
 #[test]
 fn a_reload_lets_nothing_in_that_a_limit_keeps_out() {
     let limits = [
@@ -420,7 +420,7 @@ fn a_distance_delays_every_request() {
         assert_eq!(get(&proxy, "/").status, 200);
     }
     assert!(started.elapsed() >= Duration::from_millis(180));
-    // Of bytes, the beginning.
+    // For bytes, the beginning is delayed.
     let proxy = start(&format!(
         "listeners:\n- {{name: bytes, address: '127.0.0.1:0', tcp: {{cluster: a}}}}\n\
          clusters:\n- {{name: a, delay: 60ms, endpoints: ['{}']}}\n",
@@ -475,7 +475,7 @@ fn an_endpoints_connections_are_limited_and_shared() {
         "no client was forgotten"
     );
     assert_eq!(upstream.connections(), 12);
-    // Those that are in use are as many as may be, and who comes then waits.
+    // Connections in use reach the limit, and further requests wait.
     for most in [1, 2] {
         let upstream = Upstream::start("a");
         let endpoint =
@@ -493,7 +493,7 @@ fn an_endpoints_connections_are_limited_and_shared() {
     }
 }
 
-/// Connections that find no descriptor wait, the log stays short, and all continues when there is one.
+/// Connections without a descriptor wait, the log stays short, and all continue when there is one.
 #[test]
 fn without_descriptors_connections_wait_and_little_is_said() {
     let upstream = Upstream::start("a");

@@ -18,7 +18,7 @@ use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 use support::control_plane::ControlPlane;
 use support::start;
 
-/// Everything is for everybody, and it wants to know.
+/// A policy that allows everything to all clients, and requests load reports.
 #[derive(Default)]
 struct Curious(Mutex<Vec<ClusterLoad>>);
 
@@ -38,7 +38,7 @@ impl Policy for Curious {
 }
 
 impl Curious {
-    /// Everything that was said of a cluster, added up by `sum`.
+    /// Returns the sum of all reports about a cluster, computed by `sum`.
     fn sum(&self, cluster: &str, sum: impl Fn(&ClusterLoad) -> u64) -> u64 {
         let heard = self.0.lock().unwrap();
         let of = heard.iter().filter(|load| *load.name == *cluster);
@@ -63,7 +63,7 @@ clusters:
     ))
 }
 
-/// A connection that was going to `to`.
+/// Opens a connection with the original destination `to`.
 fn connect(proxy: &Proxy, to: &str) -> RawHttp1 {
     let to: SocketAddr = to.parse().unwrap();
     let mut client = RawHttp1::connect(proxy.listener("out"));
@@ -103,7 +103,7 @@ fn latencies_and_connect_times_are_reported() {
     };
     let all = |load: &ClusterLoad| load.times.iter().map(|range| range.count).sum();
     assert_eq!((of(&all), of(&slow)), (11, 1));
-    // What is empty is left out, but for where a range begins.
+    // Empty buckets are omitted, except where a range begins.
     let heard = curious.0.lock().unwrap().clone();
     let cart = || heard.iter().filter(|load| *load.name == *"cart");
     for load in cart() {

@@ -1,4 +1,4 @@
-//! Localities, priorities and panic: which part of a cluster's endpoints gets which share of the requests.
+//! Localities, priorities and panic: the share of the requests of each part of a cluster's endpoints.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,21 +12,21 @@ use support::{Web, connect};
 
 const REQUESTS: u32 = 400;
 
-/// A proxy to a cluster `backend` of these settings, endpoints included.
+/// Starts a proxy to a cluster `backend` of these settings, including endpoints.
 fn proxy(cluster: &str) -> Proxy {
     let yaml = Web::to([]).yaml();
     let (head, _) = yaml.split_once("- {name: backend").unwrap();
     support::start(&format!("{head}- {{name: backend, {cluster}}}\n"))
 }
 
-/// The share of the requests that this upstream answers.
+/// Returns the share of the requests that this upstream answers.
 fn share(proxy: &Proxy, name: &str) -> f64 {
     let mut client = connect(proxy);
     let own = (0..REQUESTS).filter(|_| client.get("/").text() == name);
     own.count() as f64 / f64::from(REQUESTS)
 }
 
-/// Six standard deviations of a share of one half.
+/// The tolerance is six standard deviations of a share of one half.
 #[track_caller]
 fn assert_about(share: f64, expected: f64, what: &str) {
     assert!((share - expected).abs() < 0.15, "{what}: {share}");
@@ -51,7 +51,7 @@ fn shares_are_those_of_the_localities() {
     assert_about(share_of_a(["eu/x", "eu/y"], ""), 0.5, "no weights");
 }
 
-/// Of a level whose half is healthy, `factor / 2` of the traffic stays, and the rest goes to the next level.
+/// Of a level whose half is healthy, `factor / 2` of the traffic stays, and the rest is sent to the next level.
 #[test]
 fn a_level_keeps_its_traffic_by_the_overprovisioning_factor() {
     let (near, gone, far) = (

@@ -1,4 +1,4 @@
-//! Options common to all commands that run the proxy, and what happens once a configuration is loaded.
+//! Options common to all commands that run the proxy, and the steps after a configuration is loaded.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! From an accepted socket to the protocol that is spoken on it.
+//! The client side: from an accepted socket to the protocol of its connection.
 
 pub(crate) mod accept;
 pub(crate) mod thread;

@@ -1,4 +1,4 @@
-//! A worker's thread: its runtime, its listening sockets, its end.
+//! A worker's thread: its runtime, its listening sockets, and its shutdown.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,14 +26,14 @@ use crate::runtime::delayed_release;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
 
-/// How often idle connections to endpoints are looked through.
+/// Interval of the sweep of idle connections to endpoints.
 const SWEEP: Duration = Duration::from_secs(1);
-/// When the heap has shrunk by so much, in bytes, what the thread keeps for later is given back, too.
+/// Decrease of the heap, in bytes, after which the buffers and caches of the thread are freed, too.
 const FELL: i64 = 1 << 20;
-/// Connections that are accepted before others of the worker have a turn. Fewer would leave clients in the system's queue
-/// for longer than the work that they bring takes.
+/// Number of connections that are accepted before others of the worker have a turn. Fewer would leave clients
+/// in the system's queue for longer than the work that they cause takes.
 const ACCEPTED_IN_TURN: u32 = 16;
-/// After a failed accept (out of file descriptors, say) the worker breathes this long.
+/// Pause after a failed accept (out of file descriptors, for example).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
 
 /// Commands of the control thread to a worker.
@@ -47,13 +47,13 @@ pub(crate) enum Command {
     },
     /// Stop accepting on a listener; its connections end by themselves.
     Close { name: Arc<str> },
-    /// Let connections end that belong to a retired chain.
+    /// Wake connections of a retired chain so that they end.
     Wake,
-    /// Stop accepting, let all connections end; answers when the last has gone.
+    /// Stop accepting, and end all connections; `done` is sent when the last one has ended.
     Drain { done: oneshot::Sender<()> },
 }
 
-/// The control thread's hold on a worker.
+/// The control thread's handle on a worker.
 #[derive(Debug)]
 pub(crate) struct Handle {
     commands: UnboundedSender<Command>,
@@ -114,7 +114,7 @@ fn run(
     runtime.block_on(run_commands(local, commands));
 }
 
-/// Carries out commands until the control thread drops its end.
+/// Executes commands until the control thread drops its end.
 async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
@@ -153,7 +153,7 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     }
 }
 
-/// Answers when no connection is accepted any more and none is left.
+/// Sends `done` when no connection is accepted any more and none is left.
 async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: oneshot::Sender<()>) {
     for task in accepting {
         let _ = task.await;
@@ -164,8 +164,8 @@ async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: onesh
     let _ = done.send(());
 }
 
-/// Accepts until `stopped`, and then still those who have already connected: closing the socket
-/// would reset them.
+/// Accepts until `stopped`, and then the connections that are already queued: closing the socket would reset
+/// them.
 async fn accept(
     socket: Acceptor,
     state: watch::Receiver<Arc<Listener>>,
@@ -195,7 +195,7 @@ async fn accept(
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
                 Ok(tcp) => match serve(tcp) {
                     Place::Free => {}
-                    // Those that are to go have to be polled for it.
+                    // Connections that are to end must be polled first.
                     Place::Made | Place::None => tokio::task::yield_now().await,
                 },
                 Err(error) => after_failure(&error, &local.worker, &log).await,
@@ -212,7 +212,7 @@ async fn accept(
     }
 }
 
-/// Makes room, and waits, where it was not only one connection that could not be accepted.
+/// Makes room and pauses, unless the error concerns a single connection.
 async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
     if is_of_one_connection(error) {
         return;
@@ -224,13 +224,13 @@ async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
     tokio::time::sleep(ACCEPT_BACK_OFF).await;
 }
 
-/// Where an accepted connection has its descriptor from.
+/// Availability of a descriptor for an accepted connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Free,
-    /// Descriptors are short; others that have asked for nothing end.
+    /// Descriptors are scarce; other connections without a request are closed.
     Made,
-    /// All others have asked for something, and what is left is not for clients: it is closed.
+    /// All others have sent a request, and the remaining descriptors are reserved: the connection is closed.
     None,
 }
 
@@ -249,7 +249,7 @@ fn place(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>)
     Place::Made
 }
 
-/// The next connection, while the listener may have more.
+/// Returns the next connection, once the listener has room.
 async fn accept_one(
     socket: &Acceptor,
     shared: &Shared,
@@ -261,7 +261,7 @@ async fn accept_one(
     socket.accept().await
 }
 
-/// Errors that concern only the connection that was about to be accepted.
+/// Returns whether an error concerns only the connection that was about to be accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(
@@ -270,7 +270,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Closes what is idle, for as long as the worker lives.
+/// Closes idle connections to endpoints periodically, for the lifetime of the worker.
 async fn sweep(local: Local) {
     let mut ticks = tokio::time::interval(SWEEP);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,7 +1,7 @@
-//! What a request is accounted for: one record from its arrival to the last byte of its response.
+//! Accounting of a request, from its arrival to the last byte of its response.
 //!
-//! The record travels with the response's body, so that every way a request can end (answered,
-//! refused, cancelled by the client, cut off) passes through [`Accounting::drop`] exactly once.
+//! The [`Accounting`] record is attached to the response's body. However a request ends (answered, refused,
+//! cancelled by the client, cut off), [`Accounting::drop`] runs exactly once.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -36,28 +36,28 @@ pub(crate) struct Accounting {
     worker: Rc<Worker>,
     time: RequestTimer,
     route: Option<Arc<RouteMetrics>>,
-    /// The request's place in its cluster.
+    /// The request's slot in its cluster.
     place: Option<Place>,
-    /// The attempt whose response the client gets.
+    /// The attempt whose response is sent to the client.
     attempt: Option<Attempt>,
-    /// Its stay at the server behind this proxy, where that is counted.
+    /// Counts the request as in flight at the server behind this proxy, where requests are counted.
     in_flight_guard: Option<InFlightGuard>,
-    /// Whose call it is, until it ends.
+    /// The call of the local application to which the request belongs, until the request ends.
     call: Option<Call>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
     entry: Option<Box<Entry>>,
-    /// When the last byte of the response came from its origin.
+    /// When the last byte of the response was received from its origin.
     received: Option<Instant>,
-    /// The client has not taken all of it at once.
+    /// Whether the client's socket did not take the whole response at once.
     late: bool,
-    /// The endpoint has not sent all of it.
+    /// Whether the response ended before the endpoint had sent all of it.
     cut_off: bool,
     done: bool,
 }
 
-/// Status that is logged when nothing was sent.
+/// Status code that is logged when no response was sent.
 const NONE: u16 = 499;
 
 impl Accounting {
@@ -87,19 +87,20 @@ impl Accounting {
         })
     }
 
-    /// The request uses this route, whose timeout is this.
+    /// Records the route of the request and the deadline that follows from its timeout.
     pub(super) fn route(&mut self, metrics: &Arc<RouteMetrics>, deadline: Deadline) {
         self.route = Some(Arc::clone(metrics));
         self.time.allow(deadline);
     }
 
-    /// No route takes it.
+    /// Records that no route matches the request.
     pub(super) fn unrouted(&mut self, metrics: &Arc<RouteMetrics>) {
         self.route(metrics, Deadline::never(self.time.started()));
     }
 
-    /// Waits for something as long as the request may take. It is pinned by the caller: an argument
-    /// that is a future of many kilobytes would be there twice.
+    /// Awaits a future until the request's deadline.
+    ///
+    /// The caller pins the future: a future of many kilobytes passed by value would take its size twice.
     ///
     /// # Errors
     /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
@@ -114,7 +115,7 @@ impl Accounting {
         .await
     }
 
-    /// The request's identifier is known.
+    /// Records the request's identifier.
     pub(crate) fn request_id(&mut self, request: &Request) {
         if let Some(entry) = &mut self.entry {
             entry.request_id(request);
@@ -126,17 +127,17 @@ impl Accounting {
         }
     }
 
-    /// The request is a call that an application behind this proxy makes for another one.
+    /// Records the request as a call that the application behind this proxy makes to another service.
     pub(super) fn call(&mut self, call: Option<Call>) {
         self.call = call;
     }
 
-    /// When the route's timeout runs out.
+    /// Returns the deadline that follows from the route's timeout.
     pub(super) fn deadline(&self) -> &Deadline {
         self.time.deadline()
     }
 
-    /// Forwarding is over, but for the response's body.
+    /// Records the result of forwarding; from here on only the response's body is pending.
     pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
         let Progress {
             place,
@@ -183,31 +184,32 @@ impl Accounting {
             .with_rng(|rng| place.judge(success, latency, time, rng));
     }
 
-    /// The request counts at the server behind this proxy until it ends.
+    /// Attaches the guard that counts the request at the server behind this proxy until it ends.
     pub(super) fn in_flight_guard(&mut self, in_flight_guard: Option<InFlightGuard>) {
         self.in_flight_guard = in_flight_guard;
     }
 
-    /// Says in a response how busy the server is, where its request asked.
+    /// Adds the server's load to the response, if the request wanted it.
     pub(super) fn describe_queue(&self, fields: &mut Fields) {
         if let Some(in_flight_guard) = &self.in_flight_guard {
             in_flight_guard.describe(fields);
         }
     }
 
-    /// The response has this status.
+    /// Sets the status of the response.
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
         self.time.moved();
     }
 
-    /// Something moves both ways without bound: only idleness ends it.
+    /// Removes the deadline, for traffic in both directions of unlimited duration; only the idle timeout
+    /// remains.
     pub(crate) fn lift_deadline(&mut self) {
         self.time.lift_deadline();
     }
 
-    /// Whether an error says something about the endpoint: that the time of a client has run out which has
-    /// not even sent its request does not.
+    /// Returns whether an error is evidence about the endpoint. A timeout is none while the client has not sent
+    /// its whole request.
     fn is_upstreams(&self, error: &ProxyError) -> bool {
         let awaited = self
             .time
@@ -221,7 +223,7 @@ impl Accounting {
         self.done = true;
         let shard = self.worker.shard();
         if let Some(route) = &self.route {
-            // The client has seen the status of the head, and not the whole response: not a success.
+            // The client has received the status of the head, but not the whole response: not a success.
             let status = match self.cut_off {
                 true => StatusCode::BAD_GATEWAY,
                 false => self.status,
@@ -246,7 +248,7 @@ impl Accounting {
         self.release();
     }
 
-    /// How the request ended at the server behind this proxy.
+    /// Returns how the request ended at the server behind this proxy.
     fn ending(&self) -> Ending {
         let erred = self.attempt.as_ref().is_some_and(Attempt::erred);
         if self.flag == "DC" {
@@ -258,7 +260,7 @@ impl Accounting {
         }
     }
 
-    /// The endpoint has no part in what follows.
+    /// Releases the resources of the endpoint, which is not involved in the rest of the request.
     fn release(&mut self) {
         let ending = self.ending();
         if let Some(in_flight_guard) = &mut self.in_flight_guard {
@@ -303,7 +305,7 @@ impl Account for Accounting {
             attempt.complete(now, self.response_bytes);
         }
         self.release();
-        // What the client takes to read the rest is not the endpoint's time.
+        // The time that the client takes to read the rest is not the endpoint's.
         self.lift_deadline();
         self.received = Some(now);
     }
@@ -313,7 +315,7 @@ impl Account for Accounting {
             return;
         }
         self.received();
-        // Mostly the socket takes the last bytes at once: no second reading of the clock then.
+        // Usually the socket takes the last bytes at once, which saves a second reading of the clock.
         let at_once = self.received.filter(|_| !self.late);
         self.finish(at_once.unwrap_or_else(Instant::now));
     }
@@ -349,7 +351,7 @@ impl Drop for Accounting {
             return self.complete();
         }
         if self.flag == "-" {
-            // Neither completed nor failed: the client left before the end.
+            // Neither completed nor failed: the client disconnected before the end.
             self.flag = "DC";
         }
         self.finish(Instant::now());

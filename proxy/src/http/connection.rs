@@ -1,4 +1,4 @@
-//! One client connection, and one of its requests on its way to a cluster.
+//! The state of one client connection, and of one of its requests that is forwarded to a cluster.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -24,35 +24,35 @@ use crate::routing::route::Route;
 use crate::runtime::worker::{Slot, Worker};
 use crate::upstream::{Cluster, Sender, Target};
 
-/// A connection that is to end (drain, changed listener, age) waits so long for requests that were
-/// sent before its client could know.
+/// How long a connection that is to end (drain, changed listener, age) waits for requests that were sent before
+/// its client could know.
 pub(super) const LEAVE_AFTER: Duration = Duration::from_secs(1);
 
-/// One client connection's view of its filter chain.
+/// One client connection's handle on its filter chain.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) worker: Rc<Worker>,
     pub(super) upstreams: Rc<Upstreams>,
     pub(super) chain: Arc<HttpChain>,
     pub(crate) client: Client,
-    /// The address that the client connected to; `None` = it came over a Unix socket.
+    /// The address that the client connected to; `None` for a Unix socket.
     pub(crate) destination: Option<SocketAddr>,
-    /// Where the connection was going, if it was redirected here.
+    /// The original destination, if the connection was redirected here.
     pub(crate) original: Option<SocketAddr>,
-    /// When the connection is old enough to end.
+    /// When the connection reaches its maximum age.
     pub(super) expires: Option<Instant>,
     pub(super) expired: Cell<bool>,
-    /// The connection's place among those of its worker.
+    /// The connection's entry among those of its worker.
     pub(super) slot: Slot,
-    /// A request has come.
+    /// Whether a request has been received.
     pub(super) has_requests: Cell<bool>,
 }
 
-/// What comes with a request from its connection.
+/// Data of a request that its connection provides.
 pub(crate) struct RequestContext {
     pub(crate) started: Instant,
     pub(crate) timer: Rc<Timer>,
-    /// Where informational responses go; `None` = they are dropped.
+    /// Receiver of informational responses; `None` = they are dropped.
     pub(crate) interim: Option<Rc<dyn Interim>>,
 }
 
@@ -65,7 +65,7 @@ impl Service {
         slot: Slot,
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
-        // Connections that came together should not leave together.
+        // Connections that were opened together should not end together.
         let jitter = worker.with_rng(|rng| 0.9 + 0.2 * rng.unit());
         let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
         let worker = Rc::clone(worker);
@@ -84,7 +84,7 @@ impl Service {
         })
     }
 
-    /// The addresses of the client's connection; `None` = it came over a Unix socket.
+    /// Returns the addresses of the client's connection; `None` for a Unix socket.
     pub(crate) fn ends(&self) -> Option<Addresses> {
         Some(Addresses {
             source: self.client.address.socket()?,
@@ -104,12 +104,12 @@ impl Service {
         }
     }
 
-    /// When the connection is old enough to end.
+    /// Returns when the connection reaches its maximum age.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.expires
     }
 
-    /// Whether the connection should end when its present requests have been answered.
+    /// Returns whether the connection should end when its present requests have been answered.
     pub(crate) fn is_draining(&self) -> bool {
         // Relaxed: a connection that misses it is woken again or sees it at its next request.
         self.worker.is_draining()
@@ -117,14 +117,15 @@ impl Service {
             || self.expired.get()
     }
 
-    /// Whether clients are outside of the mesh, and their version of HTTP says nothing of what servers speak.
+    /// Returns whether clients are outside of the mesh, so that their version of HTTP says nothing about that
+    /// of servers.
     pub(super) fn is_edge(&self) -> bool {
         let on_demand = self.chain.on_demand.as_ref();
         on_demand.is_some_and(|one| one.settings.by_virtual_host)
     }
 
-    /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
-    /// over HTTP/2: its application need not understand more than it was sent.
+    /// Returns the version of HTTP that the sender of a request uses, if another proxy of the mesh has
+    /// forwarded it over HTTP/2: its application need not support more than that.
     pub(super) fn original_version(&self, request: &Request) -> Option<Version> {
         let version = request.fields.get(Known::XMaglorHttpVersion)?;
         (version == ORIGINAL_HTTP1.as_bytes() && self.client.peer().is_some())
@@ -132,19 +133,19 @@ impl Service {
     }
 }
 
-/// A request on its way from a route to an endpoint.
+/// A request that is forwarded by a route to an endpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Hop<'a> {
     pub(crate) service: &'a Service,
     pub(crate) route: &'a Route,
     pub(crate) forward: &'a Forward,
     pub(crate) context: &'a RequestContext,
-    /// The protocol that the client may and wants to switch to.
+    /// The protocol to switch to, if the client wants that and is allowed to.
     pub(crate) upgrade: Option<&'a [u8]>,
 }
 
 impl Hop<'_> {
-    /// Names the endpoint in the request where the route wants that.
+    /// Sets the request's host to the endpoint's, if the route is configured so.
     pub(super) fn rewrite_host(&self, request: &mut Request, target: &Target) {
         match &self.forward.host_rewrite {
             Some(HostRewrite::Literal(value)) => {
@@ -159,12 +160,12 @@ impl Hop<'_> {
         }
     }
 
-    /// Both ends of the client's connection, where they have addresses.
+    /// Returns both addresses of the client's connection, if it has addresses.
     pub(super) fn ends(&self) -> Option<Addresses> {
         self.service.ends()
     }
 
-    /// The way to an endpoint.
+    /// Returns a sender of requests to an endpoint.
     pub(super) fn sender<'b>(
         &'b self,
         cluster: &'b Arc<Cluster>,

@@ -1,4 +1,4 @@
-//! How long a request may take at most.
+//! The deadline of a request: the route's timeout, and those that the client sets.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -11,22 +11,22 @@ use super::upload::Upload;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Request;
 
-/// When something is over at the latest. The time that a client takes to send its request does not
-/// count, so it moves as long as the request comes.
+/// Latest end of a request or an attempt. The time that a client takes to send its request does not count, so
+/// the deadline moves while the request is being received.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
     started: Instant,
-    /// From the end of the request.
+    /// Timeout from the end of the request.
     timeout: Option<Duration>,
-    /// Whatever the client does.
+    /// Instant that does not move with the request's body.
     fixed: Option<Instant>,
     upload: Option<Rc<Upload>>,
-    /// The client allows less time than the route.
+    /// Whether the client allows less time than the route.
     hurried: bool,
 }
 
 impl Deadline {
-    /// None at all.
+    /// Returns a deadline that never passes.
     pub(super) fn never(started: Instant) -> Self {
         Self {
             started,
@@ -37,7 +37,7 @@ impl Deadline {
         }
     }
 
-    /// As long as the route and the client of a request that came at `started` allow.
+    /// Returns the deadline that the route and the client set for a request that arrived at `started`.
     pub(super) fn of(
         action: &RouteAction,
         request: &Request,
@@ -69,7 +69,7 @@ impl Deadline {
         }
     }
 
-    /// The same request may take so long from now on, and no other limit holds.
+    /// Returns a deadline for the same request that allows `timeout` from now on, without any other limit.
     pub(super) fn for_attempt(&self, timeout: Duration, now: Instant) -> Self {
         Self {
             started: now,
@@ -80,24 +80,24 @@ impl Deadline {
         }
     }
 
-    /// Whether it is nearer than the route wants because of what the client says.
+    /// Returns whether the client's own timeout is shorter than the route's.
     pub(super) fn is_hurried(&self) -> bool {
         self.hurried
     }
 
-    /// When it is, if the client sends nothing more than it has; `None`: never.
+    /// Returns the instant of the deadline if the client sends nothing more; `None`: never.
     pub(super) fn at(&self, now: Instant) -> Option<Instant> {
         let upload = self.upload.as_ref();
         let begun = upload.map_or(self.started, |upload| upload.end(now).max(self.started));
         lesser(self.timeout.map(|timeout| begun + timeout), self.fixed)
     }
 
-    /// Whether it has passed.
+    /// Returns whether it has passed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.at(now).is_some_and(|at| at <= now)
     }
 
-    /// Waits for something until then; `None`: in vain.
+    /// Awaits a future until the deadline; `None` if the deadline passes first.
     pub(super) async fn wait<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         loop {
@@ -107,19 +107,19 @@ impl Deadline {
             match timeout_at(at, future.as_mut()).await {
                 Ok(output) => return Some(output),
                 Err(_) if self.is_over(Instant::now()) => return None,
-                // The request has moved on meanwhile.
+                // The deadline has moved with the request's body.
                 Err(_) => {}
             }
         }
     }
 
-    /// The request's body, if its client waits for permission to send it.
+    /// Returns the upload of the request's body, if its client waits for permission to send it.
     pub(super) fn held(&self) -> Option<Rc<Upload>> {
         let held = self.upload.as_ref();
         held.filter(|upload| upload.permits_body()).cloned()
     }
 
-    /// The request's body, if it has one.
+    /// Returns the upload of the request's body, if there is one.
     pub(super) fn upload(&self) -> Option<&Upload> {
         self.upload.as_deref()
     }
@@ -132,24 +132,24 @@ fn lesser<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     }
 }
 
-/// The time that the client leaves by `x-envoy-expected-rq-timeout-ms`. One that will not wait any longer
-/// needs no attempts after that; it can only shorten the time.
+/// Returns the client's timeout from `x-envoy-expected-rq-timeout-ms`. It also limits the attempts, and can
+/// only shorten the route's timeout.
 fn expected(fields: &Fields) -> Option<Duration> {
     let millis = fields
         .get(Known::XEnvoyExpectedRqTimeoutMs)
         .and_then(number);
-    // 0 stands for no limit there.
+    // There, 0 means no limit.
     millis
         .filter(|millis| *millis > 0)
         .map(Duration::from_millis)
 }
 
-/// The time that it leaves by `grpc-timeout`, which begins with the call.
+/// Returns the client's timeout from `grpc-timeout`, which counts from the beginning of the call.
 fn grpc_timeout(fields: &Fields) -> Option<Duration> {
     fields.get(Known::GrpcTimeout).and_then(parse_grpc_timeout)
 }
 
-/// `grpc-timeout` of so many milliseconds: at most eight digits.
+/// Formats milliseconds as `grpc-timeout`: at most eight digits.
 pub(super) fn grpc(millis: u64) -> Vec<u8> {
     const MOST: u64 = 99_999_999;
     let text = match millis {
@@ -164,7 +164,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     plain.then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
 }
 
-/// At most eight digits and a unit.
+/// Parses at most eight digits and a unit.
 fn parse_grpc_timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.len() > 8 {
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// What is left of a request's time at its beginning, in milliseconds.
+    /// Returns the time from the request's beginning to the deadline, in milliseconds.
     fn left(deadline: &Deadline) -> Option<u128> {
         let at = deadline.at(deadline.started)?;
         Some((at - deadline.started).as_millis())
@@ -254,7 +254,7 @@ mod tests {
         assert!(!hurried(Some(100), grpc, "1S") && !hurried(None, grpc, "x"));
     }
 
-    /// A body of one piece that comes on a signal.
+    /// A body of one piece that becomes available on a signal.
     #[derive(Debug)]
     struct Late(Rc<Cell<bool>>);
 
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A deadline of 100 ms, the request's body, and what lets the body come.
+    /// Returns a deadline of 100 ms, the request's body, and the signal that makes the body available.
     fn of_upload(fields: &Fields) -> (Deadline, Body, Rc<Cell<bool>>) {
         let come = Rc::new(Cell::new(false));
         let started = Instant::now();
@@ -313,7 +313,7 @@ mod tests {
     async fn what_others_take_before_they_ask_for_it_does() {
         let (deadline, mut body, _) = of_upload(&Fields::default());
         assert!(deadline.is_over(after(100).await));
-        // Nor does it matter to the next attempt that the last one has asked in vain.
+        // The wait of the previous attempt for the body does not affect the next one.
         poll(&mut body);
         assert!(!deadline.is_over(Instant::now()));
         deadline.upload().unwrap().leave();

@@ -1,4 +1,4 @@
-//! One request to one endpoint and its response back.
+//! Forwarding of one request to a cluster, and the response of its endpoint.
 
 use std::pin::pin;
 
@@ -69,7 +69,7 @@ pub(crate) async fn forward(
     Ok(response)
 }
 
-/// Takes off the response what concerned only the endpoint's connection.
+/// Removes fields of the response that concern only the endpoint's connection.
 fn finish(
     response: &mut Response,
     keys: [HashKey; 2],
@@ -94,7 +94,7 @@ fn finish(
 }
 
 impl Hop<'_> {
-    /// What keeps the client at one of the route's clusters.
+    /// Returns the hash that keeps the client at one of the route's clusters.
     fn sticky_key(&self, request: &Request) -> HashKey {
         let Some(kind) = &self.forward.sticky else {
             return HashKey::default();
@@ -114,10 +114,10 @@ impl Hop<'_> {
         worker.with_rng(|rng| hash_key::hash_key(policy, request, client, rng))
     }
 
-    /// Makes the client's request one of our own.
+    /// Prepares the client's request for the next hop.
     fn prepare(&self, request: &mut Request, cluster: &Cluster) -> Result<(), ProxyError> {
         let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh().is_some());
-        // What a client says of queues, and of others, is not ours to pass on.
+        // A client's statements about queues and about other clients must not be forwarded.
         request.fields.remove(Known::XMaglorQueue);
         request.fields.remove(Known::XMaglorClient);
         if in_mesh && self.service.settings().says_client {

@@ -1,4 +1,4 @@
-//! What of a request is hashed for `maglev` and `ring-hash`.
+//! Hashes of parts of a request, for `maglev` and `ring-hash`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Request;
 use crate::routing::route::query_value;
 
-/// The hash of a request, and the cookie that keeps it where the client had none.
+/// The hash of a request, and the cookie to set if the client sent none.
 #[derive(Debug, Default)]
 pub(crate) struct HashKey {
     pub(crate) hash: Option<u64>,
     pub(crate) set_cookie: Option<String>,
 }
 
-/// Applies a route's hash policy.
+/// Computes the hash of a request by a route's hash policy.
 pub(crate) fn hash_key(
     policy: &[HashSource],
     request: &Request,
@@ -40,7 +40,7 @@ pub(crate) fn hash_key(
     key
 }
 
-/// The hash of one part of a request.
+/// Computes the hash of one part of a request.
 pub(crate) fn of_kind(
     kind: &HashKind,
     request: &Request,

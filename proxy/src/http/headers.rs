@@ -1,5 +1,5 @@
-//! Header fields on their way through: what is between two neighbours only is taken off, what the
-//! next one should know is put on (RFC 9110 §7.6, RFC 7239).
+//! Changes to header fields on their way through the proxy: hop-by-hop fields are removed, fields for the next
+//! hop are added (RFC 9110 §7.6, RFC 7239).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::client::Client;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Request;
 
-/// The first protocol that a request asks to switch to and that is one of `allowed` (lower case).
+/// Returns the first protocol of a request's `upgrade` field that is one of `allowed` (lower case).
 pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<Vec<u8>> {
     let fields = &request.fields;
-    // RFC 9110 §7.8: nothing that HTTP/1.0 could ask for.
+    // RFC 9110 §7.8: HTTP/1.0 has no upgrades.
     if !fields.contains(Known::Upgrade) || request.version == Version::HTTP_10 {
         return None;
     }
@@ -32,7 +32,7 @@ pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<
     asks.then(|| wanted.to_vec())
 }
 
-/// `te` passes only as the one value that HTTP/2 allows; gRPC needs it.
+/// Removes `te` except for `trailers`, the one value that HTTP/2 allows and that gRPC needs.
 pub(crate) fn keep_only_te_trailers(fields: &mut Fields) {
     if !fields.contains(Known::Te) {
         return;
@@ -44,13 +44,13 @@ pub(crate) fn keep_only_te_trailers(fields: &mut Fields) {
     }
 }
 
-/// Puts back what an HTTP/1.1 upgrade needs on its next hop.
+/// Restores the fields of an HTTP/1.1 upgrade for its next hop.
 pub(crate) fn set_upgrade(fields: &mut Fields, protocol: &[u8]) {
     fields.set(Known::Connection, b"upgrade");
     fields.set(Known::Upgrade, protocol);
 }
 
-/// Adds what the next hop should know about the client.
+/// Adds the fields that describe the client to the next hop.
 pub(crate) fn add_forwarded(request: &mut Request, client: &Client, settings: &HttpFilter) {
     if settings.x_forwarded != ForwardedMode::Off {
         add_x_forwarded(
@@ -99,7 +99,7 @@ fn add_x_forwarded(request: &mut Request, client: &Client, append: bool) {
     }
 }
 
-/// Each value followed by the separator.
+/// Appends each value, followed by the separator.
 fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut Vec<u8>) {
     for value in values {
         out.extend_from_slice(value);
@@ -107,8 +107,8 @@ fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut 
     }
 }
 
-/// Names the client to the application. Only a member of the mesh is trusted with anything about
-/// others.
+/// Sets the field that identifies the client to the application. Only a member of the mesh is trusted with
+/// statements about other clients.
 pub(crate) fn set_client_cert(fields: &mut Fields, element: Option<&str>, mode: ClientCertMode) {
     fields.remove_lookalikes(Known::XForwardedClientCert);
     match (mode, element) {
@@ -125,7 +125,7 @@ pub(crate) fn set_client_cert(fields: &mut Fields, element: Option<&str>, mode: 
     }
 }
 
-/// Makes sure that a request can be found again in the logs of everybody on its way.
+/// Sets a request identifier, by which a request can be found in the logs of every hop.
 pub(crate) fn set_request_id(fields: &mut Fields, settings: &HttpFilter, rng: &mut Rng) {
     if settings.preserve_request_id && fields.contains(Known::XRequestId) {
         return;
@@ -133,7 +133,7 @@ pub(crate) fn set_request_id(fields: &mut Fields, settings: &HttpFilter, rng: &m
     fields.set(Known::XRequestId, &uuid(rng));
 }
 
-/// A random (version 4) UUID.
+/// Generates a random (version 4) UUID.
 fn uuid(rng: &mut Rng) -> [u8; 36] {
     let high = rng.next_u64() & !0xf000 | 0x4000;
     let low = rng.next_u64() & !(0b11 << 62) | 0b10 << 62;
@@ -147,7 +147,7 @@ fn uuid(rng: &mut Rng) -> [u8; 36] {
     text
 }
 
-/// Sixteen hexadecimal digits.
+/// Formats a number as sixteen hexadecimal digits.
 fn hex(word: u64) -> [u8; 16] {
     let mut text = [0; 16];
     for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(word.to_be_bytes()) {
@@ -156,7 +156,7 @@ fn hex(word: u64) -> [u8; 16] {
     text
 }
 
-/// The two digits of each byte.
+/// The two hexadecimal digits of each byte.
 static PAIRS: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
     let mut pairs = [[0; 2]; 256];
@@ -184,7 +184,7 @@ pub(crate) fn apply(rules: &HeaderRules, fields: &mut Fields) {
     }
 }
 
-/// HTTP/2 may split cookies over fields; HTTP/1.1 may not (RFC 9113 §8.2.3).
+/// Joins cookie fields: HTTP/2 may split them, HTTP/1.1 may not (RFC 9113 §8.2.3).
 pub(crate) fn join_cookies(fields: &mut Fields) {
     if fields.all(Known::Cookie).nth(1).is_none() {
         return;
@@ -195,7 +195,7 @@ pub(crate) fn join_cookies(fields: &mut Fields) {
     fields.set(Known::Cookie, &joined);
 }
 
-/// The `set-cookie` value for a cookie that the proxy makes to keep a client at its endpoint.
+/// Formats the `set-cookie` value of a cookie with which the proxy keeps a client at its endpoint.
 pub(crate) fn set_cookie(name: &str, value: &str, path: &str, max_age: Duration) -> String {
     let mut text = format!("{name}={value}; HttpOnly");
     // Writing to a string does not fail.
@@ -216,7 +216,7 @@ pub(super) fn settle_host(request: &mut Request) {
     if let Some(authority) = request.target.authority.take() {
         let host = request.fields.slice(authority).to_vec();
         request.fields.set(Known::Host, &host);
-        // RFC 9112 §3.2.4: that is how a proxy is asked about the server as a whole.
+        // RFC 9112 §3.2.4: the form in which a proxy gets an OPTIONS request for the server as a whole.
         if request.method == Method::OPTIONS && request.path_and_query().is_empty() {
             request.set_path_and_query(b"*");
         }

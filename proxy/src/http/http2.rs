@@ -1,7 +1,7 @@
-//! One HTTP/2 connection from a client.
+//! Serves one HTTP/2 connection of a client.
 //!
-//! The connection's task reads and writes; each request is handled by a task of its own, which leaves what
-//! it has to say in the connection's buffer.
+//! The connection's task reads and writes. Each request is handled by a task of its own, which puts its output
+//! into the connection's buffer.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
@@ -69,12 +69,12 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
     }
 }
 
-/// The time that the preface has, and each head that has begun.
+/// Time limit of the preface, and of each head that has begun.
 #[derive(Default)]
 struct HeadLimit(Option<Pin<Box<Sleep>>>);
 
 impl HeadLimit {
-    /// Ready when a head has taken too long.
+    /// Becomes ready when a head has taken too long.
     fn poll(&mut self, server: &Server, service: &Service, cx: &mut Context<'_>) -> Poll<()> {
         if !server.is_in_head() {
             self.0 = None;
@@ -86,7 +86,7 @@ impl HeadLimit {
     }
 }
 
-/// One request and its response.
+/// Handles one request and sends its response.
 async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Busy) {
     memory::adopt(accepted.head);
     let Accepted { owner, request, .. } = accepted;
@@ -105,7 +105,7 @@ async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Bu
     }
 }
 
-/// `None` = the client has given the request up.
+/// Runs the pipeline for a request; returns `None` if the client has cancelled it.
 async fn handle(
     service: &Service,
     stream: &Rc<Stream>,
@@ -126,7 +126,7 @@ async fn handle(
     });
     let mut response = handled.await?;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // Cannot be asked for by HTTP/2, hence never forwarded.
+        // A client cannot request this over HTTP/2, hence an upgrade is never forwarded.
         response.status = StatusCode::BAD_GATEWAY;
     }
     let bodiless = matches!(
@@ -162,7 +162,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
     if !room.await {
         return stream.abandon(Reason::Internal);
     }
-    // An empty body is asked for nothing.
+    // An empty body is never polled.
     body.settle_if_ended();
     stream.send_head(status, &fields, end);
     if end {

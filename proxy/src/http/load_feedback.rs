@@ -1,4 +1,4 @@
-//! Where a request meets load feedback: when it arrives, and by the guard that it holds until its end.
+//! Load feedback of requests: admission on arrival, and the guard that counts a request until its end.
 
 use http::Version;
 
@@ -13,8 +13,7 @@ use crate::protocol::fields::Known;
 use crate::protocol::message::{Request, Response};
 
 impl Service {
-    /// The answer to a proxy that asks for a channel of messages about the queue of the server behind this
-    /// chain.
+    /// Returns the response that opens a channel of the queue protocol, if a request is for one.
     pub(super) fn channel_upgrade(&self, request: &Request) -> Option<Response> {
         self.is_channel_upgrade(request)
             .then(reply::channel_upgrade)
@@ -33,7 +32,7 @@ impl Service {
         self.chain.mesh.is_none() || self.client.peer().is_some()
     }
 
-    /// Serves a channel of messages about the queue of the server behind this chain.
+    /// Serves a channel of the queue protocol for the server behind this chain.
     pub(super) async fn serve_channel(&self, downstream: Stream) {
         let Some(load_reporter) = &self.chain.load_reporter else {
             return;
@@ -47,7 +46,7 @@ impl Service {
         reporting::serve(downstream, load_reporter, host).await;
     }
 
-    /// A call that the application behind this proxy makes for a request.
+    /// Records a request as a call that the application behind this proxy makes.
     pub(super) fn call(&self, request: &Request) -> Option<Call> {
         if self.chain.load_reporter.is_some() {
             return None;
@@ -56,11 +55,10 @@ impl Service {
         self.upstreams.calls.begin(id)
     }
 
-    /// Lets a request in at the server behind this chain, where the chain counts what is in flight
-    /// there.
+    /// Admits a request to the server behind this chain, if the chain counts requests in flight there.
     ///
     /// # Errors
-    /// [`ProxyError::Busy`], when its balancer wants to find the server less busy than it is.
+    /// [`ProxyError::Busy`] if more requests are in flight than the balancer's condition allows.
     pub(super) fn count_in_flight(
         &self,
         request: &Request,

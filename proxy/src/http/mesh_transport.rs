@@ -1,7 +1,7 @@
-//! One connection from another member of the mesh, in the mesh's own transport.
+//! Serves one connection of another mesh member over the mesh transport.
 //!
-//! The connection's task reads and writes; each request is handled by a task of its own, which leaves what
-//! it has to say in the connection's buffer.
+//! The connection's task reads and writes. Each request is handled by a task of its own, which puts its output
+//! into the connection's buffer.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -31,7 +31,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     let streams = Rc::new(Streams::default());
     let timers = Rc::new(Timers::default());
     let mut leave = pin!(async {
-        // A member connects for a request: what sends none is not idle between two.
+        // A member connects for a request, so a connection that sends none is not idle between two requests.
         streams::end(&service, &streams, settings.header_timeout).await;
         server.say_farewell();
         tokio::time::sleep(LEAVE_AFTER).await;
@@ -62,7 +62,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     }
 }
 
-/// One request and its response.
+/// Handles one request and sends its response.
 async fn answer(
     service: Rc<Service>,
     owner: Owner,
@@ -73,7 +73,7 @@ async fn answer(
     let stream = owner.stream();
     let response = match request {
         Err(error) => Some(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_11)),
-        // Bytes have connections of their own.
+        // Byte streams have connections of their own.
         Ok((request, _)) if request.method == Method::CONNECT => {
             Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
         }
@@ -85,7 +85,7 @@ async fn answer(
     }
 }
 
-/// `None` = the client has given the request up.
+/// Runs the pipeline for a request; returns `None` if the client has cancelled it.
 async fn handle(
     service: &Service,
     stream: &Rc<Stream>,
@@ -106,7 +106,7 @@ async fn handle(
     });
     let mut response = handled.await?;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // Cannot be asked for here, hence never forwarded.
+        // A client cannot request this here, hence an upgrade is never forwarded.
         response.status = StatusCode::BAD_GATEWAY;
     }
     let bodiless = matches!(
@@ -125,7 +125,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         mut fields,
         mut body,
     } = response;
-    // What a rule has added: it would be refused at the other end.
+    // A header rule may have added these fields; the other end would refuse them.
     for name in CONNECTION_FIELDS {
         fields.remove(name);
     }

@@ -1,14 +1,15 @@
 //! The phases of a request, in their order; the file to read first.
 //!
-//! [`Service::handle`] is the one way in and the one way out for all versions of HTTP:
+//! [`Service::handle`] is the only entry and the only exit for all versions of HTTP:
 //!
-//! 1. *begin*: the record opens that accounts for the request ([`super::accounting`]); its path is normalized;
+//! 1. *begin*: the accounting record of the request is opened ([`super::accounting`]); its path is normalized;
 //! 2. *authorize*: the listener's rules;
 //! 3. *discover*: a table of routes for a destination that is not known yet;
 //! 4. *route*: the virtual host and the route;
 //! 5. *limit*: rate limits of listener and route, then the route's fault;
 //! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or redirect;
-//! 7. *respond*: header fields of the response; the record goes with its body and closes with the last byte.
+//! 7. *respond*: header fields of the response; the record is attached to its body and closed with the last
+//!   byte.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ const UNREADABLE: &str = "x-maglor-client";
 const UNIDENTIFIED: &str = "mtls";
 
 impl Service {
-    /// Handles one request. Every outcome leaves through here, with a record in its body.
+    /// Handles one request. Every outcome is returned here, with the accounting record in its body.
     pub(crate) async fn handle(
         &self,
         mut request: Request,
@@ -66,7 +67,7 @@ impl Service {
             let chain = (&self.chain.listener, self.chain.direction);
             Entry::new(&request, chain, self.client.address, self.client.peer())
         });
-        // The log has the path that the client sent; rules and endpoints see the normalized one.
+        // The log contains the path that the client sent; rules and endpoints get the normalized one.
         rewrite::normalize(&mut request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
         let mut accounting = Accounting::new(
@@ -99,17 +100,17 @@ impl Service {
         response
     }
 
-    /// A connection of the mesh's own transport has ended.
+    /// Counts the end of a connection of the mesh transport.
     pub(super) fn count_closed(&self, closed: Closed) {
         if let Some(failures) = &self.chain.failures {
             failures.count(closed);
         }
     }
 
-    /// The client of a request, if a trusted proxy in front names it.
+    /// Returns the client of a request that a trusted proxy in front has asserted, if there is one.
     ///
     /// # Errors
-    /// The assertion cannot be read, or has no identity where mTLS is required.
+    /// The assertion cannot be parsed, or has no identity where mTLS is required.
     pub(super) fn asserted_client(
         &self,
         request: &Request,
@@ -129,14 +130,14 @@ impl Service {
         Ok(asserted)
     }
 
-    /// Whether the listener's rules allow the request.
+    /// Checks the listener's rules for the request.
     pub(super) fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
         let asserted = self.asserted_client(request, table)?;
         let Some(authorization) = &table.authorization else {
             return Ok(());
         };
         let own = self.client.peer();
-        // What a proxy in front asks for itself is how busy the server is.
+        // A request that a proxy in front makes for itself opens a channel for load reports.
         if own.is_some_and(|own| table.delegates.contains(own)) && self.is_channel_upgrade(request)
         {
             return Ok(());
@@ -161,7 +162,8 @@ impl Service {
         authorization.check(&facts, self.worker.shard())
     }
 
-    /// The answer to a request that is not allowed. Only members of the mesh learn by which rule.
+    /// Returns the response to a request that is not allowed. Only members of the mesh get the name of the
+    /// rule.
     pub(super) fn deny(
         &self,
         denied: &Denied,
@@ -178,7 +180,7 @@ impl Service {
         response
     }
 
-    /// Route, limit, then do what the route says.
+    /// Finds the route, applies the limits, and performs the route's action.
     async fn dispatch(
         &self,
         mut request: Request,
@@ -219,7 +221,7 @@ impl Service {
             RouteAction::Forward(forward) => {
                 accounting.in_flight_guard(self.count_in_flight(&request, context)?);
                 let upgrade = headers::upgrade_protocol(&request, &self.settings().upgrades);
-                // First: `connection` may name nothing that the proxy or its operator adds.
+                // First: `connection` must not name a field that the proxy or its operator adds.
                 request.fields.remove_hop_by_hop();
                 accounting.call(self.call(&request));
                 self.rewrite_headers(&mut request, table, host, route);
@@ -244,8 +246,8 @@ impl Service {
         Ok(response)
     }
 
-    /// The table of where the connection was going, or of a host that the chain's own table does not
-    /// have, where the chain asks for such.
+    /// Returns the routes of the original destination, or of a host that is not in the chain's own table, if
+    /// the chain discovers them on demand.
     async fn discover(
         &self,
         request: &Request,
@@ -264,11 +266,12 @@ impl Service {
         if let Some(known) = chain.recall(self.original, host, now) {
             return Ok(known.table.clone());
         }
-        // On its own: it is large, and few requests wait.
+        // Boxed: the future is large, and few requests wait.
         let mut found = Box::pin(chain.find(self.original, host, now));
         match accounting.with_deadline(found.as_mut()).await? {
             Ok(found) => Ok(found.table.clone()),
-            // The connection goes where it was going, as one of bytes would, if the chain lets it.
+            // The connection is forwarded to its original destination, like one of plain TCP, if the chain
+            // permits that.
             Err(_) if self.original.is_some() => Ok(None),
             Err(error) => {
                 accounting.unrouted(&self.chain.unrouted);
@@ -277,8 +280,8 @@ impl Service {
         }
     }
 
-    /// Takes a token of the listener's and of the route's rate limit: where the request stands, or
-    /// which limit is against it.
+    /// Takes a token of the rate limits of the listener and the route. Returns the state of the limit, as an
+    /// error if it is exhausted.
     fn limit<'a>(
         &self,
         request: &Request,
@@ -313,7 +316,7 @@ impl Service {
         response
     }
 
-    /// Delays or fails a request because its route says so.
+    /// Delays or fails a request according to the route's fault injection.
     async fn inject_fault(
         &self,
         request: &Request,
@@ -342,7 +345,7 @@ impl Service {
             .map_or(Ok(()), |answer| Err(ProxyError::Fault(answer)))
     }
 
-    /// What every forwarded request gets, before the route's own changes.
+    /// Applies the header changes of every forwarded request, before those of the route.
     fn rewrite_headers(&self, request: &mut Request, table: &Table, host: &Host, route: &Route) {
         let settings = self.settings();
         headers::add_forwarded(request, &self.client, settings);
@@ -358,7 +361,7 @@ impl Service {
         headers::apply(&route.config.request_headers, fields);
     }
 
-    /// The answer to a request that could not be read.
+    /// Returns the response to a request that could not be parsed.
     pub(crate) fn refuse(&self, error: &ProxyError, version: Version) -> Response {
         tracing::debug!(client = %self.client.address, %error, "request refused");
         let Verdict { status, flag, .. } = error.verdict();
@@ -379,7 +382,7 @@ impl Service {
         response
     }
 
-    /// Moves bytes between a client and an endpoint that have left HTTP behind.
+    /// Relays bytes between a client and an endpoint that have switched from HTTP to another protocol.
     pub(crate) async fn tunnel(
         &self,
         downstream: Stream,
@@ -388,7 +391,7 @@ impl Service {
     ) {
         let idle = self.settings().stream_idle_timeout;
         let metrics = &self.chain.metrics;
-        // The record knows the cluster.
+        // The accounting record counts the bytes for the cluster.
         let outcome = relay(&self.worker, metrics, None, downstream, upstream, idle).await;
         if let Some(mut accounting) = accounting {
             accounting.sent(outcome.bytes_to_upstream);
@@ -397,7 +400,7 @@ impl Service {
         }
     }
 
-    /// The name of this server, for responses that it makes itself.
+    /// Returns the name of this server, for responses that the proxy generates.
     fn server(&self) -> &str {
         &self.chain.settings.server_name
     }

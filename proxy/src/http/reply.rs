@@ -1,4 +1,4 @@
-//! Responses that the proxy makes itself.
+//! Responses that the proxy generates itself.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::protocol::message::{Body, Response};
 
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
-/// The response for an error.
+/// Returns the response for an error.
 pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
     let verdict = error.verdict();
     let mut response = if grpc {
@@ -36,14 +36,14 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
         QueueResponse::Refused(*in_flight).set(fields);
     }
     if let Some(wait) = error.retry_after() {
-        // Whole seconds, and never so few that it is too early.
+        // Rounded up to whole seconds, so that the client does not come back too early.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         fields.push(Known::RetryAfter, seconds.max(1).to_string().as_bytes());
     }
     response
 }
 
-/// Percent-encoding as the gRPC protocol has it for `grpc-message`.
+/// Percent-encodes a `grpc-message`, as the gRPC protocol requires.
 fn grpc_message(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for &byte in text.as_bytes() {
@@ -56,7 +56,7 @@ fn grpc_message(text: &str) -> String {
     out
 }
 
-/// Leaves HTTP for messages about a server's queue.
+/// Returns the response that switches from HTTP to the queue protocol.
 pub(crate) fn channel_upgrade() -> Response {
     let mut fields = Fields::default();
     fields.push(Known::Connection, b"upgrade");
@@ -68,7 +68,7 @@ pub(crate) fn channel_upgrade() -> Response {
     }
 }
 
-/// The response that a route's `direct_response` asks for.
+/// Returns the response that a route's `direct_response` configures.
 pub(crate) fn direct(direct: &DirectResponse, server: &str) -> Response {
     let body = Body::full(direct.body.as_bytes().to_vec());
     let mut response = own(direct.status, body, server);
@@ -81,7 +81,7 @@ pub(crate) fn direct(direct: &DirectResponse, server: &str) -> Response {
     response
 }
 
-/// A redirect.
+/// Returns a redirect.
 pub(crate) fn redirect(status: StatusCode, location: &[u8], server: &str) -> Response {
     let mut response = own(status, Body::empty(), server);
     response.fields.push(Known::Location, location);

@@ -1,7 +1,7 @@
-//! Paths and locations: what a listener and a route make of a request's target.
+//! Normalization and rewriting of a request's path, and the locations of redirects.
 //!
-//! Paths are made comparable before they are routed (RFC 3986 §6.2.2): a rule for `/admin` is not
-//! passed by `/x/../admin` or `/%61dmin`, and the endpoint gets the path that the rule saw.
+//! Paths are normalized before they are routed (RFC 3986 §6.2.2): a rule for `/admin` cannot be evaded by
+//! `/x/../admin` or `/%61dmin`, and the endpoint gets the path to which the rule was applied.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ pub(crate) fn path(
         PathRewrite::Prefix(prefix) => replace_prefix(&old, route.matched_prefix(), prefix),
         PathRewrite::Regex(regex, with) => regex.replace_all(&old, with.as_str()).into_owned(),
     };
-    // A substitution may have made anything of what the client sent.
+    // A substitution may produce an invalid path from the client's input.
     if !new.starts_with('/')
         || !new
             .bytes()
@@ -43,7 +43,7 @@ pub(crate) fn path(
     Ok(())
 }
 
-/// The path that rewrites begin with: the server as a whole is a URI without one (RFC 9112 §3.2.4).
+/// Returns the path that is rewritten; it is empty if the target is the server as a whole (RFC 9112 §3.2.4).
 fn path_of(request: &Request) -> Cow<'_, str> {
     match request.path() {
         b"*" => Cow::Borrowed(""),
@@ -55,7 +55,7 @@ fn bad_target() -> ProxyError {
     ProxyError::DownstreamHead(HeadError::Target)
 }
 
-/// A target of a path and a query.
+/// Joins a path and a query into a target.
 fn with_query(path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
     let mut target = path;
     if let Some(query) = query {
@@ -65,7 +65,7 @@ fn with_query(path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
     target
 }
 
-/// Replaces the matched prefix so that exactly one slash stands where the parts meet.
+/// Replaces the matched prefix so that exactly one slash separates the parts.
 fn replace_prefix(path: &str, prefix: &str, with: &str) -> String {
     let rest = path.strip_prefix(prefix).unwrap_or(path);
     let with = with.strip_suffix('/').unwrap_or(with);
@@ -76,7 +76,7 @@ fn replace_prefix(path: &str, prefix: &str, with: &str) -> String {
     format!("{with}/{rest}")
 }
 
-/// The `location` of a redirect.
+/// Returns the `location` of a redirect.
 pub(crate) fn location(
     redirect: &Redirect,
     route: &Route,
@@ -84,7 +84,7 @@ pub(crate) fn location(
     (client, ends): (&Client, Option<Addresses>),
 ) -> Vec<u8> {
     let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
-    // Who names no host has asked for the address.
+    // A request without a host is for the address.
     let authority = match request.host().filter(|host| !host.is_empty()) {
         Some(host) => String::from_utf8_lossy(host),
         None => ends.map_or(Cow::Borrowed("localhost"), |ends| {
@@ -93,7 +93,7 @@ pub(crate) fn location(
     };
     let (own_host, own_port) = split_port(&authority);
     let host = redirect.host.as_deref().unwrap_or(own_host);
-    // A port of the request belongs to its own scheme: a new scheme means its default port.
+    // A port of the request belongs to its own scheme; a new scheme implies its default port.
     let kept = own_port.filter(|_| redirect.scheme.is_none());
     let port = redirect
         .port
@@ -123,7 +123,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Normalizes a request's path as the listener is configured to.
+/// Normalizes a request's path as the listener is configured.
 pub(super) fn normalize(request: &mut Request, mode: PathNormalization) {
     if mode == PathNormalization::Off || !is_suspect(request.path(), mode) {
         return;
@@ -136,7 +136,7 @@ pub(super) fn normalize(request: &mut Request, mode: PathNormalization) {
     request.set_path_and_query(&target);
 }
 
-/// Whether a path may have to change: one look at each byte, for all the paths that need nothing.
+/// Returns whether a path may need a change; a single pass over its bytes, for the many paths that need none.
 fn is_suspect(path: &[u8], mode: PathNormalization) -> bool {
     let merge = mode >= PathNormalization::MergeSlashes;
     let mut before = 0;
@@ -163,7 +163,7 @@ fn normalized(path: &[u8], mode: PathNormalization) -> Vec<u8> {
                 if segment == b".." {
                     kept.pop();
                 }
-                // What a dot segment at the end names is a folder.
+                // A dot segment at the end names a directory.
                 if last {
                     kept.push(b"");
                 }
@@ -180,7 +180,7 @@ fn normalized(path: &[u8], mode: PathNormalization) -> Vec<u8> {
     out
 }
 
-/// Decodes what means the same decoded; a percent sign that begins no escape is escaped itself.
+/// Decodes escapes whose decoded form is equivalent, and escapes a percent sign that begins no escape.
 fn decoded(path: &[u8], mode: PathNormalization) -> Cow<'_, [u8]> {
     if !path.iter().any(|byte| matches!(byte, b'%' | b'\\')) {
         return Cow::Borrowed(path);
@@ -200,7 +200,7 @@ fn decoded(path: &[u8], mode: PathNormalization) -> Cow<'_, [u8]> {
                 out.push(byte);
                 rest = &after[2..];
             }
-            // Kept alone it could become an escape with what is decoded behind it.
+            // Unescaped, it could form an escape with the decoded bytes that follow.
             (b'%', None) => out.extend_from_slice(b"%25"),
             _ => out.push(byte),
         }
@@ -208,13 +208,13 @@ fn decoded(path: &[u8], mode: PathNormalization) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The byte of two hexadecimal digits after a percent sign.
+/// Returns the byte that two hexadecimal digits after a percent sign encode.
 fn escaped(after: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }
 
-/// RFC 3986 §2.3.
+/// Returns whether a byte is unreserved (RFC 3986 §2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }

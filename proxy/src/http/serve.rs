@@ -1,4 +1,4 @@
-//! Which version of HTTP a connection speaks.
+//! Detects the version of HTTP of a connection and serves it.
 
 use std::future::Future;
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use crate::net::io::Stream;
 use crate::protocol::detect::{self, Detected};
 use crate::protocol::mesh_transport;
 
-/// Most first requests fit.
+/// Size of the first read, in bytes; most first requests fit.
 const FIRST_READ: usize = 2048;
 
 /// Serves a connection until it ends.
@@ -31,7 +31,7 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
     }
 }
 
-/// What serves the connection from now on.
+/// Returns the future that serves the connection from now on.
 async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
     if stream.io.alpn() == Some(mesh_transport::ALPN) {
         return Some(Box::pin(super::mesh_transport::serve(stream.io, service)));
@@ -43,16 +43,16 @@ async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Futur
     })
 }
 
-/// What the first bytes have shown.
+/// Result of inspecting the first bytes.
 struct First {
     version: HttpProtocol,
     stream: Stream,
-    /// When the first request began to come, if some of it has been read.
+    /// When the first request's first byte arrived, if some of it has been read.
     begun: Option<Instant>,
 }
 
-/// By configuration, ALPN or the first bytes; `None` = to be closed: the client left, was too slow,
-/// or speaks something else.
+/// Determines the version by configuration, ALPN or the first bytes; `None` = to be closed: the client has
+/// disconnected, was too slow, or uses another protocol.
 async fn version(stream: Stream, service: &Service) -> Option<First> {
     let known = match (service.settings().protocol, stream.io.alpn()) {
         (HttpProtocol::Auto, Some(b"h2")) => Some(HttpProtocol::Http2),
@@ -71,14 +71,14 @@ async fn version(stream: Stream, service: &Service) -> Option<First> {
     Box::pin(preface(stream, service)).await
 }
 
-/// Reads until the HTTP/2 preface is there or cannot be.
+/// Reads until the HTTP/2 preface is there or is ruled out.
 ///
-/// What is neither this nor a line of HTTP/1 gets no answer (RFC 9113, section 3.4): closed here,
-/// where all of it has been read, it ends in order and not with a reset.
+/// Input that is neither the preface nor a line of HTTP/1 gets no response (RFC 9113, section 3.4). It is
+/// closed here, where all of it has been read, so that the connection ends in order and not with a reset.
 async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
     let settings = service.settings();
     let only_http2 = settings.protocol == HttpProtocol::Http2;
-    // A client that has said nothing yet is not idle between two requests: it has what a head has.
+    // A client that has sent nothing yet is not idle between two requests: the timeout of a head applies.
     let mut deadline = Instant::now() + settings.idle_timeout.min(settings.header_timeout);
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
     let mut begun = (!seen.is_empty()).then(Instant::now);
@@ -113,7 +113,7 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
                         deadline = deadline.min(now + LEAVE_AFTER);
                     }
                     Err(_) if seen.is_empty() || only_http2 => return None,
-                    // To be refused: an HTTP/1.1 session knows how.
+                    // An HTTP/1.1 session refuses it.
                     Err(_) => break HttpProtocol::Http1,
                 }
             }
@@ -130,7 +130,7 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
 /// Reads once.
 async fn more(stream: &mut Stream, seen: &mut BytesMut) -> io::Result<usize> {
     if !stream.io.is_tls() {
-        // No buffer for a client that says nothing.
+        // No buffer is allocated for a client that sends nothing.
         stream.io.tcp().readable().await?;
     }
     seen.reserve(FIRST_READ);

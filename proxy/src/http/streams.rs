@@ -1,4 +1,4 @@
-//! What a connection of many streams knows about them, and when it should be left.
+//! The streams of a multiplexed connection, and when the connection should end.
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::connection::Service;
 
-/// Ready when the connection should be left: drain, age, no stream for the idle timeout, or no first stream
+/// Becomes ready when the connection should end: drain, age, no stream for the idle timeout, or no first stream
 /// within `fresh`.
 pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     let idle = service.settings().idle_timeout;
@@ -43,14 +43,14 @@ pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     .await;
 }
 
-/// Ten years: longer than any process lives.
+/// Ten years: longer than the lifetime of any process.
 const NEVER: Duration = Duration::from_secs(315_360_000);
 
-/// What a connection knows about its streams.
+/// Counts of a connection's streams.
 #[derive(Debug)]
 pub(super) struct Streams {
     busy: Cell<usize>,
-    /// There has been one.
+    /// Whether there has been a stream.
     begun: Cell<bool>,
     last: Cell<Instant>,
 }
@@ -65,7 +65,7 @@ impl Default for Streams {
     }
 }
 
-/// A stream whose request is being handled.
+/// Counts a stream while its request is being handled.
 pub(super) struct Busy(Rc<Streams>);
 
 impl Streams {

@@ -1,9 +1,9 @@
-//! A connection's deadline that is cheap to move.
+//! A deadline of a connection that is cheap to change.
 //!
-//! Requests set deadlines of seconds and almost always end after microseconds. Arming and disarming
-//! a runtime timer for each would cost more than routing the request. So the armed timer is left
-//! alone: it fires a few times a second while the connection is busy, looks at the deadline, and is
-//! armed again. Only a deadline that is nearer than the armed instant touches the runtime's wheel.
+//! Requests set deadlines of seconds and almost always end after microseconds. Arming and disarming a runtime
+//! timer for each would cost more than routing the request. So the armed timer is left alone: it fires a few
+//! times a second while the connection is busy, checks the deadline, and is armed again. Only a deadline that
+//! is nearer than the armed instant changes the runtime's timer wheel.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -18,8 +18,8 @@ use super::deadline::Deadline;
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
 
-/// The armed timer is never further away than this, so that deadlines of this length or more (idle
-/// parking among them) need no re-arming.
+/// Longest time for which the timer is armed, so that deadlines of this length or more (idle parking among
+/// them) need no re-arming.
 const MAX_ARM: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
@@ -79,17 +79,17 @@ impl Timer {
     }
 }
 
-/// The time of one request: when it has to be answered, and how long no byte may move.
+/// The timeouts of one request: the deadline of its response, and the idle timeout.
 #[derive(Debug)]
 pub(super) struct RequestTimer {
     timer: Rc<Timer>,
     started: Instant,
     deadline: Deadline,
-    /// How long no byte may move.
+    /// Idle timeout: how long no byte may be transferred.
     idle: Duration,
-    /// When that is over, if none does.
+    /// When the idle timeout expires, if no byte is transferred.
     idle_until: Instant,
-    /// Whether a byte has moved since the timer was last looked at.
+    /// Whether a byte has been transferred since the timer was last checked.
     moved: bool,
 }
 
@@ -109,7 +109,7 @@ impl RequestTimer {
         self.started
     }
 
-    /// The request may take so long from its arrival.
+    /// Sets the deadline of the request.
     pub(super) fn allow(&mut self, deadline: Deadline) {
         self.deadline = deadline;
         self.arm(self.started);
@@ -119,22 +119,22 @@ impl RequestTimer {
         &self.deadline
     }
 
-    /// Only idleness ends it from now on.
+    /// Removes the deadline; only the idle timeout remains.
     pub(super) fn lift_deadline(&mut self) {
         self.deadline = Deadline::never(self.started);
     }
 
-    /// A byte has moved.
+    /// Records that a byte has been transferred.
     pub(super) fn moved(&mut self) {
         self.moved = true;
     }
 
-    /// Nothing is waited for any more.
+    /// Disarms the timer.
     pub(super) fn stop(&self, now: Instant) {
         self.timer.set(now, None);
     }
 
-    /// Ready with [`ProxyError::RequestTimeout`] or [`ProxyError::StreamIdleTimeout`].
+    /// Becomes ready with [`ProxyError::RequestTimeout`] or [`ProxyError::StreamIdleTimeout`].
     pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         loop {
             ready!(self.timer.poll_expired(cx));
@@ -158,19 +158,19 @@ impl RequestTimer {
         self.timer.set(now, Some(next));
     }
 
-    /// Whether a byte has moved, either way, since this was last asked.
+    /// Returns whether a byte has been transferred, in either direction, since the last call.
     fn take_moved(&mut self) -> bool {
         let upload = self.deadline.upload();
         std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
     }
 }
 
-/// Timers kept for the next requests of a connection.
+/// Maximum number of timers that are kept for further requests of a connection.
 const TIMERS: usize = 64;
-/// While there is none, so many.
+/// Maximum number of timers that are kept while no request is active.
 const KEPT: usize = 2;
 
-/// Timers of a connection's requests. They stay armed between two, which costs less than arming one for
+/// Timers of a connection's requests. They stay armed between requests, which costs less than arming one for
 /// each.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
@@ -178,7 +178,7 @@ pub(super) struct Timers {
     lent: Cell<usize>,
 }
 
-/// A request's timer.
+/// A timer in use by a request; it is returned on drop.
 pub(super) struct Lent {
     timer: Rc<Timer>,
     home: Rc<Timers>,
@@ -195,7 +195,7 @@ impl Lent {
 }
 
 impl Lent {
-    /// The timer itself.
+    /// Returns the timer itself.
     pub(super) fn get(&self) -> Rc<Timer> {
         Rc::clone(&self.timer)
     }

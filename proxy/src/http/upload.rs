@@ -1,5 +1,5 @@
-//! How far a request's body has come, for those who mind the time: what a client takes to send it is
-//! the client's own fault.
+//! Progress of a request's body, for timeouts: the time that a client takes to send it is not the endpoint's
+//! fault.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -18,23 +18,23 @@ use crate::protocol::message::{Body, Interim, Source};
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// When the last of it was handed on; before that, when the request came.
+    /// When the last part was forwarded; before that, when the request arrived.
     last: Cell<Instant>,
-    /// An attempt wants more of it than the client has sent.
+    /// Whether an attempt waits for a part that the client has not sent.
     awaited: Cell<bool>,
-    /// The client waits for a `100 Continue`, which is the endpoint's to give.
+    /// Whether the client waits for a `100 Continue`, which the endpoint must send.
     held: Cell<bool>,
-    /// Where that goes.
+    /// Receiver of the `100 Continue`.
     interim: Option<Rc<dyn Interim>>,
-    /// Whether a part of it was handed on since that was last asked.
+    /// Whether a part was forwarded since the last call of `take_moved`.
     moved: Cell<bool>,
-    /// Nothing more is read of it.
+    /// Whether no more is read of the body.
     ended: Cell<bool>,
 }
 
 impl Upload {
-    /// Watches the body of a request that came at `started`, whose client hears by `interim` what comes
-    /// before a response; `None` where there is none.
+    /// Wraps the body of a request that arrived at `started`. `interim` sends informational responses to the
+    /// client. Returns no upload for an empty body.
     pub(super) fn watch(
         body: Body,
         fields: &Fields,
@@ -60,7 +60,7 @@ impl Upload {
         (Body::source(Box::new(watched)), Some(upload))
     }
 
-    /// When the request ended, at the earliest: now, while the client has still to send what is wanted.
+    /// Returns the earliest end of the request: `now` while a part is awaited that the client has not sent.
     pub(super) fn end(&self, now: Instant) -> Instant {
         if self.awaited.get() && !self.ended.get() {
             now
@@ -69,22 +69,22 @@ impl Upload {
         }
     }
 
-    /// Whether the client has still to send what is wanted of it.
+    /// Returns whether a part is awaited that the client has not sent.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.get()
     }
 
-    /// No attempt asks for it any more until another one does.
+    /// Records that no attempt waits for the body, until another one does.
     pub(super) fn leave(&self) {
         self.awaited.set(false);
     }
 
-    /// Returns whether the client waits for this to learn that it may send.
+    /// Returns whether the client waits for an informational response before it sends its body.
     pub(super) fn permits_body(&self) -> bool {
         self.interim.is_some()
     }
 
-    /// Whether a part of it was handed on since the last call.
+    /// Returns whether a part was forwarded since the last call.
     pub(super) fn take_moved(&self) -> bool {
         self.moved.take()
     }
@@ -95,14 +95,14 @@ impl Interim for Upload {
         if let Some(interim) = &self.interim {
             interim.send(status, fields);
         }
-        // From now on it is the client who is waited for.
+        // From now on the client is awaited.
         if status == StatusCode::CONTINUE && self.held.replace(false) {
             self.awaited.set(true);
         }
     }
 }
 
-/// The body on its way.
+/// A body whose progress is recorded.
 #[derive(Debug)]
 struct Watched {
     body: Body,
@@ -137,7 +137,7 @@ impl Source for Watched {
 }
 
 impl Drop for Watched {
-    /// The time of copies that are still under way begins, if they have waited for their client until now.
+    /// For copies that are still being sent, time counts from now if they have waited for the client until now.
     fn drop(&mut self) {
         if self.upload.awaited.get() {
             self.upload.last.set(Instant::now());

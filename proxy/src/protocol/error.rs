@@ -1,5 +1,5 @@
-//! Everything that can keep a request from being answered by an endpoint, and the one table that
-//! says what the client gets for it.
+//! Errors that prevent a request from being answered by an endpoint, and the table of the responses that
+//! clients get for them.
 
 use std::io;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use maglor_balance::guard::retry::Failure;
 
 use crate::protocol::http1::{FramingError, HeadError};
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// The cluster's circuit breaker is open, and will be for so long.
+    /// The cluster's circuit breaker is open, and remains so for this long.
     #[error("circuit breaker open")]
     BreakerOpen(Duration),
-    /// More requests are in flight at the server than the balancer that sent this one wants to find
-    /// there; it attempts another server (docs/queue-protocol.md).
+    /// More requests are in flight at the server than the balancer's condition allows; it attempts another
+    /// server (docs/queue-protocol.md).
     #[error("the server is busy: {0} requests in flight")]
     Busy(u32),
     /// The client closed its connection or reset its stream.
@@ -42,13 +42,13 @@ pub enum ProxyError {
     /// The request's body is malformed.
     #[error("malformed request body: {0}")]
     DownstreamBody(#[source] FramingError),
-    /// Every endpoint has as many requests as it may have.
+    /// Every endpoint has reached its limit of requests.
     #[error("overflow: all endpoints are full")]
     EndpointsFull,
-    /// The control plane has not said in time where the host is.
+    /// The control plane did not resolve the host in time.
     #[error("the control plane has not answered in time")]
     DiscoveryTimeout,
-    /// A fault that the route asks for.
+    /// A fault that the route is configured to inject.
     #[error("fault injected")]
     Fault(AbortAnswer),
     /// The request's head is malformed.
@@ -60,7 +60,7 @@ pub enum ProxyError {
     /// The client took longer than `header_timeout` for a request's head.
     #[error("timeout while reading the request head")]
     HeaderTimeout,
-    /// The memory budget is used up for now.
+    /// The memory budget is exhausted at present.
     #[error("out of memory budget")]
     MemoryBudget,
     /// The route has no cluster for this share of its requests.
@@ -72,13 +72,13 @@ pub enum ProxyError {
     /// The connection was made to the listener itself, and the cluster uses the original destination.
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
-    /// The connection was going to a port where this proxy serves its own application, or its operator.
+    /// The original destination is a port on which this proxy serves its own application, or its operator.
     #[error("the port is the proxy's own: no application of this host is there")]
     OwnPort,
     /// No virtual host or no route matches.
     #[error("no route matches")]
     NoRoute,
-    /// A limit of the cluster is reached, and so is that of its queue.
+    /// A limit of the cluster is reached, and its queue is full.
     #[error("overflow: too many requests are waiting")]
     Overflow,
     /// An attempt took longer than `per_try_timeout`.
@@ -87,26 +87,26 @@ pub enum ProxyError {
     /// A limit of the cluster was reached for longer than `queue_timeout`.
     #[error("queue timeout")]
     QueueTimeout,
-    /// A rate limit; there is room again after so long.
+    /// A rate limit; a request is admitted again after this long.
     #[error("rate limit")]
     RateLimited(Duration),
-    /// A second attempt wanted the beginning of a body that is too large to be kept.
+    /// A second attempt needed the beginning of a body that is too large to be kept.
     #[error("the request body is too large to be sent again")]
     ReplayLost,
-    /// The route's `timeout` ran out.
+    /// The route's `timeout` expired.
     #[error("request timeout")]
     RequestTimeout,
-    /// No byte moved for `stream_idle_timeout`.
+    /// No byte was transferred for `stream_idle_timeout`.
     #[error("stream idle timeout")]
     StreamIdleTimeout,
     /// The endpoint's body is malformed or was cut off.
     #[error("malformed response body: {0}")]
     UpstreamBody(#[source] FramingError),
-    /// The endpoint closed the connection before an answer.
+    /// The endpoint closed the connection before a response.
     #[error("upstream closed the connection before the response")]
     UpstreamClosed {
-        /// It was a kept-alive connection, not one byte had been answered: most likely the
-        /// endpoint's idle timeout met our request half-way.
+        /// It was a kept-alive connection and no byte of the response was received: most likely the request was
+        /// sent when the endpoint's idle timeout expired.
         reused: bool,
     },
     /// The endpoint's head is malformed.
@@ -115,11 +115,10 @@ pub enum ProxyError {
     /// HTTP/2 to the endpoint failed.
     #[error("upstream HTTP/2: {0}")]
     UpstreamHttp2(#[source] h2::Error),
-    /// The endpoint turned the request away without having looked at it (HTTP/2: REFUSED_STREAM, or
-    /// GOAWAY).
+    /// The endpoint refused the request without processing it (HTTP/2: REFUSED_STREAM, or GOAWAY).
     #[error("upstream refused the request")]
     UpstreamRefused,
-    /// The endpoint's proxy has given the request up.
+    /// The endpoint's proxy has cancelled the request.
     #[error("given up by the endpoint's proxy: {0}")]
     UpstreamReset(&'static str),
     /// Reading from or writing to the endpoint failed.
@@ -130,14 +129,14 @@ pub enum ProxyError {
     UnexpectedUpgrade,
 }
 
-/// What the client gets for an error, and how it is called in logs and metrics.
+/// The response to an error, and its name in logs and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verdict {
     /// Status of the response.
     pub status: StatusCode,
     /// Status for gRPC clients.
     pub grpc: u8,
-    /// Short flag, Envoy's where it has one.
+    /// Short response flag; Envoy's where it has one.
     pub flag: &'static str,
 }
 
@@ -145,7 +144,7 @@ pub struct Verdict {
 const CLIENT_CLOSED: u16 = 499;
 
 impl ProxyError {
-    /// The table: error → response.
+    /// Returns the response to an error; the table.
     pub fn verdict(&self) -> Verdict {
         use StatusCode as S;
         let (status, grpc, flag) = match self {
@@ -191,7 +190,7 @@ impl ProxyError {
         Verdict { status, grpc, flag }
     }
 
-    /// Which limit of the cluster turned the request away, if one did.
+    /// Returns the limit of the cluster that rejected the request, if one did.
     pub(crate) fn overflow_reason(&self) -> Option<&'static str> {
         Some(match self {
             Self::BreakerOpen(_) => "breaker-open",
@@ -202,7 +201,7 @@ impl ProxyError {
         })
     }
 
-    /// When the client may try again, where there is something to say.
+    /// Returns when the client may try again, if that is known.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::BreakerOpen(wait) | Self::RateLimited(wait) => Some(*wait),
@@ -215,7 +214,7 @@ impl ProxyError {
         }
     }
 
-    /// Whether it says something about the endpoint.
+    /// Returns whether it is evidence about the endpoint.
     pub(crate) fn is_upstreams(&self) -> bool {
         match self {
             Self::Connect(error) => !is_own_want(error),
@@ -224,13 +223,13 @@ impl ProxyError {
         }
     }
 
-    /// Whether a response that had begun ends by it before its last byte, by a fault of the endpoint or of its
-    /// connection.
+    /// Returns whether it ends a response that had begun before its last byte, by a fault of the endpoint or of
+    /// its connection.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.as_failure() == Some(Failure::Reset)
     }
 
-    /// What retries go by; `None` where no endpoint has failed.
+    /// Returns the failure on which retries depend; `None` if no endpoint has failed.
     pub(crate) fn as_failure(&self) -> Option<Failure> {
         Some(match self {
             Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => Failure::Connect,
@@ -250,7 +249,8 @@ impl ProxyError {
     }
 }
 
-/// Whether there was no connection because this process, or its host, has no descriptor or no memory left for one.
+/// Returns whether a connection failed because this process, or its host, has no descriptor or no memory left
+/// for it.
 fn is_own_want(error: &io::Error) -> bool {
     let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error
@@ -258,7 +258,7 @@ fn is_own_want(error: &io::Error) -> bool {
         .is_some_and(|code| wants.contains(&code))
 }
 
-/// A fault of the one protocol as the other one has it (gRPC's own table of HTTP statuses).
+/// Maps the status of a fault from one protocol to the other (gRPC's own table of HTTP statuses).
 fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, &'static str) {
     use StatusCode as S;
     let (status, grpc) = match answer {

@@ -1,12 +1,12 @@
-//! Bounds on frames that cost their sender next to nothing and the receiver work: control frames, empty
-//! frames, and requests that are reset as soon as they are sent.
+//! Limits on frames that cost their sender almost nothing and the receiver work: control frames, empty frames,
+//! and requests that are reset as soon as they are sent.
 //!
-//! Each kind has a number of frames that a peer may send at once; work that the connection carries, and time, add
-//! to it. The work follows Envoy's limits: 100 `PRIORITY` frames for each stream
+//! Each kind has an allowance of frames that a peer may send at once; it is refilled by useful work of the
+//! connection, and by time. The rates follow Envoy's limits: 100 `PRIORITY` frames for each stream
 //! (`max_inbound_priority_frames_per_stream`), 10 `WINDOW_UPDATE` frames for each DATA frame that was sent
 //! (`max_inbound_window_update_frames_per_data_frame_sent`), 500 early resets
-//! (`overload.premature_reset_total_stream_count`). The clock is read only where streams begin or are
-//! reset, and where the number is used up.
+//! (`overload.premature_reset_total_stream_count`). The clock is read only when streams begin or are reset, and
+//! when an allowance is exhausted.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use tokio::time::Instant;
 const BY_STREAM: u32 = 100;
 /// Control frames for each DATA frame that is sent.
 const BY_DATA_SENT: u32 = 10;
-/// Control frames for each DATA frame that has come: a peer may measure its bandwidth by PINGs.
+/// Control frames for each DATA frame that is received: a peer may measure its bandwidth by PINGs.
 const BY_DATA_RECEIVED: u32 = 1;
-/// Empty frames one after the other.
+/// Maximum number of consecutive empty frames.
 const EMPTY: u32 = 16;
-/// A stream that is reset sooner counts as an early reset. One that lives longer is bounded by the number of
+/// Age below which the reset of a stream counts as an early one. The number of older ones is bounded by that of
 /// concurrent streams.
 const EARLY: Duration = Duration::from_millis(50);
 
-/// A number of frames that may still come.
+/// Remaining number of frames of one kind, refilled by work and time.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
@@ -54,7 +54,7 @@ impl Allowance {
                 .since
                 .replace(now)
                 .map_or(1.0, |since| now.duration_since(since).as_secs_f64());
-            // At most the bound, which is far below 2³².
+            // At most the limit, which is far below 2³².
             self.add((passed * f64::from(self.by_second)).min(f64::from(self.most)) as u32);
         }
         let allowed = self.left > 0;
@@ -63,7 +63,7 @@ impl Allowance {
     }
 }
 
-/// What the peer of one connection may still send; see the module's documentation.
+/// The frames that the peer of one connection may still send; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Flood {
     control: Allowance,
@@ -72,13 +72,13 @@ pub(crate) struct Flood {
     ages: Ages,
 }
 
-/// Distinguishes young streams from older ones: their numbers rise.
+/// Distinguishes young streams from older ones, which have smaller numbers.
 #[derive(Debug, Default)]
 struct Ages {
     last: u32,
     /// Streams up to this one are older than [`EARLY`].
     old: u32,
-    /// The last stream at `marked`.
+    /// The latest stream at `marked`.
     middle: u32,
     marked: Option<Instant>,
 }
@@ -110,42 +110,43 @@ impl Default for Flood {
 }
 
 impl Flood {
-    /// The peer has begun a stream.
+    /// Records that the peer has begun a stream.
     pub(crate) fn opened(&mut self, stream: u32, now: Instant) {
         self.ages.advance(now);
         self.ages.last = self.ages.last.max(stream);
         self.control.add(BY_STREAM);
     }
 
-    /// A response was sent to its end.
+    /// Records that a response was sent to its end.
     pub(crate) fn answered(&mut self) {
         self.resets.add(1);
     }
 
-    /// The peer has reset a stream that it began; whether it may.
+    /// Records that the peer has reset a stream that it began; returns whether that is allowed.
     pub(crate) fn reset(&mut self, stream: u32, now: Instant) -> bool {
         self.ages.advance(now);
         stream <= self.ages.old || self.resets.take()
     }
 
-    /// A DATA frame was sent.
+    /// Records that a DATA frame was sent.
     pub(crate) fn data_sent(&mut self) {
         self.control.add(BY_DATA_SENT);
     }
 
-    /// A DATA frame with bytes has come.
+    /// Records that a DATA frame with bytes was received.
     pub(crate) fn data_received(&mut self) {
         self.empty = 0;
         self.control.add(BY_DATA_RECEIVED);
     }
 
-    /// A frame has come that says nothing; whether it may.
+    /// Records that an empty frame was received; returns whether that is allowed.
     pub(crate) fn empty(&mut self) -> bool {
         self.empty += 1;
         self.empty <= EMPTY && self.control.take()
     }
 
-    /// A frame has come that concerns the connection itself, or is of an unknown kind; whether it may.
+    /// Records that a frame for the connection itself, or of an unknown type, was received; returns whether
+    /// that is allowed.
     pub(crate) fn control(&mut self) -> bool {
         self.control.take()
     }
@@ -205,7 +206,7 @@ mod tests {
         for stream in 1..=5000 {
             assert!(flood.reset(stream, Instant::now()));
         }
-        // Others begin all the while.
+        // Other streams begin all the while.
         for stream in 5001..=10_000 {
             flood.opened(stream, Instant::now());
             tokio::time::advance(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Detects a peer that is gone although its connection is open: after a silence it gets a PING.
+//! Detection of a peer that has gone although its connection is open: after a silence it is sent a PING.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// The PING is sent after so many intervals without a byte; there is one more for its answer.
+/// Number of intervals without a byte after which the PING is sent; its answer must arrive within one more.
 const ASK: u8 = 3;
 
-/// What is to be done.
+/// Next step of the keepalive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum KeepaliveStep {
     /// Send a PING.
     SendPing,
-    /// The peer has not answered for one interval.
+    /// The peer has not answered within one interval.
     Dead,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Keepalive {
 }
 
 impl Keepalive {
-    /// With intervals of this length.
+    /// Creates a keepalive with intervals of this length.
     pub(crate) fn every(interval: Duration) -> Self {
         Self {
             interval,
@@ -36,12 +36,12 @@ impl Keepalive {
         }
     }
 
-    /// Something has come.
+    /// Records that something was received.
     pub(crate) fn received(&mut self) {
         self.silent = 0;
     }
 
-    /// To be polled with the connection; `busy` = there are streams.
+    /// Returns the next step when it is due; polled with the connection. `busy` = there are streams.
     pub(crate) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<KeepaliveStep> {
         loop {
             let Some(sleep) = &mut self.sleep else {

@@ -1,8 +1,7 @@
-//! Messages on their way through the proxy: bodies, and who watches them.
+//! Messages as the proxy forwards them: heads, bodies, and the interfaces that account for them.
 //!
-//! One [`Body`] for both directions and all origins, so that the pipeline has no type parameters.
-//! Nothing is buffered here: a frame is pulled from one side when the other side can take it, which
-//! is the back-pressure.
+//! One [`Body`] serves both directions and all origins, so that the pipeline has no type parameters. Nothing is
+//! buffered here: a frame is pulled from one side when the other side can take it, which is the back-pressure.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -17,21 +16,21 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::Target;
 
-/// What `x-maglor-http-version` says of a request that its sender made by HTTP/1.1.
+/// Value of `x-maglor-http-version` for a request that its sender made over HTTP/1.1.
 pub(crate) const ORIGINAL_HTTP1: &str = "1.1";
 
-/// A request, all but its body.
+/// A request without its body.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) target: Target,
-    /// The version it came by; on its way to the endpoint, the one that its sender speaks.
+    /// The version by which it was received; when it is forwarded, the version that its sender uses.
     pub(crate) version: Version,
     pub(crate) fields: Fields,
 }
 
 impl Request {
-    /// The path, never empty.
+    /// Returns the path, which is never empty.
     pub(crate) fn path(&self) -> &[u8] {
         match self.fields.slice(self.target.path) {
             b"" => b"/",
@@ -39,17 +38,17 @@ impl Request {
         }
     }
 
-    /// The query without its question mark.
+    /// Returns the query without its question mark.
     pub(crate) fn query(&self) -> Option<&[u8]> {
         self.target.query.map(|query| self.fields.slice(query))
     }
 
-    /// Path and query as an origin server is asked for them.
+    /// Returns path and query in the form for an origin server.
     pub(crate) fn path_and_query(&self) -> &[u8] {
         self.fields.slice(self.target.path_and_query)
     }
 
-    /// Asks for another path and query.
+    /// Replaces path and query.
     pub(crate) fn set_path_and_query(&mut self, text: &[u8]) {
         let span = self.fields.add_text(text);
         let target = Target::origin(text, span.start as usize);
@@ -59,7 +58,7 @@ impl Request {
         };
     }
 
-    /// Whom the request is for: the target's authority, or the `host` field.
+    /// Returns the host of the request: the target's authority, or the `host` field.
     pub(crate) fn host(&self) -> Option<&[u8]> {
         match self.target.authority {
             Some(authority) => Some(self.fields.slice(authority)),
@@ -67,7 +66,7 @@ impl Request {
         }
     }
 
-    /// Whether this is a gRPC call, which expects errors in its own form.
+    /// Returns whether this is a gRPC call, which expects errors in its own form.
     pub(crate) fn is_grpc(&self) -> bool {
         self.method == Method::POST
             && self.fields.get(Known::ContentType).is_some_and(|value| {
@@ -85,54 +84,55 @@ pub(crate) struct Response {
     pub(crate) body: Body,
 }
 
-/// Where the frames of a body come from.
+/// Source of a body's frames.
 pub(crate) trait Source: Debug {
-    /// The next frame; `None` when the body has ended.
+    /// Returns the next frame; `None` when the body has ended.
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>>;
 
-    /// Whether nothing more will come.
+    /// Returns whether there are no further frames.
     fn is_end_stream(&self) -> bool;
 
-    /// How much will come, where that is known.
+    /// Returns the remaining length, if known.
     fn size_hint(&self) -> SizeHint;
 
-    /// Called once when the body has ended as it should, for connections to be used again.
+    /// Releases the connection for reuse; called once when the body has ended successfully.
     fn release(self: Box<Self>) {}
 }
 
-/// Accounts a response: its bytes, and how it ends.
+/// Accounting of a response: its bytes, and how it ends.
 pub(crate) trait Account: Debug {
-    /// So many bytes of it have passed.
+    /// Counts bytes of the response.
     fn count(&mut self, bytes: u64);
 
-    /// So many bytes have gone the other way, outside of any body.
+    /// Counts bytes that were sent in the other direction, outside of any body.
     fn sent(&mut self, bytes: u64);
 
-    /// Some of it has left for its reader since it was counted.
+    /// Records that counted bytes were written to the client.
     fn moved(&mut self) {}
 
-    /// It has these trailers.
+    /// Records the trailers.
     fn trailers(&mut self, trailers: &HeaderMap);
 
-    /// All of it has come from its origin. Dropped after this without an error, it has ended as it should.
+    /// Records that the whole response was received from its origin. If it is dropped after this without an
+    /// error, it has ended successfully.
     fn received(&mut self);
 
-    /// It ended as it should.
+    /// Records its successful end.
     fn complete(&mut self);
 
-    /// It failed.
+    /// Records its failure.
     fn fail(&mut self, error: &ProxyError);
 
-    /// Ready when it has taken too long.
+    /// Becomes ready when it has taken too long.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError>;
 }
 
-/// Takes informational responses on behalf of a client.
+/// Receiver of informational responses for a client.
 pub(crate) trait Interim: Debug {
-    /// Sends a 1xx response, before anything else that is sent later.
+    /// Sends a 1xx response, before anything that is sent later.
     fn send(&self, status: StatusCode, fields: &Fields);
 }
 
@@ -142,11 +142,11 @@ pub(crate) struct TakenOver {
     pub(crate) account: Option<Box<dyn Account>>,
 }
 
-/// A request's or response's body.
+/// The body of a request or response.
 #[derive(Debug)]
 pub(crate) struct Body {
     kind: Kind,
-    /// Lives until the response has ended, however it ends.
+    /// Accounting, which lasts until the response has ended in any way.
     account: Option<Box<dyn Account>>,
 }
 
@@ -155,26 +155,26 @@ enum Kind {
     Empty,
     Full(Bytes),
     Source(Box<dyn Source>),
-    /// The connection is taken over: bytes flow without HTTP.
+    /// The connection is used by another protocol than HTTP.
     TakenOver(Box<Takeover>),
 }
 
-/// Use of a client's connection that has left HTTP.
+/// Use of a client's connection after it has switched from HTTP.
 #[derive(Debug)]
 pub(crate) enum Takeover {
-    /// Messages about the queue of the server behind this listener.
+    /// The queue protocol for the server behind this listener.
     Channel,
     /// Bytes to and from an endpoint.
     Tunnel(Stream),
 }
 
 impl Body {
-    /// No body.
+    /// Creates the body of a message without one.
     pub(crate) fn empty() -> Self {
         Self::of(Kind::Empty)
     }
 
-    /// A body in memory.
+    /// Creates a body in memory.
     pub(crate) fn full(data: impl Into<Bytes>) -> Self {
         let data = data.into();
         Self::of(if data.is_empty() {
@@ -203,44 +203,44 @@ impl Body {
         }
     }
 
-    /// Accounts the rest of the request to `account`.
+    /// Attaches the accounting for the rest of the request.
     pub(crate) fn with_account(mut self, account: Box<dyn Account>) -> Self {
         self.account = Some(account);
         self
     }
 
-    /// Whether there is no body at all.
+    /// Returns whether there is no body at all.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Empty)
     }
 
-    /// Sends the head without it, in answer to HEAD.
+    /// Removes the body, in a response to HEAD.
     pub(crate) fn leave_out(&mut self) {
         self.kind = Kind::Empty;
     }
 
-    /// Some of what was taken of it has been written to the client.
+    /// Records that some of its frames were written to the client.
     pub(crate) fn moved(&mut self) {
         if let Some(account) = &mut self.account {
             account.moved();
         }
     }
 
-    /// All of it has been written to the client.
+    /// Records that all of it was written to the client.
     pub(crate) fn delivered(&mut self) {
         if let Some(mut account) = self.account.take() {
             account.complete();
         }
     }
 
-    /// What was taken of it cannot be written to the client.
+    /// Records that its frames cannot be written to the client.
     pub(crate) fn lost(&mut self, error: &ProxyError) {
         if let Some(account) = &mut self.account {
             account.fail(error);
         }
     }
 
-    /// Closes the account of a body that will not be polled because it has no frame.
+    /// Completes the accounting of a body that will not be polled because it has no frame.
     pub(crate) fn settle_if_ended(&mut self) {
         if self.is_end_stream()
             && let Some(mut account) = self.account.take()
@@ -249,8 +249,8 @@ impl Body {
         }
     }
 
-    /// What the connection becomes, where the response ends HTTP on it, with the account that ends
-    /// with that.
+    /// Returns the further use of the connection if the response ends HTTP on it, with the accounting of that
+    /// use.
     pub(crate) fn take_over(&mut self) -> Option<TakenOver> {
         if !matches!(self.kind, Kind::TakenOver(_)) {
             return None;
@@ -264,7 +264,7 @@ impl Body {
         }
     }
 
-    /// Ready when the request has taken too long; for those who wait for something else than the
+    /// Becomes ready when the request has taken too long; for callers that wait for something else than the
     /// next frame.
     pub(crate) fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         let Some(account) = &mut self.account else {
@@ -290,7 +290,7 @@ impl Body {
             Kind::Source(source) => {
                 let frame = source.poll_frame(cx);
                 if source.is_end_stream() && !matches!(frame, Poll::Ready(Some(Err(_)))) {
-                    // Now rather than when the client has taken the last byte.
+                    // Released now rather than when the client has taken the last byte.
                     if let Kind::Source(source) = std::mem::replace(&mut self.kind, Kind::Empty) {
                         source.release();
                     }

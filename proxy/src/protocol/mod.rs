@@ -1,8 +1,8 @@
-//! What is on the wire: bytes to messages and back, without routes and clusters.
+//! Protocols on the wire: parsing and encoding of messages, independent of routes and clusters.
 //!
-//! [`fields`] and [`message`] are what all versions of HTTP have in common. [`outbox`], [`receive_buffer`],
-//! [`read_budget`], [`flood_limits`] and [`keepalive`] are what [`http2`] and [`mesh_transport`] share: connections of
-//! many streams.
+//! [`fields`] and [`message`] are common to all versions of HTTP. [`outbox`], [`receive_buffer`],
+//! [`read_budget`], [`flood_limits`] and [`keepalive`] are shared by [`http2`] and [`mesh_transport`], whose
+//! connections have many streams.
 
 pub(crate) mod detect;
 pub(crate) mod error;

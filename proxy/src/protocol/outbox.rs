@@ -1,5 +1,5 @@
-//! Frames on their way out of a connection that many streams share: small ones are gathered, large pieces of bodies
-//! are written from where they are. What a frame looks like is for the protocols to know.
+//! Pending output of a connection that many streams share: small frames are gathered, large pieces of bodies
+//! are written without a copy. The format of frames is up to the protocols.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,24 +11,24 @@ use tokio::io::AsyncWrite;
 
 use crate::net::io::Io;
 
-/// Bytes of the longest piece of a body in one frame.
+/// Maximum number of body bytes in one frame.
 const PIECE: usize = 16 * 1024;
-/// Data up to this size is copied behind its header.
+/// Maximum size in bytes of data that is copied behind its header.
 const COPY_LIMIT: usize = 8 * 1024;
-/// With so much waiting, streams wait, too.
+/// Number of pending bytes from which streams wait.
 const HIGH_WATER: usize = 32 * 1024;
-/// More than this waits only where a peer makes us answer and does not read.
+/// Number of pending bytes that is exceeded only if a peer causes answers and does not read them.
 const BACKLOG: usize = 1024 * 1024;
-/// Pieces in one write.
+/// Maximum number of pieces in one write.
 const PIECES: usize = 16;
-/// A buffer of this size is kept while nothing waits.
+/// Capacity in bytes of the buffer that is kept while nothing is pending.
 const KEPT: usize = 4 * 1024;
 
-/// In order: `pieces`, `tail`.
+/// Pending output, in order: `pieces`, `tail`.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Bytes>,
-    /// Bytes of `pieces`.
+    /// Number of bytes in `pieces`.
     queued: usize,
     tail: BytesMut,
 }
@@ -42,12 +42,12 @@ impl Outbox {
         self.queued + self.tail.len()
     }
 
-    /// Whether streams may add to it.
+    /// Returns whether streams may add to it.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < HIGH_WATER
     }
 
-    /// How many streams could add a frame.
+    /// Returns the number of streams that could add a frame.
     pub(crate) fn room(&self) -> usize {
         HIGH_WATER.saturating_sub(self.len()).div_ceil(PIECE)
     }
@@ -56,12 +56,12 @@ impl Outbox {
         self.len() > BACKLOG
     }
 
-    /// Where small frames are added.
+    /// Returns the buffer for small frames.
     pub(crate) fn tail(&mut self) -> &mut BytesMut {
         &mut self.tail
     }
 
-    /// Adds a piece of a body behind the header of its frame.
+    /// Adds a piece of a body after the header of its frame.
     pub(crate) fn data(&mut self, header: &[u8], piece: Bytes) {
         self.tail
             .reserve(header.len() + piece.len().min(COPY_LIMIT));
@@ -83,7 +83,7 @@ impl Outbox {
     /// Writes until nothing is left.
     pub(crate) fn poll_flush(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_empty() {
-            // TLS may have kept what the socket did not take.
+            // TLS may have kept data that the socket did not take.
             return Pin::new(io).poll_flush(cx);
         }
         while !self.is_empty() {
@@ -121,12 +121,12 @@ impl Outbox {
         }
         self.tail.advance(n);
         if self.tail.is_empty() {
-            // Keeps the allocation, forgets the consumed front.
+            // Keeps the allocation, drops the consumed front.
             self.tail.clear();
         }
     }
 
-    /// All that waits, for tests without a socket.
+    /// Returns all pending output, for tests without a socket.
     #[cfg(test)]
     pub(crate) fn drain(&mut self) -> Vec<u8> {
         let pieces = std::mem::take(&mut self.pieces);
@@ -136,7 +136,7 @@ impl Outbox {
         all
     }
 
-    /// Returns what a burst has left; to be called while nothing waits.
+    /// Frees the capacity that a burst has left; called while nothing is pending.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() && self.tail.capacity() > KEPT {
             *self = Self::default();

@@ -1,7 +1,7 @@
-//! What a connection of many streams reads in a turn.
+//! Limit on the input that a connection of many streams handles in a turn.
 //!
-//! Small frames cost much more than their bytes: what is read is taken only up to a cost, and the rest of it in the next
-//! [turn](crate::net::fairness).
+//! Small frames cost much more than their bytes: input is handled only up to a cost, and the rest of it in the
+//! next [turn](crate::net::fairness).
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -13,23 +13,23 @@ use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::http1;
 
-/// What may be taken in a turn: bytes, and so many besides for each frame and each request. A turn is some tens of
-/// microseconds of the processor, or some hundred where it is all requests.
+/// Maximum cost of a turn, in bytes; each frame and each request adds a fixed number of bytes. A turn takes
+/// some tens of microseconds of processor time, or a few hundred if it is all requests.
 const TURN: usize = 64 * 1024;
 pub(crate) const BY_FRAME: usize = 512;
 pub(crate) const BY_REQUEST: usize = 8 * 1024;
-/// After small frames, and at first, so much is read at once: what is not taken in this turn is kept.
+/// Size of a read in bytes at first and after small frames: what is not handled in this turn is kept.
 const SMALL_READ: usize = 1024;
 const READ: usize = 64 * 1024;
-/// Frames whose cost is a multiple of their bytes.
+/// Ratio of cost to bytes above which frames are small.
 const SMALL_FRAMES: usize = 4;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    /// What was read and not yet taken.
+    /// Bytes that were read and not yet handled.
     unread: Bytes,
-    /// What was read last were small frames.
+    /// Whether the last input consisted of small frames.
     small: bool,
     turn: Turn,
 }
@@ -41,7 +41,7 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// Of a connection of which some bytes were read already.
+    /// Creates the intake of a connection of which some bytes were read already.
     pub(crate) fn after(prefix: Bytes) -> Self {
         Self {
             unread: prefix,
@@ -50,9 +50,11 @@ impl Intake {
         }
     }
 
-    /// Reads until nothing more has come or the turn is used up; ready when the connection cannot go on. `take` gets what
-    /// was read, nothing at the end of the stream, and what may be spent on it. It advances what it gets and returns the
-    /// cost besides the bytes; `failed` makes an error of one of the socket.
+    /// Reads until the socket has no further input or the turn's budget is used up; becomes ready when the
+    /// connection cannot continue.
+    ///
+    /// `take` gets the input, which is empty at the end of the stream, and the remaining budget. It advances the
+    /// input and returns the cost besides the bytes; `failed` converts an error of the socket.
     pub(crate) fn poll<E>(
         &mut self,
         io: &mut Io,
@@ -61,7 +63,7 @@ impl Intake {
         mut take: impl FnMut(&mut &[u8], usize) -> Result<usize, E>,
     ) -> Poll<E> {
         if self.turn.is_queued() {
-            // Woken by one of its streams: what that has to say does not wait.
+            // Woken by one of its streams, whose output does not wait.
             self.turn.queue(cx);
             return Poll::Pending;
         }
@@ -112,7 +114,7 @@ impl Intake {
         let mut rest = &self.unread[..];
         let cost = take(&mut rest, left)?;
         let taken = self.unread.len() - rest.len();
-        // Of nothing it holds nothing.
+        // An empty slice keeps no buffer alive.
         self.unread = self.unread.slice(taken..);
         Ok(taken + cost)
     }

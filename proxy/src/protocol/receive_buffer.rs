@@ -1,4 +1,4 @@
-//! What has come of a body on a connection that many streams share.
+//! Buffer of the received part of a body, on a connection that many streams share.
 
 use bytes::{Bytes, BytesMut};
 
@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     first: Bytes,
-    /// What has come before the first piece was taken, in one buffer: many small pieces must not take
-    /// many times their size.
+    /// Bytes that were received before the first piece was taken, in one buffer: many small pieces must not
+    /// take many times their size.
     rest: BytesMut,
 }
 
@@ -32,7 +32,7 @@ impl Received {
         self.take_some(usize::MAX)
     }
 
-    /// The same of at most so many bytes, where they were joined.
+    /// Takes the first piece, or at most `most` of the joined bytes.
     pub(crate) fn take_some(&mut self, most: usize) -> Bytes {
         if !self.first.is_empty() {
             return std::mem::take(&mut self.first);

@@ -117,7 +117,7 @@ fn rand_seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Rounds up, so that a client that waits so long is not early.
+/// Rounds up, so that a client that waits this long is not too early.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

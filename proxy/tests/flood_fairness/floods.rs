@@ -1,4 +1,5 @@
-//! The floods: each repeats what costs its sender little, on connections that begin anew as often as they are ended.
+//! The floods: each repeats an operation that costs its sender little, on connections that are reopened
+//! whenever they are closed.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +14,14 @@ use socket2::{Domain, Socket, Type};
 
 use crate::clients::{self, Member};
 
-/// Where to send them.
+/// Addresses for the floods.
 pub(crate) struct Target {
     pub(crate) web: SocketAddr,
     pub(crate) mesh: SocketAddr,
     pub(crate) member: Arc<ClientConfig>,
 }
 
-/// What a connection of a flood does until it is ended, or the flood is.
+/// Behaviour of a flood's connection until it is closed, or the flood ends.
 type Repeat = fn(&Target, &AtomicBool) -> io::Result<()>;
 
 pub(crate) struct Flood {
@@ -92,7 +93,7 @@ pub(crate) const FLOODS: [Flood; 15] = [
     flood("handshakes", |target, _| {
         let mut client = connect(target.mesh)?;
         client.write_all(&clients::hello(&target.member))?;
-        // The response is expensive: it is awaited, and not used.
+        // The response is expensive: the flood waits for it, and does not use it.
         client.read_exact(&mut [0; 1])
     }),
     flood("connections", |target, _| {
@@ -100,7 +101,7 @@ pub(crate) const FLOODS: [Flood; 15] = [
     }),
 ];
 
-/// The same threads, which use the same processors and send nothing: what the floods are compared with.
+/// The same threads, which use the same processors and send nothing: the baseline for the floods.
 pub(crate) const NOTHING: Flood = flood("nothing", |_, stop| {
     while !stop.load(Ordering::Relaxed) {
         std::hint::spin_loop();
@@ -116,7 +117,7 @@ const fn flood(name: &'static str, repeat: Repeat) -> Flood {
 pub(crate) struct Running(Arc<AtomicBool>, Vec<thread::JoinHandle<u64>>);
 
 impl Running {
-    /// So many connections at once.
+    /// Starts this many connections at once.
     pub(crate) fn start(flood: &Flood, connections: usize, target: &Arc<Target>) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let repeat = flood.repeat;
@@ -127,7 +128,7 @@ impl Running {
                 let mut begun = 0;
                 while !stop.load(Ordering::Relaxed) {
                     begun += 1;
-                    // Ended by the proxy, as it should be, or refused: the next one.
+                    // Closed by the proxy, as it should be, or refused: the next one.
                     if repeat(&target, &stop).is_err() {
                         thread::sleep(Duration::from_millis(1));
                     }
@@ -139,7 +140,7 @@ impl Running {
         Self(stop, threads)
     }
 
-    /// Ends it: how many connections were begun.
+    /// Ends it; returns how many connections were begun.
     pub(crate) fn stop(mut self) -> u64 {
         self.0.store(true, Ordering::Relaxed);
         let threads = self.1.drain(..);
@@ -147,15 +148,15 @@ impl Running {
     }
 }
 
-/// The calling thread, and those that it starts, run only when nothing else wants to: the sender of a flood has no claim
-/// to the processor that the server and the measured client need. A lower priority is not enough: a thread that wakes
-/// waits for the rest of another's slice, 3 ms each time.
+/// Schedules the calling thread, and those that it starts, only when no other thread is ready: the sender of a
+/// flood has no claim to the processor that the server and the measured client need. A lower priority is not
+/// enough: a thread that wakes waits for the rest of another's slice, 3 ms each time.
 pub(crate) fn run_last() {
     schedule("--idle", "0");
 }
 
-/// The calling thread, and those that it starts, run as soon as they wake. Without that a thread sometimes waits for
-/// the next tick of the clock (4 ms) although only floods run on its processor.
+/// Schedules the calling thread, and those that it starts, as soon as they wake. Without that a thread
+/// sometimes waits for the next tick of the clock (4 ms) although only floods run on its processor.
 pub(crate) fn run_first() {
     schedule("--fifo", "1");
 }
@@ -175,9 +176,9 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     clients::connect(address, None)
 }
 
-/// A connection from one of many addresses. One address has 28 232 ports for this listener, each of which rests for a
-/// while after its connection: a flood from it searches for a free one most of the time, in a kernel that runs nothing
-/// else on its processor meanwhile.
+/// Connects from one of many addresses. One address has 28 232 ports for this listener, each of which is
+/// unavailable for a while after its connection: a flood from it searches for a free one most of the time, in a
+/// kernel that runs nothing else on its processor meanwhile.
 fn connect_from_elsewhere(address: SocketAddr) -> io::Result<TcpStream> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let [.., high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -187,7 +188,8 @@ fn connect_from_elsewhere(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Sends pieces until the peer ends the connection, and reads what comes so that it is never a slow reader.
+/// Sends pieces until the peer closes the connection, and reads all responses so that it is never a slow
+/// reader.
 fn pump(
     client: &mut TcpStream,
     stop: &AtomicBool,

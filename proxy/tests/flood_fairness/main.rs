@@ -1,19 +1,20 @@
-//! What a well-behaved client meets while others flood the proxy: its p99 beside the undisturbed one, for each flood.
+//! Latency of a well-behaved client while others flood the proxy: its p99 beside the undisturbed one, for each
+//! flood.
 //!
 //! `MAGLOR_PROXY=FILE` measures that binary, with all floods and a table; `MAGLOR_FLOODS=a,b` chooses some,
-//! `MAGLOR_CONNECTIONS=16` how many connections a flood has, and `MAGLOR_RUNS=3` of how many runs the median is
-//! taken. Times say nothing on a busy machine and of an unoptimised build: without the variable only the order of
-//! events is checked, which no other process changes.
+//! `MAGLOR_CONNECTIONS=16` sets the number of connections of a flood, and `MAGLOR_RUNS=3` the number of runs of
+//! which the median is taken. Times are meaningless on a busy machine and for an unoptimised build: without the
+//! variable only the order of events is checked, which no other process changes.
 //!
-//! A request on a new connection is measured from the moment when it is connected: the handshake is done by the kernel,
-//! in the name of whichever program runs, and a flood of the same kernel's connections delays it by a tick (4 ms)
-//! without the proxy's part. It fails where it takes longer than [`CONNECT`], as it does when the proxy lets the
-//! listener's queue fill up.
+//! A request on a new connection is measured from the moment when it is connected: the handshake is done by the
+//! kernel, in the name of whichever program runs, and a flood of the same kernel's connections delays it by a
+//! tick (4 ms) without the proxy's part. It fails if it takes longer than [`CONNECT`], as it does when the
+//! proxy lets the listener's queue fill up.
 //!
-//! The proxy has the first processor to itself, and everything else the others: what a flood takes from the client
-//! that is measured, or from its server, is no fault of the proxy. So the flood, and the server that it asks, run
-//! only when nothing else wants to, the client and its server as soon as they wake (`chrt --fifo`), and the flood's
-//! threads spin while the undisturbed time is measured.
+//! The proxy has the first processor to itself, and everything else the others: resources that a flood takes
+//! from the measured client, or from its server, are not the proxy's fault. So the flood, and the server that
+//! it uses, run only when no other thread is ready, the client and its server as soon as they wake
+//! (`chrt --fifo`), and the flood's threads spin while the undisturbed time is measured.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,16 +40,16 @@ use support::mesh::Root;
 
 /// How long a flood is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// Until it has its full strength.
+/// Time until a flood has its full strength.
 const BEGINNING: Duration = Duration::from_millis(300);
 /// Pause between two requests of the well-behaved client.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Longest time to connect.
+/// Maximum time to connect.
 const CONNECT: Duration = Duration::from_millis(100);
-/// How much longer a request may take than undisturbed.
+/// Maximum ratio of a request's time to the undisturbed one.
 const MOST: f64 = 3.0;
 
-/// How many there were before the first choice.
+/// Number of processors before the first selection.
 static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
@@ -60,8 +61,8 @@ struct Setup {
     _victims: Upstream,
 }
 
-/// Where the calling thread runs, and what it starts from now on; of a machine with one processor nothing is left
-/// out.
+/// Restricts the calling thread, and those that it starts from now on, to some processors; a machine with one
+/// processor uses it for everything.
 fn use_processors(which: impl Fn(usize) -> bool) {
     let all = *PROCESSORS;
     if all == 1 {
@@ -116,7 +117,7 @@ fn target(setup: &Setup) -> Arc<Target> {
     })
 }
 
-/// What the well-behaved client has met, sorted.
+/// Latencies of the well-behaved client, sorted, and the number of failures.
 struct Met(Vec<Duration>, usize);
 
 impl Met {
@@ -128,7 +129,7 @@ impl Met {
     }
 }
 
-/// Requests one after another, each on the connection of the one before; every tenth on a new one.
+/// Sends requests one after another, each on the connection of the one before; every tenth on a new one.
 fn ask(setup: &Setup, time: Duration) -> Met {
     let (address, until) = (setup.proxy.listener("web"), Instant::now() + time);
     let (mut times, mut failed, mut client) = (Vec::new(), 0, None);
@@ -152,7 +153,7 @@ fn ask(setup: &Setup, time: Duration) -> Met {
     Met(times, failed)
 }
 
-/// CPU of the proxy so far, in clock ticks.
+/// Returns the CPU time of the proxy so far, in clock ticks.
 fn ticks(setup: &Setup) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", setup.proxy.pid())).unwrap();
     let fields: Vec<_> = text
@@ -168,9 +169,9 @@ fn ticks(setup: &Setup) -> u64 {
 struct Run {
     before: Met,
     during: Met,
-    /// CPU of the proxy, in percent.
+    /// CPU use of the proxy, in percent.
     busy: f64,
-    /// Connections that the flood has begun.
+    /// Number of connections that the flood has begun.
     begun: u64,
 }
 
@@ -184,7 +185,7 @@ fn run(setup: &Setup, flood: &Flood, connections: usize, target: &Arc<Target>) -
     ask(BEGINNING);
     let used = ticks(setup);
     let during = ask(MEASURED);
-    // Of a hundred a second.
+    // There are a hundred ticks in a second.
     let busy = (ticks(setup) - used) as f64 / MEASURED.as_secs_f64();
     let begun = running.stop();
     Run {
@@ -200,7 +201,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// One row of the table, of medians; whether the bound holds.
+/// Prints one row of the table, of medians; returns whether the limit is met.
 fn measure(flood: &Flood, connections: usize, runs: usize) -> bool {
     let binary = std::env::var_os("MAGLOR_PROXY").unwrap();
     let setup = setup(ProxyBuilder::new(binary));

@@ -1,8 +1,9 @@
-//! The order of events, where no clock is needed: the proxy stands still while a flood and one request of a victim
-//! come to its sockets, and continues. Its access log says how much of the flood it has served before the victim.
+//! The order of events, where no clock is needed: the proxy is stopped while a flood and one request of a
+//! victim arrive at its sockets, and then continued. Its access log shows how much of the flood it has served
+//! before the victim.
 //!
-//! The flood requests an unknown host: what the proxy answers by itself needs no server, so that nothing but its
-//! own turns stops a connection.
+//! The flood requests an unknown host: the proxy answers these requests itself, without a server, so that only
+//! its own turns limit a connection.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,9 +18,9 @@ use crate::floods::{frame, member_frame};
 use crate::support::mesh::Root;
 
 const FLOODING: usize = 20;
-/// Requests of one connection before another one has its turn.
+/// Number of requests of one connection before another one has its turn.
 const TURN: usize = 4;
-/// Streams that one connection has at once, and those of them that are begun in one turn.
+/// Number of concurrent streams of one connection, and number of those that are begun in one turn.
 const STREAMS: usize = 100;
 const BEGUN: usize = 8;
 
@@ -84,8 +85,8 @@ impl Setup {
     }
 }
 
-/// How many requests of `flood` on each of some connections are served before one of a victim. `open` makes a
-/// connection that has sent its first request; `host` is whom the victim asks for.
+/// Returns how many requests of `flood` on each of some connections are served before one of a victim. `open`
+/// opens a connection that has sent its first request; `host` is the host that the victim requests.
 fn before_the_victim(open: impl Fn(&Setup) -> Client, flood: &[u8], host: &str) -> usize {
     let setup = Setup::new();
     let mut floods: Vec<_> = (0..FLOODING).map(|_| open(&setup)).collect();

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::schedule::{Leaves, Reads, Schedule, Script, Speaks};
 
-/// Where clients connect to.
+/// Addresses to which clients connect.
 #[derive(Clone)]
 pub(crate) struct Addresses {
     pub(crate) outbound: SocketAddr,
@@ -23,7 +23,7 @@ pub(crate) struct Addresses {
     pub(crate) member_http2: Arc<ClientConfig>,
 }
 
-/// Runs all clients in a thread of their own, which ends when all have left.
+/// Runs all clients in a thread of their own, which ends when all have disconnected.
 pub(crate) fn start(schedules: &[Schedule], addresses: Addresses) -> JoinHandle<()> {
     let scripts: Vec<Script> = schedules
         .iter()
@@ -38,7 +38,7 @@ pub(crate) fn start(schedules: &[Schedule], addresses: Addresses) -> JoinHandle<
                 .map(|script| tokio::spawn(follow(script, addresses.clone())))
                 .collect();
             for client in clients {
-                // A proxy may refuse, reset or leave: that is no failure here.
+                // A proxy may refuse, reset or close: that is no failure here.
                 let _ = client.await.expect("no panic");
             }
         });
@@ -70,14 +70,14 @@ async fn follow(script: Script, to: Addresses) -> io::Result<()> {
     }
 }
 
-/// Sends and reads at the same time, then leaves.
+/// Sends and reads at the same time, then disconnects.
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(stream: S, script: &Script) -> io::Result<()> {
     let (mut reading, mut writing) = tokio::io::split(stream);
     let sending = async {
         for (pause, piece) in &script.pieces {
             sleep(*pause).await;
             let limit = Instant::now() + script.stays + Duration::from_millis(100);
-            // A proxy that does not take all of it is left.
+            // The client disconnects from a proxy that does not read everything.
             timeout_at(limit, writing.write_all(piece)).await??;
             timeout_at(limit, writing.flush()).await??;
         }

@@ -1,4 +1,4 @@
-//! What a proxy holds, by its own counts and by the system's.
+//! Resources that a proxy holds, by its own counts and by the system's.
 
 use maglor_testkit::Proxy;
 
@@ -8,14 +8,14 @@ pub(crate) struct Held {
     pub(crate) clients: f64,
     pub(crate) requests: f64,
     pub(crate) connections: f64,
-    /// By the clusters' own counts: requests let in, those that wait, connections
-    /// where their number is limited; and of each endpoint.
+    /// By the clusters' own counts: admitted requests, waiting ones, connections if their number is limited;
+    /// and those of each endpoint.
     pub(crate) places: u64,
-    /// Bytes of bodies kept to be sent again.
+    /// Bytes of bodies that are kept to be sent again.
     pub(crate) kept: f64,
     pub(crate) tasks: f64,
     pub(crate) files: usize,
-    /// Bytes.
+    /// Size of the heap, in bytes.
     pub(crate) heap: f64,
 }
 
@@ -60,7 +60,7 @@ impl Held {
         }
     }
 
-    /// Whether nothing but memory is held beyond what was before.
+    /// Returns whether nothing but memory is held beyond the state before.
     pub(crate) fn is_back(&self, before: &Self) -> bool {
         self.clients == 0.0
             && self.requests == 0.0
@@ -72,7 +72,7 @@ impl Held {
     }
 }
 
-/// Requests that a proxy has answered, by class of status; `none` = the client left first.
+/// Returns the requests that a proxy has answered, by class of status; `none` = the client disconnected first.
 pub(crate) fn answered(proxy: &Proxy) -> String {
     let count = |class: &str| {
         let label = format!("status=\"{class}\"");

@@ -1,13 +1,16 @@
-//! Random schedules of clients, servers, reloads and drains: afterwards the proxies hold what they held before.
+//! Random schedules of clients, servers, reloads and drains: afterwards the proxies hold the same resources as
+//! before.
 //!
-//! A schedule is drawn from a seed: some clients of HTTP/1.1, HTTP/2 and the mesh transport, what each sends and when,
-//! how it reads and how it leaves. The servers answer early, late, in parts or not at all; a relay between all parts
-//! delays, stops and resets connections. Meanwhile the configuration changes (limits, queues, timeouts, a listener that
-//! comes and goes) and the inbound proxy is drained and replaced. When all clients have left, requests under way,
-//! places in queues, connections, tasks, descriptors and memory must return to where they were.
+//! A schedule is drawn from a seed: some clients of HTTP/1.1, HTTP/2 and the mesh transport, what each sends
+//! and when, how it reads and how it disconnects. The servers answer early, late, in parts or not at all; a
+//! relay between all parts delays, stops and resets connections. Meanwhile the configuration changes (limits,
+//! queues, timeouts, a listener that is added and removed) and the inbound proxy is drained and replaced. When
+//! all clients have disconnected, requests in progress, places in queues, connections, tasks, descriptors and
+//! memory must return to their earlier values.
 //!
-//! `MAGLOR_SCHEDULES=10000` runs so many; `SEED=N` repeats a run. Timing is the machine's: a seed repeats what is sent,
-//! not the order in which threads run. `MAGLOR_PROXY=FILE` tests that binary.
+//! `MAGLOR_SCHEDULES=10000` sets the number of schedules; `SEED=N` repeats a run. Timing depends on the
+//! machine: a seed repeats what is sent, not the order in which threads run. `MAGLOR_PROXY=FILE` tests that
+//! binary.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,12 +33,12 @@ use maglor_testkit::seed;
 use mesh::Mesh;
 use schedule::Schedule;
 
-/// Schedules that run at the same time.
+/// Number of schedules that run at the same time.
 const BATCH: usize = 100;
-/// Of a run without `MAGLOR_SCHEDULES`.
+/// Number of schedules in a run without `MAGLOR_SCHEDULES`.
 const FEW: usize = 200;
 
-/// Runs schedules beside each other; what does not return.
+/// Runs schedules beside each other; the error lists resources that were not released.
 fn run(mesh: &mut Mesh, schedules: &[Schedule], rng: &mut Rng) -> Result<(), String> {
     let clients = clients::start(schedules, mesh.addresses());
     mesh.disturb(rng);
@@ -43,7 +46,7 @@ fn run(mesh: &mut Mesh, schedules: &[Schedule], rng: &mut Rng) -> Result<(), Str
     mesh.settle()
 }
 
-/// The fewest schedules found that fail again, each time with new proxies.
+/// Returns the smallest set of schedules that fails again, each time with new proxies.
 fn shrink(mut failing: Vec<Schedule>) -> Vec<Schedule> {
     let fails = |half: &[Schedule]| {
         let mut rng = Rng::seed(half[0].seed);

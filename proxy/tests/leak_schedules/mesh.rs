@@ -1,4 +1,4 @@
-//! Two members of a mesh, their servers, and what disturbs them.
+//! Two members of a mesh, their servers, and disturbances of them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use super::relay::{self, Target};
 use super::support::mesh::{Member, Root};
 use super::support::reload;
 
-/// Everything ends by a timeout within this.
+/// Time within which everything ends by a timeout.
 const SETTLES: Duration = Duration::from_secs(20);
-/// Memory in use may grow by so much over a run: pools of timers and buffers, tables that have grown.
+/// Allowed growth of the heap over a run, in bytes: pools of timers and buffers, tables that have grown.
 const GROWTH: f64 = 1.5 * 1024.0 * 1024.0;
 
 const WORKERS: u32 = 2;
-/// Of a worker without connections: three of its own, and one that accepts.
+/// Number of tasks of a worker without connections: three of its own, and one that accepts.
 const TASKS: u32 = 4;
 
-/// What a reload changes.
+/// The settings that a reload changes.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     max_requests: u32,
@@ -60,7 +60,7 @@ impl Variant {
     }
 }
 
-/// The parts of a configuration that both proxies have; `clusters` are lines of their settings by name.
+/// Returns the parts of a configuration that both proxies have; `clusters` are lines of their settings by name.
 fn routes(variant: &Variant, clusters: &[&str]) -> String {
     let timeout = variant.timeout;
     let mut all = Vec::new();
@@ -102,7 +102,7 @@ fn cluster(variant: &Variant, name: &str, endpoint: SocketAddr, settings: &str) 
     format!("- {{name: {name}, {common}}}\n- {{name: {name}-queue, {common}, {limits}}}\n")
 }
 
-/// Where the parts of the mesh are.
+/// Addresses of the parts of the mesh.
 struct Places {
     server: SocketAddr,
     copies: SocketAddr,
@@ -167,11 +167,11 @@ fn start(config: &str) -> Proxy {
     ProxyBuilder::new(binary).config(config).start()
 }
 
-/// A proxy, and what it held at first.
+/// A proxy, and the resources that it held at first.
 struct Observed {
     proxy: Proxy,
     before: Held,
-    /// Memory in use after the first schedules, which fill pools.
+    /// Size of the heap after the first schedules, which fill pools.
     heap: Option<f64>,
     last: Held,
 }
@@ -234,7 +234,7 @@ impl Mesh {
         let fixed = |address| Arc::new(Mutex::new(address));
         let server = relay::start(fixed(servers[0].address()), 1);
         let copies = relay::start(fixed(servers[1].address()), 2);
-        // Free when it is needed, as far as nothing else takes it.
+        // Free when it is needed, unless another process uses it.
         let extra = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -274,7 +274,7 @@ impl Mesh {
         }
     }
 
-    /// Reloads some times, and periodically drains the inbound proxy, while clients are there.
+    /// Reloads some times, and periodically drains the inbound proxy, while clients are connected.
     pub(crate) fn disturb(&mut self, rng: &mut Rng) {
         for _ in 0..rng.below(4) {
             std::thread::sleep(Duration::from_millis(u64::from(rng.below(400))));
@@ -303,7 +303,7 @@ impl Mesh {
         self.drains += 1;
     }
 
-    /// Waits until both proxies hold what they held at first; what they hold where they do not.
+    /// Waits until both proxies hold the same resources as at first; returns the differences if they do not.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.outbound.settle("the outbound proxy")?;
         self.inbound.settle("the inbound proxy")

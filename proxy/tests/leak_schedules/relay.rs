@@ -11,10 +11,10 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-/// Where a relay connects to; may be changed.
+/// Address to which a relay connects; may be changed.
 pub(crate) type Target = Arc<Mutex<SocketAddr>>;
 
-/// What befalls a direction of a connection, after so many bytes.
+/// Fault of a direction of a connection, after a number of bytes.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Close(usize),
@@ -35,7 +35,7 @@ impl Fault {
     }
 }
 
-/// Relays until the process ends; where it listens.
+/// Starts a relay that runs until the process ends; returns its address.
 pub(crate) fn start(target: Target, seed: u64) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -54,7 +54,7 @@ async fn accept(listener: std::net::TcpListener, target: Target, mut rng: Rng) {
         let to = *target.lock().unwrap();
         let seed = rng.next_u64();
         tokio::spawn(async move {
-            // Either end may be gone at any moment.
+            // Either end may disconnect at any moment.
             let _ = relay(client, to, Rng::seed(seed)).await;
         });
     }

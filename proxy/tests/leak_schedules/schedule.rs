@@ -1,11 +1,11 @@
-//! What clients do, drawn from a seed.
+//! The behaviour of clients, drawn from a seed.
 
 use std::fmt;
 use std::time::Duration;
 
 use maglor_balance::Rng;
 
-/// What the servers are asked to do, see `maglor_testkit::upstream`.
+/// Paths that select the behaviour of servers, see `maglor_testkit::upstream`.
 const BEHAVIOURS: [&str; 25] = [
     "/bytes/0",
     "/bytes/100",
@@ -33,7 +33,7 @@ const BEHAVIOURS: [&str; 25] = [
     "/trailers",
     "/early-hints",
 ];
-/// Those that leave an upload under way, or take it whole.
+/// Those that leave an upload unfinished, or read it whole.
 const OF_UPLOADS: [&str; 7] = [
     "/early/200",
     "/early/200/100",
@@ -54,7 +54,7 @@ pub(crate) struct Schedule {
     pub(crate) clients: Vec<Script>,
 }
 
-/// What a client speaks, and to whom.
+/// The protocol of a client, and the proxy to which it connects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Speaks {
     Http1,
@@ -70,15 +70,15 @@ pub(crate) enum Speaks {
 pub(crate) enum Reads {
     All,
     Nothing,
-    /// So many bytes each 10 ms.
+    /// This many bytes each 10 ms.
     Slowly(usize),
 }
 
-/// How a client leaves.
+/// How a client disconnects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leaves {
     Close,
-    /// Ends what it sends, and reads on as long as it stays.
+    /// Ends its sending side, and reads on until it disconnects.
     Half,
     Reset,
 }
@@ -87,13 +87,13 @@ pub(crate) enum Leaves {
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) speaks: Speaks,
-    /// To the listener that comes and goes.
+    /// Whether it uses the listener that is added and removed.
     pub(crate) extra: bool,
-    /// What is sent, each piece after a pause.
+    /// The bytes to send, each piece after a pause.
     pub(crate) pieces: Vec<(Duration, Vec<u8>)>,
     pub(crate) reads: Reads,
     pub(crate) leaves: Leaves,
-    /// After the last piece.
+    /// Time after the last piece until it disconnects.
     pub(crate) stays: Duration,
     requests: Vec<String>,
 }
@@ -139,11 +139,11 @@ impl Schedule {
     }
 }
 
-/// A request before it is written down.
+/// A request before it is encoded.
 struct Request {
     path: String,
     behaviour: &'static str,
-    /// Bytes of the body; `None` = a GET.
+    /// Size of the body in bytes; `None` = a GET.
     body: Option<usize>,
     chunked: bool,
 }
@@ -199,7 +199,7 @@ impl Draw {
     }
 
     fn request(&mut self, speaks: Speaks) -> Request {
-        // The inbound proxy has servers behind it, no other member.
+        // The inbound proxy forwards to servers, not to another member.
         let transports = match speaks {
             Speaks::Http1 | Speaks::Http2 => &TRANSPORTS[..],
             Speaks::Member | Speaks::MemberHttp2 => &TRANSPORTS[..2],
@@ -218,7 +218,7 @@ impl Draw {
         }
     }
 
-    /// Cuts at random places, with pauses.
+    /// Splits at random places, with pauses.
     fn pieces(&mut self, bytes: &[u8]) -> Vec<(Duration, Vec<u8>)> {
         let mut cuts: Vec<usize> = (0..self.below(6))
             .map(|_| self.below(bytes.len() + 1))
@@ -229,7 +229,7 @@ impl Draw {
         pieces.map(|piece| (self.millis(120), piece)).collect()
     }
 
-    /// Puts the frames of streams in an order that keeps that of each stream.
+    /// Interleaves the frames of streams, and keeps the order within each stream.
     fn interleave(&mut self, mut streams: Vec<Vec<Vec<u8>>>) -> Vec<u8> {
         // Streams begin in the order of their numbers.
         let mut out: Vec<u8> = Vec::new();
@@ -266,7 +266,7 @@ impl Draw {
             let stream = 2 * number + 1;
             let end = u8::from(request.body.is_none());
             let mut frames = vec![frame2(1, 4 | end, stream, &hpack(request))];
-            // Within the window that a stream begins with.
+            // Within the initial window of a stream.
             let body = vec![b'x'; request.body.unwrap_or(0).min(60_000)];
             if request.body.is_some() {
                 frames.extend(body.chunks(8000).map(|data| frame2(0, 0, stream, data)));
@@ -375,7 +375,7 @@ fn member(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields without compression (RFC 7541, 6.1 and 6.2.2).
+/// Encodes fields without compression (RFC 7541, 6.1 and 6.2.2).
 fn hpack(request: &Request) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let method = request.body.map_or(0x82, |_| 0x83);

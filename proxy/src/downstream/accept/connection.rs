@@ -12,12 +12,12 @@ use super::{Local, State, start};
 use crate::runtime::worker::{Connections, Registered, Worker};
 use crate::telemetry::metrics::ListenerMetrics;
 
-/// The life of a connection behind its filter chain.
+/// Future that serves a connection with its filter chain.
 pub(super) type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Serves a connection until it ends.
 ///
-/// It counts at once, so that the next one is accepted only where there is room.
+/// It is counted at once, so that the next one is accepted only if there is room.
 pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
     let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     let registered = Connections::register(&local.worker);
@@ -37,7 +37,8 @@ pub(crate) struct Connection {
     counted: Counted,
 }
 
-/// Each step lives in a box of its own that ends with it, so that an idle connection holds nothing of the step before.
+/// Steps of a connection. Each is in a box of its own that is freed with it, so that an idle connection holds
+/// nothing of the previous step.
 enum Step {
     Starting(Pin<Box<dyn Future<Output = Option<Serving>>>>),
     Serving(Serving),
@@ -49,7 +50,7 @@ impl Future for Connection {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if this.registered.is_shed() {
-            // Closed to make room for others.
+            // Closed to make room for other connections.
             let shard = this.counted.worker.shard();
             this.counted.metrics.refused_descriptors.inc(shard);
             return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! A connection whose bytes go to an endpoint as they are.
+//! Forwarding of a connection's bytes to an endpoint.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 pub(super) struct Downstream {
     pub(super) stream: Stream,
     pub(super) ends: Ends,
-    /// It has sent nothing, and is taken to wait for the server.
+    /// Whether it has sent nothing, and presumably waits for the server.
     pub(super) silent: bool,
 }
 
-/// Picks, connects, relays. What was discovered of where the connection was going counts more than the
-/// chain's own cluster.
+/// Picks an endpoint, connects to it, and relays the bytes. A discovered cluster of the original destination
+/// takes precedence over the chain's own cluster.
 pub(super) async fn forward(
     downstream: Downstream,
     chain: Arc<TcpChain>,
@@ -80,7 +80,7 @@ pub(super) async fn forward(
     picked.outstanding.finish(worker.time(Instant::now()));
 }
 
-/// Waits for whichever side speaks first, and remembers the destination where it is the server; false when
+/// Waits until one side sends first, and remembers the destination if it is the server; returns false when
 /// neither has within `idle`, or one has failed.
 async fn learn(
     worker: &Worker,
@@ -105,7 +105,7 @@ async fn learn(
     true
 }
 
-/// Connects to an endpoint, and to another one where that fails: nothing has been sent.
+/// Connects to an endpoint, and to another one if that fails: nothing has been sent.
 async fn reach(
     cluster: &Arc<Cluster>,
     pools: &Pools,
@@ -115,7 +115,7 @@ async fn reach(
     let started = Instant::now();
     let now = worker.time(started);
     let mut place = Place::enter(cluster, now).await?;
-    // A client of a Unix socket has no address to go by: each connection is as if of another client.
+    // A client of a Unix socket has no address to hash: each connection is treated as one of another client.
     let source = addresses.map(|both| both.source.ip().to_string());
     let hash = source.map(|source| maglor_balance::hash_bytes(source.as_bytes()));
     let mut failed = Vec::new();
@@ -138,7 +138,7 @@ async fn reach(
         let reached = sender.stream().await;
         let sample = match &reached {
             Ok(_) => Some(Sample::Success),
-            // That there is no room for another connection is not the endpoint's fault.
+            // A lack of room for another connection is not the endpoint's fault.
             Err(error) => error.is_upstreams().then_some(Sample::LocalFailure),
         };
         if let Some(sample) = sample {
@@ -146,7 +146,7 @@ async fn reach(
         }
         failed.push(target.id);
         let elsewhere = match sample {
-            // Only where endpoints have limits of their own.
+            // Only if endpoints have limits of their own.
             None => cluster.config().limits.endpoint.max_connections.is_some(),
             Some(_) => true,
         };

@@ -1,4 +1,4 @@
-//! A client's connection from `accept(2)` to its filter: original destination, PROXY header,
+//! Handles a client's connection from `accept(2)` to its filter: original destination, PROXY header,
 //! ClientHello, filter chain, TLS handshake, HTTP or TCP.
 
 use std::io;
@@ -35,17 +35,17 @@ mod connection;
 mod forward;
 mod reauthorize;
 
-/// A listener as it is now.
+/// The current state of a listener.
 pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
 
-/// What a worker's connections share.
+/// Data that a worker's connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     pub(crate) worker: Rc<Worker>,
     pub(crate) upstreams: Rc<Upstreams>,
 }
 
-/// Why a connection was closed before its filter saw it.
+/// Reason why a connection was closed before it reached its filter.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("ClientHello: {0}")]
@@ -73,18 +73,18 @@ struct Ready {
     ends: Ends,
     /// The protocol, if it was detected from the first bytes.
     protocol: Option<Protocol>,
-    /// Which member of the mesh the client is.
+    /// The identity of the client, if it is a mesh member.
     peer: Option<Box<Peer>>,
-    /// What the control plane knows of where it was going.
+    /// Result of discovery for the original destination.
     discovered: Option<Arc<Discovered>>,
 }
 
-/// Whom a connection joins.
+/// Addresses of a connection.
 #[derive(Clone, Copy)]
 struct Ends {
-    /// `None` = a Unix socket, and no PROXY header that says more.
+    /// Both addresses; `None` for a Unix socket, unless a PROXY header names them.
     addresses: Option<Addresses>,
-    /// Where the client wanted to go, if that is known and is not this listener.
+    /// Original destination, if it is known and is not this listener.
     original: Option<SocketAddr>,
 }
 
@@ -113,7 +113,7 @@ async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option
 fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter> {
     let metrics = &listener.metrics;
     match refused {
-        // The client left before it said anything: a port check, not a failure.
+        // The client disconnected before it sent anything: a port check, not a failure.
         Refused::Io(_)
         | Refused::ClientHello(detect::Error::Closed)
         | Refused::Mesh(mesh::Refused::Silent(_)) => None,
@@ -125,8 +125,8 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
     }
 }
 
-/// Whether a connection to elsewhere was redirected to the proxy that makes it. That it comes to an
-/// inbound listener is right: the destination was this host.
+/// Returns whether an outgoing connection of this proxy was redirected to the proxy itself. On an inbound
+/// listener that is correct: the destination was this host.
 fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
     let config = &listener.config;
     let may = config.original_destination && config.direction != TrafficDirection::Inbound;
@@ -134,7 +134,7 @@ fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
     may && tcp.peer_addr().is_ok_and(|peer| own.contains(peer))
 }
 
-/// Everything before the filter, under one time limit.
+/// Performs everything before the filter, under one time limit.
 async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
     if listener.config.address.ip().is_some() {
         tcp.set_nodelay(true)?;
@@ -142,7 +142,7 @@ async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Re
     }
     let limit = listener.config.handshake_timeout;
     let handshake = handshake(tcp, listener, shard);
-    // Plain connections are ready at once: no timer for them.
+    // Plain connections are ready at once and need no timer.
     if listener.is_immediate() {
         return handshake.await;
     }
@@ -181,7 +181,8 @@ async fn handshake(
     let mut peer = None;
     let stream = match tls {
         Some(Termination::Mesh(mesh)) => {
-            // Who says nothing may be waiting for the server to speak first, where bytes pass.
+            // A client that sends nothing may wait for the server to send first, on a chain that forwards
+            // bytes.
             let bytes = taken.is_some_and(|chain| chain.filter.tcp().is_some());
             let patience = bytes.then_some(listener.config.detection_timeout);
             let admitted = mesh.accept(tcp, seen, patience, shard).await?;
@@ -217,7 +218,7 @@ async fn handshake(
     })
 }
 
-/// Both ends as they are known without a word of the client.
+/// Returns the addresses as they are known without input of the client.
 fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
     if listener.config.address.unix().is_some() {
         return Ok(Ends {
@@ -237,8 +238,8 @@ fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
     })
 }
 
-/// The ClientHello, an empty one of a client that does not speak TLS. `None` = the client says nothing,
-/// and is waited for no longer because it could pass as bytes.
+/// Reads the ClientHello; an empty one for a client that does not use TLS. `None` = the client sends nothing,
+/// and the wait ends because the connection could be forwarded as bytes.
 async fn client_hello(
     tcp: &mut TcpStream,
     seen: &mut BytesMut,
@@ -260,7 +261,7 @@ async fn client_hello(
     match detect::client_hello(tcp, seen).await {
         Ok(hello) => Ok(Some(hello.unwrap_or_default())),
         Err(error @ detect::Error::Io(_)) => Err(error.into()),
-        // It looked like TLS and is something else, or names no known host: in doubt it is forwarded as bytes.
+        // It begins like TLS and is something else, or names no known host: in doubt it is forwarded as bytes.
         Err(_) if passes && !seen.is_empty() => Ok(Some(nothing)),
         Err(error) => Err(error.into()),
     }
@@ -293,8 +294,8 @@ async fn detect_protocol(
     Ok(ready)
 }
 
-/// Whether the client is known to wait for the server, by the destination's port or by what was learned
-/// from connections before.
+/// Returns whether the client is known to wait for the server, by the destination's port or by earlier
+/// connections.
 fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> bool {
     let Some(Addresses { destination, .. }) = ready.ends.addresses else {
         return false;
@@ -306,14 +307,15 @@ fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> boo
             || local.worker.server_first.contains(destination, now))
 }
 
-/// Asks the control plane of where the connection was going, or of what the chain is for, where the chain asks; whether
-/// it has named the protocol there, so that the proxy does not wait for a client that waits for the server.
+/// Discovers the original destination, or that of the chain, if the chain is configured so. Returns whether the
+/// control plane has declared the protocol there, so that there is no need to wait for a client that waits for
+/// the server.
 async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
     let Some(on_demand) = &chain.on_demand else {
         return false;
     };
     let now = local.worker.time(Instant::now());
-    // Without an answer in time the connection passes as without discovery.
+    // Without a timely response the connection is handled as without discovery.
     let found = on_demand.find_silent(ready.ends.original, now).await;
     let known = found
         .as_deref()
@@ -411,7 +413,7 @@ fn mesh(tls: &Option<Termination>) -> Option<&mesh::Mesh> {
 mod tests {
     use super::*;
 
-    /// What an idle connection costs is mostly the size of its task.
+    /// The cost of an idle connection is mostly the size of its task.
     #[test]
     fn a_connections_future_stays_small() {
         fn size<F>(_: impl FnOnce(TcpStream, State, Local) -> F) -> usize {

@@ -1,8 +1,9 @@
-//! Connections of bytes stay as long as they would be let in.
+//! Repeated authorization of byte connections when their listener changes.
 //!
-//! HTTP is decided by request, bytes once, when they begin. So when their listener changes, the bytes that are
-//! open are decided again: by its rules, and by whether it still takes plain text. Who would not be let in any
-//! more has [`GRACE`] to finish; a change that is taken back meanwhile is none.
+//! HTTP is authorized by request, a byte connection once, when it begins. So when its listener changes, an open
+//! one is authorized again: by the listener's rules, and by whether it still accepts plain text. A connection
+//! that would no longer be admitted has [`GRACE`] to finish; a change that is reverted in the meantime has no
+//! effect.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -22,33 +23,33 @@ use crate::routing::listener::{Listener, Termination};
 use crate::runtime::worker::Worker;
 use crate::tls::Peer;
 
-/// How long a connection goes on that would not be let in any more.
+/// How long a connection may continue that would no longer be admitted.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a connection of bytes was let in by.
+/// Facts by which a byte connection was admitted.
 pub(super) struct GrantedBy {
     pub(super) state: watch::Receiver<Arc<Listener>>,
     pub(super) addresses: Option<Addresses>,
-    /// Which member of the mesh it is.
+    /// Identity of the client, if it is a mesh member.
     pub(super) peer: Option<Box<Peer>>,
-    /// A proxy in front made the connection, for an unknown client.
+    /// Whether a proxy in front made the connection, for an unknown client.
     pub(super) asserted_client: bool,
-    /// It speaks plain text where members of the mesh speak TLS.
+    /// Whether it is plain text where mesh members use TLS.
     pub(super) plain_text: bool,
 }
 
-/// Why a connection may not be.
+/// Reason why a connection is not admitted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
     /// The rules do not allow it.
     Denied,
-    /// The listener takes members of the mesh only.
+    /// The listener accepts mesh members only.
     PlainText,
 }
 
 impl GrantedBy {
-    /// Whether a listener lets the connection in. One that comes by a proxy in front may pass only where there
-    /// are no rules.
+    /// Checks whether a listener admits the connection. One of a proxy in front is admitted only if there are
+    /// no rules.
     pub(super) fn judge(&self, listener: &Listener, shard: usize) -> Result<(), Refusal> {
         if self.plain_text && !self.takes_plain_text(listener) {
             return Err(Refusal::PlainText);
@@ -82,7 +83,7 @@ impl GrantedBy {
         }
     }
 
-    /// The connection, up to its end, or until it has been refused for [`GRACE`].
+    /// Runs the connection to its end, or until it has been refused for [`GRACE`].
     pub(super) async fn keep(mut self, connection: impl Future<Output = ()>, worker: Rc<Worker>) {
         let shard = worker.shard();
         let mut connection = pin!(connection);
@@ -91,7 +92,8 @@ impl GrantedBy {
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            // A change of a listener polls its connections. Without a sender the listener is gone: they end by other means.
+            // A change of a listener polls its connections. Without a sender the listener has been removed; its
+            // connections end by other means.
             if self.state.has_changed().unwrap_or(false) {
                 let listener = Arc::clone(&self.state.borrow_and_update());
                 notice = match (self.judge(&listener, shard), notice.take()) {

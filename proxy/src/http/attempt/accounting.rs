@@ -1,7 +1,7 @@
-//! One attempt at one endpoint, as it is accounted for.
+//! Accounting of one attempt at one endpoint.
 //!
-//! From the pick to the last byte of the answer, or to whatever ends it before: it counts as
-//! outstanding, it is judged once for outlier ejection, and it ends in the metrics once.
+//! It covers the time from the pick to the last byte of the response, or to an earlier end: the attempt counts
+//! as outstanding, is judged once for outlier ejection, and is counted once in the metrics.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use maglor_config::Address;
 /// Status that is counted when there was no response.
 const NONE: u16 = 499;
 
-/// That an endpoint takes longer than its client wants to wait says nothing about it before so long.
+/// Shortest wait after which a timeout set by the client counts as a failure of the endpoint.
 const FAIR: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
@@ -34,25 +34,25 @@ pub(crate) struct Attempt {
     cluster: Arc<Cluster>,
     target: Arc<Target>,
     started: Instant,
-    /// From 1.
+    /// Number of the attempt within its request, from 1.
     number: u32,
     status: StatusCode,
     judged: bool,
     success: bool,
-    /// The head of the response was a good one: judged with its last byte, since a response that is cut off is
-    /// none.
+    /// Sample of a successful head. It is recorded with the last byte, since a response that is cut off is no
+    /// success.
     promising: Option<Sample>,
-    /// The response is an error, of whatever kind, or there is none: no sign of speed.
+    /// Whether the response is an error of any kind, or missing; its duration then says nothing about speed.
     erred: bool,
-    /// It was not judged, because its client did not want to wait.
+    /// Whether it was not judged because the client's own timeout was too short.
     excused: bool,
-    /// Where the client allows less time than the route: how many good answers the endpoint had given
-    /// when it began.
+    /// Set if the client allows less time than the route: the endpoint's count of successful responses at the
+    /// beginning.
     hurried: Option<u32>,
     /// Counts the request as outstanding until it is dropped.
     outstanding: Option<Outstanding>,
     _seat: Option<Seat>,
-    /// Counts it as a retry in progress.
+    /// Counts the attempt as a retry in progress.
     permit: Option<RetryPermit>,
 }
 
@@ -84,7 +84,7 @@ impl Attempt {
         }
     }
 
-    /// The client allows it less time than the route does.
+    /// Records that the client allows less time than the route does.
     pub(in crate::http) fn hurry(&mut self) {
         self.hurried = Some(self.target.monitor.successes());
     }
@@ -93,7 +93,7 @@ impl Attempt {
         &self.target
     }
 
-    /// Which attempt of its request it is, from 1.
+    /// Returns the number of the attempt within its request, from 1.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -106,8 +106,8 @@ impl Attempt {
         &self.cluster
     }
 
-    /// The head of a response is there. That of a gRPC call says little unless it is all there is:
-    /// the status comes with the trailers.
+    /// Records the head of a response. The head of a gRPC call proves little unless it is the whole response,
+    /// because the status is in the trailers.
     pub(crate) fn answered(&mut self, response: &Response, grpc: bool) {
         self.status = response.status;
         let status = response.status.as_u16();
@@ -129,19 +129,19 @@ impl Attempt {
         self.started
     }
 
-    /// Whether the head of the response says that all is well.
+    /// Returns whether the head of the response is a success.
     pub(crate) fn is_success(&self) -> bool {
         self.success
     }
 
-    /// The trailers of a gRPC call.
+    /// Records the trailers of a gRPC call.
     pub(crate) fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(value) = trailers.get(Known::GrpcStatus.as_str()) {
             self.judge_call(GrpcStatus::parse(value.as_bytes()));
         }
     }
 
-    /// It has no response, or only a part of one.
+    /// Records that there is no response, or only a part of one.
     pub(crate) fn failed(&mut self, error: &ProxyError) {
         if self.has_head() && error.is_cut_off() {
             self.cluster.metrics().cut_off.inc(self.worker.shard());
@@ -149,7 +149,7 @@ impl Attempt {
         }
         self.erred |= error.is_upstreams();
         match error {
-            // Who has begun to answer may go on for longer than anybody wants to listen.
+            // An endpoint that has begun to respond may go on for longer than the client wants to read.
             ProxyError::RequestTimeout if self.has_head() => {}
             ProxyError::RequestTimeout => self.timed_out(Sample::LocalFailure),
             _ if error.is_upstreams() => self.judge(Sample::LocalFailure),
@@ -170,7 +170,7 @@ impl Attempt {
         }
     }
 
-    /// Time has run out, here or further on.
+    /// Records a timeout, whether it occurred here or further upstream.
     fn timed_out(&mut self, sample: Sample) {
         match self.is_hurried() {
             true => self.excused = true,
@@ -178,16 +178,17 @@ impl Attempt {
         }
     }
 
-    /// Whether its client has not waited for as long as it takes to say that the endpoint is at fault:
-    /// anybody may ask for an answer within a millisecond. An endpoint that has not answered anybody
-    /// for a second is another matter.
+    /// Returns whether the client's own timeout is too short to blame the endpoint.
+    ///
+    /// A client may ask for a response within a millisecond. An endpoint that has sent no response to any
+    /// client for [`FAIR`] is at fault nevertheless.
     fn is_hurried(&self) -> bool {
         self.hurried.is_some_and(|before| {
             self.started.elapsed() < FAIR || self.target.monitor.successes() != before
         })
     }
 
-    /// Whether that time has run out says nothing about the endpoint, nor about its cluster.
+    /// Returns whether a timeout says nothing about the endpoint or its cluster.
     pub(in crate::http) fn is_excused(&self, error: Option<&ProxyError>) -> bool {
         match error {
             Some(ProxyError::RequestTimeout) => self.is_hurried(),
@@ -196,7 +197,7 @@ impl Attempt {
         }
     }
 
-    /// Nothing has come between the good head and the end of what was wanted of the response.
+    /// Records the sample of the head: what was wanted of the response arrived without an error.
     fn settle(&mut self) {
         if let Some(sample) = self.promising {
             self.judge(sample);
@@ -211,8 +212,8 @@ impl Attempt {
         }
     }
 
-    /// It ended as it should: its duration says how fast the endpoint is. `bytes` are those of the
-    /// response's body.
+    /// Ends the attempt successfully, and records its duration as the endpoint's speed. `bytes` is the size of
+    /// the response's body.
     pub(crate) fn complete(&mut self, now: Instant, bytes: u64) {
         if let Some(outstanding) = self.outstanding.take() {
             self.settle();
@@ -222,12 +223,13 @@ impl Attempt {
         }
     }
 
-    /// Whether the response was an error, or there was none.
+    /// Returns whether the response was an error, or missing.
     pub(in crate::http) fn erred(&self) -> bool {
         self.erred
     }
 
-    /// Ends its place at the endpoint: at once, or when a good answer would have come.
+    /// Releases its place at the endpoint: at once, or for an error when a successful response would have
+    /// arrived.
     fn leave(&self, outstanding: Outstanding, now: Instant, complete: bool) {
         let (time, usual) = (self.worker.time(now), self.cluster.usual());
         if self.erred {
@@ -243,8 +245,8 @@ impl Attempt {
         }
     }
 
-    /// The endpoint's proxy has sent it back at once: nothing of it is counted. The permit serves for
-    /// the next endpoint.
+    /// Discards the attempt after the endpoint's proxy has rejected it at once: nothing is counted. Returns the
+    /// permit, to be used for the next endpoint.
     pub(in crate::http) fn bounced(mut self) -> Option<RetryPermit> {
         self.outstanding = None;
         self.permit.take()

@@ -1,8 +1,8 @@
-//! A request's body as its attempts need it: once, or again and again, within the memory budget, and counted for the
-//! cluster.
+//! The body of a request, as its attempts need it: sent once or several times, kept within the memory budget,
+//! and counted for the cluster.
 //!
-//! A body whose length is known counts when it is sent, as a whole and for nothing more; only one whose end is
-//! unknown is watched on its way.
+//! A body of known length is counted as a whole when it is sent. Only a body of unknown length is counted while
+//! it is transferred.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,14 +16,15 @@ use crate::protocol::message::{Account, Body};
 use crate::runtime::shared::Shared;
 use crate::upstream::Cluster;
 
-/// Memory for a body that is kept, until it is dropped.
+/// Memory that is reserved for a kept body, until this is dropped.
 pub(super) struct Reserved {
     shared: Arc<Shared>,
     bytes: usize,
 }
 
 impl Reserved {
-    /// Memory for what will be kept of a body; `None` where there is none, or none is left.
+    /// Reserves memory for the part of a body that will be kept; `None` if the body is empty or the budget is
+    /// exhausted.
     pub(super) fn new(body: &Body, limit: usize, shared: &Arc<Shared>) -> Option<Self> {
         if body.is_empty() {
             return None;
@@ -46,12 +47,12 @@ impl Drop for Reserved {
     }
 }
 
-/// The request's body, as far as it is there to be sent.
+/// The request's body, as far as it can still be sent.
 pub(super) enum Payload {
     Empty,
-    /// For one attempt.
+    /// Can be sent by one attempt.
     Once(Body),
-    /// For any number of attempts.
+    /// Can be sent by any number of attempts.
     Replay(Replay),
     Gone,
 }
@@ -93,7 +94,7 @@ impl Payload {
         }
     }
 
-    /// Whether it could be sent again whatever becomes of this attempt.
+    /// Returns whether the body could be sent again, whatever the outcome of this attempt.
     pub(super) fn is_resendable(&self, limit: u64) -> bool {
         match self {
             Self::Empty => true,
@@ -105,7 +106,7 @@ impl Payload {
     }
 }
 
-/// The body of an attempt, whose bytes count for the cluster.
+/// Wraps the body of an attempt to count its bytes for the cluster.
 pub(super) fn counted(body: Body, cluster: &Arc<Cluster>, shard: usize) -> Body {
     match body.size_hint().exact() {
         Some(0) => body,
@@ -142,7 +143,7 @@ impl Account for Watched {
     fn fail(&mut self, _: &ProxyError) {}
 
     fn poll_timeout(&mut self, _: &mut Context<'_>) -> Poll<ProxyError> {
-        // The request's own record minds the time.
+        // The request's own accounting handles timeouts.
         Poll::Pending
     }
 }

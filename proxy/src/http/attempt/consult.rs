@@ -1,8 +1,8 @@
-//! An attempt whose endpoint is found by talking to endpoints' proxies, for policies that do; see
+//! Attempts whose endpoint is found by asking the proxies of endpoints, for policies that do so; see
 //! [`crate::mesh::load_feedback::queue_protocol`].
 //!
-//! What is decided is decided in [`maglor_balance::queue_protocol`], step by step; here the steps are taken: a
-//! question is put and waited for, a request is sent on a condition and comes back.
+//! The decisions are made in [`maglor_balance::queue_protocol`]. This module executes their steps: it sends a
+//! question and waits for the answers, and it sends a request with a condition, which may be rejected.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::protocol::message::Response;
 use crate::telemetry::metrics::QueueProtocolMetrics;
 use crate::upstream::{Endpoints, Picked, Target};
 
-/// One attempt's talk with the endpoints of one snapshot.
+/// State of the queue protocol for one attempt and one snapshot of the endpoints.
 struct Consultation {
     endpoints: Arc<Endpoints>,
     excluded: Excluded,
     decision: Decision,
 }
 
-/// Where a request goes, under which condition.
+/// An endpoint for a request, and the admission condition to send with it.
 struct Choice {
     picked: Picked,
     index: Option<Index>,
@@ -40,11 +40,11 @@ struct Choice {
 }
 
 impl Attempts<'_> {
-    /// Finds an endpoint and sends the request there, until one has let it in.
+    /// Finds an endpoint and sends the request to it; repeats this until an endpoint admits the request.
     ///
     /// # Errors
-    /// [`ProxyError::NoHealthyUpstream`], [`ProxyError::EndpointsFull`]: there is no endpoint. What else
-    /// happens to the request is in the inner result, and the attempt in `progress`.
+    /// [`ProxyError::NoHealthyUpstream`] or [`ProxyError::EndpointsFull`] if there is no endpoint. Any other
+    /// outcome of the request is in the inner result, and the attempt in `progress`.
     pub(super) async fn consult(
         &mut self,
         metrics: &QueueProtocolMetrics,
@@ -120,7 +120,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Subscribes to what endpoints say of their own accord, where the policy wants that.
+    /// Subscribes to unsolicited reports of the endpoints, if the policy uses them.
     fn subscribe(&self, endpoints: &Arc<Endpoints>) {
         if let Announce::Balancers { overhead } = endpoints.balancer().spec().announce() {
             let service = self.service();
@@ -129,7 +129,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Lets the policy decide.
+    /// Runs a decision of the policy.
     fn step(
         &self,
         consultation: &mut Consultation,
@@ -146,7 +146,7 @@ impl Attempts<'_> {
         worker.with_rng(|rng| decide(consultation, &context, rng))
     }
 
-    /// Puts a question and waits for what is needed of the answers.
+    /// Sends a question and waits for as many answers as the policy needs.
     async fn ask(
         &self,
         metrics: &QueueProtocolMetrics,
@@ -154,7 +154,7 @@ impl Attempts<'_> {
         (to, question): (&Recipients, Question),
         until: Instant,
     ) -> Step {
-        // It closes when no task that could answer is left.
+        // The channel closes when no task is left that could answer.
         let mut answers = self.put(consultation, to, question);
         loop {
             let answer = timeout_at(until, answers.recv()).await;
@@ -208,7 +208,8 @@ impl Attempts<'_> {
         answers
     }
 
-    /// The endpoint of a step that sends; by the local policy where the step's cannot be had.
+    /// Returns the endpoint of a step that sends; that of the local policy if the step's endpoint cannot be
+    /// used.
     fn choice(
         &self,
         metrics: &QueueProtocolMetrics,
@@ -228,12 +229,12 @@ impl Attempts<'_> {
         let target = consultation.endpoints.targets().get(to.get());
         let conditional = admission != Admission::Always;
         let picked = match target {
-            // It would let in whatever comes.
+            // It would admit any request.
             Some(target) if conditional && target.lacks_queue_protocol(time) => {
                 metrics.without_protocol.inc(self.shard());
                 None
             }
-            // It could not be sent a second time.
+            // A rejected request could not be sent a second time.
             Some(_) if conditional && !self.is_resendable() => None,
             Some(target) => target.take(self.cluster().guard(), time).inspect(|_| {
                 self.cluster()
@@ -259,12 +260,12 @@ impl Attempts<'_> {
         })
     }
 
-    /// An endpoint by the local policy, or the one that a step chose, where that has fewer requests: it keeps
+    /// Picks an endpoint by the local policy, or the one that a step chose if that has fewer requests: it keeps
     /// its share although it cannot be asked.
     fn by_counts(&self, chosen: Option<&Arc<Target>>, now: Instant) -> Result<Picked, ProxyError> {
         let picked = self.choose(now)?;
         let fewer = |chosen: &&Arc<Target>| {
-            // The one that was picked counts this request already.
+            // The picked endpoint's count already includes this request.
             chosen.stats.outstanding() < picked.target.stats.outstanding()
         };
         let time = self.service().worker.time(now);
@@ -273,7 +274,7 @@ impl Attempts<'_> {
         Ok(taken.unwrap_or(picked))
     }
 
-    /// What the endpoint's proxy says of its queue; also whether it has one that knows the protocol.
+    /// Returns the queue state that the endpoint's proxy reports, and records whether it supports the protocol.
     fn queue_response(
         &self,
         request_field: &QueueRequest,
@@ -283,7 +284,8 @@ impl Attempts<'_> {
     ) -> Option<QueueResponse> {
         let response = result.as_ref().ok()?;
         let conditional = request_field.admission != Admission::Always;
-        // Who was asked without a condition has had the request: whatever it says, it gets it once.
+        // A request without a condition cannot be rejected, so a rejection is ignored: it must not be sent
+        // twice.
         let makes_sense = |response_field: &QueueResponse| match response_field {
             QueueResponse::InFlight(_) => true,
             QueueResponse::Refused(_) => {

@@ -1,4 +1,4 @@
-//! Hedged requests: another attempt beside one that is slow; the first good answer wins.
+//! Hedged requests: a further attempt beside one that is slow. The first good response is used.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,16 +17,17 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Response;
 use crate::upstream::Target;
 
-/// How an attempt has ended.
+/// An attempt that has ended, and its result.
 type Ended = (Attempt, Result<Response, ProxyError>);
-/// The endpoints of attempts that are under way beside each other, and whether each was judged.
+/// Endpoints of concurrent attempts, and whether each was judged.
 pub(super) type Racing = Vec<(Arc<Target>, bool)>;
-/// An attempt under way.
+/// An attempt in progress.
 pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Attempts<'a> {
-    /// Runs an attempt, and others beside it when it takes long. Those that lose are abandoned. Who is under
-    /// way is in `racing` at every moment, the latest last, and whether it was judged.
+    /// Runs an attempt, and further ones beside it when it is slow. The slower attempts are cancelled.
+    ///
+    /// At every moment `racing` lists the attempts in progress, the latest last, and whether each was judged.
     pub(super) async fn race(
         &mut self,
         first: Attempt,
@@ -41,8 +42,8 @@ impl<'a> Attempts<'a> {
         let mut next = delay.map(|delay| self.attempt_deadline(delay, now));
         loop {
             let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
-                // An attempt that is only slow has not failed, but one that has had its time has: the next
-                // one wins, and the result of the other is not awaited.
+                // An attempt that is only slow has not failed, but one that has reached its timeout has: the
+                // next one takes over, and the result of the first is not awaited.
                 if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
                     *judged = true;
                     let shared = self.service().worker.shared();
@@ -66,7 +67,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Another attempt, if there may be one.
+    /// Starts another attempt, if one is permitted.
     fn join(
         &mut self,
         hedge: &HedgePolicy,
@@ -80,14 +81,14 @@ impl<'a> Attempts<'a> {
         Some(self.racer(attempt, now))
     }
 
-    /// An attempt as a future of its own, to run beside others.
+    /// Returns an attempt as a separate future, to run beside others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
         self.mark(attempt.target(), now);
         let hop = self.hop;
         let request = self.request.clone();
         let body = self.body.take();
         let hedge = hop.forward.hedge.as_ref();
-        // Where it starts the next attempt, it does not end one.
+        // If the timeout starts the next attempt, it does not end this one.
         let limit = self.per_try_timeout();
         let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
         let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
@@ -98,7 +99,7 @@ impl<'a> Attempts<'a> {
         })
     }
 
-    /// Permission for another attempt beside those that are under way.
+    /// Requests a permit for a further attempt beside those in progress.
     fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
         let mut state = self.state;
         let decision = state.hedge(hedge, &self.retry_context(now));
@@ -116,14 +117,14 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Whether the client should rather get another answer.
+    /// Returns whether a response of another attempt would be better for the client.
     fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
         let outcome = self.outcome(result);
         result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
     }
 }
 
-/// The next attempt that ends; `None` when it is time for another one.
+/// Returns the next attempt that ends; `None` when another one is due.
 async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<&Deadline>) -> Option<Ended> {
     let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
         for at in 0..racers.len() {

@@ -1,4 +1,4 @@
-//! Copies of requests for other clusters. Their responses are read and discarded; no request waits for
+//! Copies of requests for other clusters. Their responses are read and discarded, and no request waits for
 //! them.
 
 use std::future::poll_fn;
@@ -23,10 +23,10 @@ use crate::protocol::proxy_protocol::Addresses;
 use crate::runtime::worker::Worker;
 use crate::upstream::{Cluster, Place, Pools, Sender};
 
-/// A copy of a request without timeout takes no longer than this.
+/// Time limit of a copy whose request has no timeout.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The clusters that get a copy of a request.
+/// Selects the clusters that get a copy of a request.
 pub(super) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a Arc<Cluster>> {
     let mirrors = &hop.route.mirrors;
     if mirrors.is_empty() || request.method == Method::CONNECT || hop.upgrade.is_some() {
@@ -41,7 +41,7 @@ pub(super) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a Arc<Cluste
         .collect()
 }
 
-/// Sends copies on their way.
+/// Sends copies of a request.
 pub(super) fn send(
     hop: &Hop<'_>,
     clusters: &[&Arc<Cluster>],
@@ -73,7 +73,7 @@ pub(super) fn send(
     }
 }
 
-/// One copy.
+/// One copy of a request.
 struct Copy {
     worker: Rc<Worker>,
     pools: Rc<Pools>,

@@ -1,7 +1,8 @@
-//! The attempts of one request: pick, send, judge, and perhaps again at another endpoint.
+//! The attempts of one request: pick an endpoint, send, judge the outcome, and perhaps retry at another
+//! endpoint.
 //!
-//! What is decided is decided in [`maglor_balance::guard::retry`]; here is what it takes: the body
-//! that can be sent again, the endpoints that were attempted, the clock.
+//! The decisions are made in [`maglor_balance::guard::retry`]. This module holds what they depend on: a body
+//! that can be sent again, the endpoints that were attempted, and the clock.
 
 pub(super) mod accounting;
 mod body;
@@ -34,7 +35,7 @@ use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::{Cluster, Picked, Place, Target};
 
-/// Of a response that is not passed on, so much is read for its connection to be used again.
+/// Number of bytes of an unused response that are read so that its connection can be reused.
 const DISCARD: usize = 64 * 1024;
 
 /// See the module's documentation.
@@ -43,26 +44,26 @@ pub(super) struct Attempts<'a> {
     cluster: &'a Arc<Cluster>,
     policy: &'a RetryPolicy,
     hash: Option<u64>,
-    /// When the client is answered at the latest.
+    /// Latest time at which the client gets a response.
     deadline: Deadline,
     request: Request,
     facts: retry::Request,
     grpc: bool,
     body: Payload,
-    /// The body's part of the memory budget.
+    /// Memory that is reserved for the body.
     _reserved: Option<Reserved>,
     state: retry::Attempts,
     /// Endpoints that have failed.
     failed_endpoints: Vec<u64>,
 }
 
-/// What a request holds while it is under way.
+/// Resources of a request in progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) place: Option<Place>,
-    /// The last attempt.
+    /// The latest attempt.
     pub(super) attempt: Option<Attempt>,
-    /// Where attempts are under way beside each other.
+    /// Concurrent attempts, with hedging.
     pub(super) racing: Racing,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Attempts<'a> {
         let facts = retry::Request {
             idempotent,
             attempt: attempt_number(&request.fields),
-            // It may move: see `retry_context`.
+            // It may change: see `retry_context`.
             deadline: None,
         };
         let copies = mirror::chosen(&hop, &request);
@@ -92,7 +93,7 @@ impl<'a> Attempts<'a> {
         let reserved = kept
             .then(|| Reserved::new(&body, limit, worker.shared()))
             .flatten();
-        // A body that cannot be kept has no copies.
+        // A body that cannot be kept cannot be mirrored.
         let copies = if reserved.is_some() || body.is_empty() {
             &copies[..]
         } else {
@@ -116,8 +117,9 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Makes attempts until there is a response for the client, or none to be had. What is under way is in
-    /// `progress` at every moment, for a caller that stops waiting.
+    /// Makes attempts until there is a response for the client, or no further attempt is possible.
+    ///
+    /// `progress` always holds the resources in use, for a caller that stops waiting.
     pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
@@ -152,7 +154,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// One attempt, which is in `progress` then; with hedging, several beside each other.
+    /// Makes one attempt and stores it in `progress`; with hedging, several concurrent ones.
     async fn once(
         &mut self,
         progress: &mut Progress,
@@ -181,7 +183,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Nothing of the request is sent again.
+    /// Returns the final result, and stops keeping the body for further attempts.
     fn last(&self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
         if let Some(replay) = self.body.replay() {
             replay.abandon();
@@ -198,7 +200,7 @@ impl<'a> Attempts<'a> {
         Ok(self.begin_attempt(self.choose(now)?, now, permit))
     }
 
-    /// The endpoint that the policy chooses by what this proxy knows itself.
+    /// Returns the endpoint that the policy chooses from this proxy's own data.
     pub(super) fn choose(&self, now: Instant) -> Result<Picked, ProxyError> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
@@ -208,7 +210,7 @@ impl<'a> Attempts<'a> {
         })
     }
 
-    /// The same, waiting while all endpoints have as many requests as they may have.
+    /// Like [`Self::choose`], but waits while all endpoints have reached their limit of requests.
     async fn choose_in_turn(&self, now: Instant) -> Result<(Picked, Instant), ProxyError> {
         let guard = self.cluster.guard();
         guard.when_admitted(now, |now| self.choose(now)).await
@@ -258,7 +260,7 @@ impl<'a> Attempts<'a> {
         self.hash
     }
 
-    /// Endpoints that have failed, by their targets' ids.
+    /// Returns the target ids of endpoints that have failed.
     pub(super) fn failed_endpoints(&self) -> &[u64] {
         &self.failed_endpoints
     }
@@ -267,7 +269,7 @@ impl<'a> Attempts<'a> {
         &mut self.request.fields
     }
 
-    /// Whether the request could be sent again whatever becomes of this attempt.
+    /// Returns whether the request could be sent again, whatever the outcome of this attempt.
     pub(super) fn is_resendable(&self) -> bool {
         self.body
             .is_resendable(self.hop.forward.request_buffer_limit as u64)
@@ -277,12 +279,12 @@ impl<'a> Attempts<'a> {
         self.hop.forward.retry.per_try_timeout
     }
 
-    /// When an attempt has taken so long that is not the client's to send the request.
+    /// Returns the deadline of an attempt, which excludes the time that the client takes to send the request.
     pub(super) fn attempt_deadline(&self, limit: Duration, now: Instant) -> Deadline {
         self.deadline.for_attempt(limit, now)
     }
 
-    /// What the endpoint is sent about this attempt.
+    /// Adds the header fields about this attempt to the request.
     fn mark(&mut self, target: &Target, now: Instant) {
         self.hop.rewrite_host(&mut self.request, target);
         let fields = &mut self.request.fields;
@@ -305,14 +307,15 @@ impl<'a> Attempts<'a> {
                 Known::XEnvoyExpectedRqTimeoutMs,
                 digits.format(millis).as_bytes(),
             );
-            // The call's own time began with its first attempt.
+            // A `grpc-timeout` counts from the first attempt, so a later one must subtract the time that has
+            // passed.
             if now > self.hop.context.started && fields.contains(Known::GrpcTimeout) {
                 fields.set(Known::GrpcTimeout, &deadline::grpc(millis));
             }
         }
     }
 
-    /// What retries go by; `None` where the endpoint has no part in it.
+    /// Returns the outcome on which retries depend; `None` if the endpoint did not cause it.
     fn outcome(&self, result: &Result<Response, ProxyError>) -> Option<Outcome> {
         match result {
             Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => None,
@@ -338,7 +341,7 @@ impl<'a> Attempts<'a> {
         answer
     }
 
-    /// The pause before the next attempt, if there is one after this outcome, which the policy covers.
+    /// Returns the pause before the next attempt, if the policy permits one after this outcome.
     fn next(
         &mut self,
         outcome: &Outcome,
@@ -369,7 +372,7 @@ impl<'a> Attempts<'a> {
         retry::Context {
             policy: self.policy,
             request: retry::Request {
-                // Past the worker, which remembers one instant: that of the request's arrival.
+                // Not through the worker, which caches one instant: that of the request's arrival.
                 deadline: deadline.map(|at| self.hop.service.worker.shared().time(at)),
                 ..self.facts
             },
@@ -381,7 +384,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// An endpoint is not to be picked again while there are others.
+    /// Excludes an endpoint from further picks, while there are others.
     pub(super) fn exclude(&mut self, id: u64) {
         if !self.failed_endpoints.contains(&id) {
             self.failed_endpoints.push(id);
@@ -410,13 +413,13 @@ async fn send(
     }
     let response = match limit {
         None => sender.send(request, body).await?,
-        // Rare things are boxed: the future of every request has room for all that it holds itself.
+        // Rare futures are boxed: the future of every request reserves space for those that it holds inline.
         Some(limit) => {
             let sent = Box::pin(limit.wait(sender.send(request, body))).await;
             sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
         }
     };
-    // An endpoint that is busy has not failed.
+    // A busy endpoint has not failed.
     let bounced = cluster.queue_protocol().is_some()
         && matches!(
             QueueResponse::of(&response.fields),
@@ -428,14 +431,14 @@ async fn send(
     Ok(response)
 }
 
-/// Which attempt of its client a request is.
+/// Returns the attempt number that the client set in a request.
 fn attempt_number(fields: &Fields) -> u32 {
     let value = fields.get(Known::XEnvoyAttemptCount);
     let number = value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
     number.unwrap_or(1).max(1)
 }
 
-/// `Retry-After` in both of its forms (RFC 9110 §10.2.3).
+/// Parses `Retry-After` in both of its forms (RFC 9110 §10.2.3).
 fn retry_after(value: &[u8]) -> Option<Duration> {
     retry::retry_after_seconds(value).or_else(|| {
         let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
@@ -444,7 +447,7 @@ fn retry_after(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// Reads what has come of a response, so that its connection may be used again.
+/// Reads the available part of an unused response, so that its connection may be reused.
 pub(super) fn discard(response: Response) {
     let mut body = std::pin::pin!(response.body);
     let cx = &mut Context::from_waker(Waker::noop());

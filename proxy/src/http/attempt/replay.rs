@@ -1,8 +1,8 @@
 //! A request's body that can be sent more than once.
 //!
-//! Frames are kept as they are first read, up to a limit. What is beyond it is sent once and is
-//! gone: from then on the request cannot be repeated. Several readers may be at work at a time (a
-//! hedged request); the reader that is ahead pulls from the client.
+//! Frames are kept when they are first read, up to a limit. A frame beyond the limit is sent once and dropped;
+//! the request can then not be repeated. Several readers may be active at a time (a hedged request); the one
+//! that is furthest ahead reads from the client.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,24 +23,25 @@ pub(super) struct Replay(Rc<RefCell<Tape>>);
 
 #[derive(Debug)]
 struct Tape {
-    /// What the client still has to send.
+    /// Source of the frames that the client has not sent yet.
     source: Body,
-    /// Whether it has sent all.
+    /// Whether the client has sent the whole body.
     ended: bool,
-    /// What has been read of it, from frame number `first` on.
+    /// The kept frames; `first` is the number of the first one.
     frames: VecDeque<Piece>,
     first: usize,
     bytes: usize,
     limit: usize,
-    /// Whether frames are forgotten once they are sent.
+    /// Whether frames are dropped once they are sent.
     once: bool,
-    /// Whether there are bystanders, who may be behind.
+    /// Whether there are following readers, which may be behind.
     followed: bool,
-    /// How much the whole body is, where that is known.
+    /// Length of the whole body in bytes, if known.
     length: Option<u64>,
-    /// Those who may still read from the client: readers that are no bystanders, and who makes them.
+    /// Number of owners that may still read from the client: readers that do not follow, and the [`Replay`]
+    /// that creates them.
     pullers: usize,
-    /// Readers that wait for a frame.
+    /// Wakers of readers that wait for a frame.
     waiting: Vec<Waker>,
 }
 
@@ -51,7 +52,7 @@ enum Piece {
 }
 
 impl Replay {
-    /// Keeps up to `limit` bytes of `source`.
+    /// Creates a body that keeps up to `limit` bytes of `source`.
     pub(super) fn new(source: Body, limit: usize) -> Self {
         Self(Rc::new(RefCell::new(Tape {
             ended: source.is_end_stream(),
@@ -68,13 +69,13 @@ impl Replay {
         })))
     }
 
-    /// The body from its beginning.
+    /// Returns a reader of the body from its beginning.
     pub(super) fn body(&self) -> Body {
         self.reader(false)
     }
 
-    /// The body as a bystander gets it: it takes what others read from the client, and is left behind
-    /// when that is more than is kept.
+    /// Returns a following reader: it gets what other readers pull from the client, and fails when it is behind
+    /// by more than is kept.
     pub(super) fn follow(&self) -> Body {
         self.0.borrow_mut().followed = true;
         self.reader(true)
@@ -90,16 +91,17 @@ impl Replay {
         }))
     }
 
-    /// Whether nothing of the body is lost.
+    /// Returns the length of the whole body in bytes, if known.
     pub(super) fn length(&self) -> Option<u64> {
         self.0.borrow().length
     }
 
+    /// Returns whether no part of the body has been dropped.
     pub(super) fn is_whole(&self) -> bool {
         self.0.borrow().first == 0
     }
 
-    /// It will not be repeated: nothing more is kept than readers need.
+    /// Records that the body will not be repeated: only what current readers need is still kept.
     pub(super) fn abandon(&self) {
         let mut tape = self.0.borrow_mut();
         tape.once = !tape.followed;
@@ -112,8 +114,8 @@ impl Drop for Replay {
     }
 }
 
-/// One that could read from the client does so no more. After the last one, bystanders get what was read so far, and
-/// the client's connection is not held for them.
+/// Releases the right of one owner to read from the client. After the last one, following readers get what was
+/// read so far, and the client's connection is not held for them.
 fn leave(tape: &RefCell<Tape>) {
     let (source, waiting) = {
         let tape = &mut *tape.borrow_mut();
@@ -139,7 +141,7 @@ struct Reader {
 }
 
 impl Tape {
-    /// Reads a frame from the client; whether there was one.
+    /// Reads a frame from the client; returns false at the end of the body.
     fn poll_pull(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ProxyError>> {
         let frame = match Pin::new(&mut self.source).poll_frame(cx) {
             Poll::Pending => {
@@ -176,7 +178,7 @@ impl Tape {
         }
     }
 
-    /// Forgets frames before number `at`.
+    /// Drops frames before number `at`.
     fn forget(&mut self, at: usize) {
         while self.first < at && self.frames.pop_front().is_some() {
             self.first += 1;
@@ -192,7 +194,7 @@ impl Source for Reader {
         let tape = &mut *self.tape.borrow_mut();
         loop {
             let Some(offset) = self.at.checked_sub(tape.first) else {
-                // Another attempt has gone on with a body that is too large to keep.
+                // Another attempt has continued with a body that is too large to keep.
                 return Poll::Ready(Some(Err(ProxyError::ReplayLost)));
             };
             if let Some(piece) = tape.frames.get(offset).cloned() {
@@ -256,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames, one a poll; pending before each.
+    /// Source of given frames, one for each poll, with a pending poll before each.
     #[derive(Debug)]
     struct Script(VecDeque<&'static str>, bool);
 

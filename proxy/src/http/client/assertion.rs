@@ -1,8 +1,9 @@
-//! The field `x-maglor-client`: a proxy in front of a service names to the proxies of its servers who the
-//! client of a request is, so that their rules hold for the client.
+//! The header field `x-maglor-client`, in which a proxy in front of a service names the client of a request to
+//! the proxies of the servers, so that their rules apply to that client.
 //!
-//! `10.0.0.3;spiffe://mesh.example/ns/shop/sa/cart`, or the address alone of a client that has proved
-//! nothing. A client of a Unix socket has no address, which `unknown` says (RFC 7239 §6.2). It is accepted only of a listener's `tls.delegates`, and never passed on.
+//! Its value is `10.0.0.3;spiffe://mesh.example/ns/shop/sa/cart`, or the address alone if the client has no
+//! proven identity. A client of a Unix socket has no address, which is written `unknown` (RFC 7239 §6.2). The
+//! field is accepted only from peers in a listener's `tls.delegates`, and never forwarded.
 
 use std::net::IpAddr;
 
@@ -11,27 +12,27 @@ use maglor_identity::SpiffeId;
 use super::Client;
 use crate::protocol::fields::{Fields, Known};
 
-/// In place of an address.
+/// Written in place of an unknown address.
 const UNKNOWN: &str = "unknown";
 
-/// Who the client of a request is, as a proxy between says.
+/// The client of a request, as asserted by a proxy in between.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Assertion {
-    /// `None` = it came over a Unix socket.
+    /// IP address; `None` if the client uses a Unix socket.
     pub(crate) ip: Option<IpAddr>,
-    /// `None` = it has proved nothing.
+    /// Proven identity; `None` if there is none.
     pub(crate) id: Option<SpiffeId>,
 }
 
-/// The field is there twice, or is not what a proxy would have written.
+/// Error for a field that occurs twice, or that a proxy would not have written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Unreadable;
 
 impl Assertion {
-    /// What a request says; `None` = nothing.
+    /// Parses the assertion of a request; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read: the client stays unknown.
+    /// The field cannot be parsed: the client stays unknown.
     pub(crate) fn of(fields: &Fields) -> Result<Option<Self>, Unreadable> {
         let mut values = fields.all(Known::XMaglorClient);
         let Some(value) = values.next() else {
@@ -53,7 +54,7 @@ impl Assertion {
     }
 }
 
-/// Says in a request who its client is.
+/// Sets the field in a request, from its client.
 pub(crate) fn set(fields: &mut Fields, client: &Client) {
     let ip = client.address.ip();
     let mut value = ip.map_or_else(|| UNKNOWN.to_owned(), |ip| ip.to_string());

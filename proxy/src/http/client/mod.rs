@@ -1,4 +1,4 @@
-//! The client of a connection, as the header fields of its requests describe it.
+//! The client of a connection, and how the header fields of its requests describe it.
 
 pub(super) mod assertion;
 
@@ -11,12 +11,12 @@ use self::assertion::Assertion;
 use crate::net::client_address::ClientAddress;
 use crate::tls::Peer;
 
-/// The client of a connection, in the forms in which headers want it. Made once a connection.
+/// The client of a connection, in the forms that header fields need. Created once for each connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) address: ClientAddress,
     pub(crate) tls: bool,
-    /// For `x-forwarded-for`, which knows addresses only: nothing of a Unix socket.
+    /// For `x-forwarded-for`, which contains IP addresses only: `None` for a Unix socket.
     pub(super) ip: Option<String>,
     /// `for=…;proto=…` of RFC 7239.
     pub(super) forwarded: String,
@@ -52,12 +52,13 @@ impl Client {
         }
     }
 
-    /// Who it is, where it has proved that.
+    /// Returns its proven identity, if it has one.
     pub(crate) fn peer(&self) -> Option<&SpiffeId> {
         self.member.as_ref().map(|member| &member.peer.id)
     }
 
-    /// Who it is in `x-forwarded-client-cert`; with a word of a proxy in front, who that says it is.
+    /// Returns its element of `x-forwarded-client-cert`; with an assertion of a proxy in front, that of the
+    /// asserted client.
     pub(crate) fn element(&self, said: Option<&Assertion>) -> Option<Cow<'_, str>> {
         let member = self.member.as_ref()?;
         let Some(said) = said else {
@@ -67,7 +68,7 @@ impl Client {
         Some(Cow::Owned(format!("By={};URI={id}", member.peer.by)))
     }
 
-    /// Whether it has proved to be of the same workload as this proxy.
+    /// Returns whether it is proven to be of the same workload as this proxy.
     pub(crate) fn is_of_own_workload(&self) -> bool {
         let peer = self.member.as_ref().map(|member| &member.peer);
         peer.is_some_and(|peer| peer.id == peer.by)

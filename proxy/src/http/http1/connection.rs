@@ -1,5 +1,5 @@
-//! What a client's connection and the body of its present request share: the socket and the bytes
-//! on their way in and out.
+//! The state that a client's connection and the body of its current request share: the socket and its input and
+//! output buffers.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -28,16 +28,16 @@ use crate::protocol::http1::{
 };
 use crate::protocol::message::{Body, Interim, Request, Source};
 
-/// A client may pipeline so many bytes while its request is being answered.
+/// Number of bytes that a client may pipeline while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
-/// Bytes of an unwanted body that are read to keep its connection.
+/// Number of bytes of an unwanted body that are read to keep its connection.
 const DISCARD: usize = 64 * 1024;
-/// After a response that ends the connection, what the client still sends is read (and dropped)
-/// this long and this much, so that a reset does not overtake the response.
+/// How long, and how many bytes, a client's data are read and dropped after a response that ends the
+/// connection, so that a reset does not overtake the response.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// What a connection's session and its request's body both need.
+/// State that a connection's session and its request's body both need.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) inner: RefCell<Inner>,
@@ -50,17 +50,17 @@ pub(super) struct Inner {
     input: BytesMut,
     pub(super) output: Output,
     pub(super) decoder: Decoder,
-    /// Bytes of the request's body that have not been handed on, where that is known.
+    /// Number of remaining bytes of the request's body, if known.
     length: Option<u64>,
-    /// What the timer means before a request: none of it has come, or some of it.
+    /// What the timer is set for while no request is being handled.
     waiting: Waiting,
-    /// When the request began to come, if that was before anybody waited here for its head.
+    /// When the request's first byte arrived, if that was before the wait for its head.
     begun: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Waiting {
-    /// Not yet begun to wait.
+    /// The timer is not set.
     Not,
     ForFirstByte,
     ForHead,
@@ -68,7 +68,7 @@ enum Waiting {
     ForLastRequest,
 }
 
-/// What a connection in want of a request gets.
+/// Result of waiting for a request.
 #[allow(
     clippy::large_enum_variant,
     reason = "made once a request, where a box would be an allocation"
@@ -110,7 +110,7 @@ impl Shared {
         })
     }
 
-    /// Whether bytes of a further request have come.
+    /// Returns whether bytes of a further request have been received.
     pub(super) fn has_input(&self) -> bool {
         !self.inner.borrow().input.is_empty()
     }
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// No whole head is there: watch the clock.
+    /// Checks the timeouts while there is no complete head.
     fn poll_wait(&self, inner: &mut Inner, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
         let waiting = match inner.input.is_empty() {
             true if service.is_draining() => Waiting::ForLastRequest,
@@ -158,7 +158,7 @@ impl Shared {
         })
     }
 
-    /// Makes the request out of its head and what follows on the connection.
+    /// Creates the request from its head and the body that follows on the connection.
     pub(super) fn begin(self: &Rc<Self>, head: RequestHead) -> (Request, Body) {
         {
             let mut inner = self.inner.borrow_mut();
@@ -191,8 +191,8 @@ impl Shared {
         )
     }
 
-    /// While a request is being handled: send informational responses, read ahead a little, and
-    /// notice that the client has gone (Ready).
+    /// Watches the connection while a request is being handled: sends informational responses, reads ahead up
+    /// to a limit, and becomes ready when the client has disconnected.
     pub(super) fn poll_watch(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         if !inner.output.is_empty()
@@ -200,7 +200,7 @@ impl Shared {
         {
             return Poll::Ready(());
         }
-        // While the body is being read, its reader sees the end of the stream.
+        // While the body is being read, its reader detects the end of the stream.
         if !inner.decoder.is_done() {
             return Poll::Pending;
         }
@@ -217,8 +217,10 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Returns whether all of the request's body has been read. What has come of an unwanted one is read
-    /// here: where a small request is refused, its client need not connect again.
+    /// Returns whether all of the request's body has been read.
+    ///
+    /// The received part of an unwanted body is read here, so that a client whose small request is refused need
+    /// not reconnect.
     pub(super) fn is_request_read(self: &Rc<Self>) -> bool {
         let is_wanted = Rc::strong_count(self) > 1;
         let inner = &mut *self.inner.borrow_mut();
@@ -237,15 +239,15 @@ impl Shared {
         Pin::new(&mut self.inner.borrow_mut().io).poll_shutdown(cx)
     }
 
-    /// Ends what is sent; TLS says so, for which there may be no room.
+    /// Shuts down the sending side, with a TLS alert for which there may be no room.
     pub(super) async fn shut_down(&self) {
         let _ = tokio::time::timeout(LINGER, poll_fn(|cx| self.poll_shutdown(cx))).await;
     }
 
-    /// Closes in a way that the client cannot take for a normal end.
+    /// Closes the connection in a way that the client cannot mistake for a normal end.
     pub(super) fn abort(&self) {
         let inner = self.inner.borrow();
-        // A zero linger time cannot block; where it fails, the close is merely less clear.
+        // A zero linger time cannot block; if setting it fails, the close is merely less distinct.
         let _ = socket2::SockRef::from(inner.io.tcp()).set_linger(Some(Duration::ZERO));
     }
 
@@ -270,12 +272,12 @@ impl Shared {
 }
 
 impl Inner {
-    /// Bytes that the socket has taken and the client has not.
+    /// Returns the number of bytes that the socket has taken and the client has not acknowledged.
     pub(super) fn unacknowledged(&self) -> Option<u32> {
         send_queue::unacknowledged(self.io.tcp())
     }
 
-    /// Reads what has come of the body, as far as it has, up to a bound.
+    /// Reads the available part of the body, up to a limit.
     fn discard_body(&mut self) {
         let cx = &mut Context::from_waker(Waker::noop());
         let mut discarded = 0;
@@ -341,7 +343,7 @@ fn refused(error: HeadError) -> Next {
 }
 
 impl Interim for Shared {
-    /// Queues a 1xx response; it leaves when the connection is next polled.
+    /// Queues a 1xx response, which is sent when the connection is next polled.
     fn send(&self, status: StatusCode, fields: &Fields) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;

@@ -1,8 +1,8 @@
-//! One HTTP/1.1 connection from a client.
+//! Serves one HTTP/1.1 connection of a client.
 //!
-//! A connection alternates between two shapes. Busy, it is a boxed [`session`] with buffers, a
-//! timer and the whole request pipeline in its future. Idle for [`PARK_AFTER`], it is its bare
-//! socket in a future of a few hundred bytes, and becomes a session again when bytes arrive.
+//! A connection alternates between two forms. A busy one is a boxed [`session`] with buffers, a timer and the
+//! whole request pipeline in its future. One that has been idle for [`PARK_AFTER`] is its bare socket in a
+//! future of a few hundred bytes, and becomes a session again when bytes arrive.
 
 mod connection;
 mod response;
@@ -24,15 +24,16 @@ use crate::net::io::{Io, Stream};
 use crate::protocol::http1::RequestHead;
 use crate::protocol::message::{Interim, TakenOver, Takeover};
 
-/// An idle connection keeps its buffers this long.
+/// How long an idle connection keeps its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// Serves a connection until it ends. `begun`: when its first request began to come, if some of it is there.
+/// Serves a connection until it ends. `begun` is when its first request's first byte arrived, if there is one.
 pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, service: Rc<Service>) {
-    // Until the first request the connection has the time of a head, and the idle timeout only between two.
+    // Until the first request the timeout is that of a head; the idle timeout applies only between two
+    // requests.
     let mut fresh = true;
     loop {
-        // A statement of its own: in the head of `match` the box would live as long as the arms.
+        // A separate statement: in the head of `match` the box would live as long as the arms.
         let end = Box::pin(session(stream, begun.take(), &service)).await;
         match end {
             End::Closed => return,
@@ -56,15 +57,15 @@ pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, servic
     }
 }
 
-/// How a session ends.
+/// Result of a session.
 enum End {
     Closed,
-    /// And whether a request was served.
+    /// The bare connection, and whether a request was served.
     Idle(Io, bool),
     TakenOver(Box<(Stream, TakenOver)>),
 }
 
-/// Goes on without HTTP.
+/// Continues with the protocol that replaces HTTP.
 async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
     let TakenOver { takeover, account } = taken;
     match *takeover {
@@ -76,7 +77,7 @@ async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
     }
 }
 
-/// Waits for the next request on a bare socket; false = the connection is to be closed.
+/// Waits for the next request on a bare socket; returns false if the connection is to be closed.
 async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
     let settings = service.settings();
     let limit = match fresh {
@@ -86,7 +87,7 @@ async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
     let limit = limit.saturating_sub(PARK_AFTER);
     let mut timeout = pin!(tokio::time::sleep(limit));
     poll_fn(|cx| {
-        // A session knows how to leave.
+        // A session handles the drain.
         if service.is_draining() {
             return Poll::Ready(true);
         }
@@ -127,8 +128,8 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
                 shared.linger().await;
                 return End::Closed;
             }
-            // Nothing else of this worker runs while one connection goes on: who pipelines waits for the others before
-            // each further request, whether a server has to answer it or not.
+            // No other task of this worker runs while one connection continues: a client that pipelines waits
+            // for the others before each further request, even if no server has to answer it.
             After::NextRequest if shared.has_input() => fairness::next().await,
             After::NextRequest => {}
             After::TakenOver(taken) => {
@@ -141,7 +142,7 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
     }
 }
 
-/// What follows a response.
+/// Next step after a response.
 enum After {
     Close,
     Linger,
@@ -149,12 +150,12 @@ enum After {
     TakenOver(TakenOver),
 }
 
-/// One request and its response.
+/// Serves one request and sends its response.
 async fn serve_request(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead) -> After {
     let facts = RequestFacts {
         method: head.method.clone(),
         version: head.version,
-        // What follows a CONNECT that is refused may be meant for the tunnel, and is no request then.
+        // The bytes after a refused CONNECT may be meant for the tunnel, and are no request then.
         keep_alive: head.keep_alive && head.method != Method::CONNECT,
     };
     let (request, body) = shared.begin(head);
@@ -181,7 +182,7 @@ async fn serve_request(shared: &Rc<Shared>, service: &Rc<Service>, head: Request
     response::respond(shared, service, &facts, response).await
 }
 
-/// What of the request decides how the response is written.
+/// Properties of the request that decide how the response is written.
 struct RequestFacts {
     method: Method,
     version: Version,
@@ -192,7 +193,7 @@ struct RequestFacts {
 mod tests {
     use super::*;
 
-    /// What an idle connection holds besides its socket.
+    /// Checks the size of an idle connection's future, which it holds besides its socket.
     #[test]
     fn an_idle_connections_future_stays_small() {
         fn size<F>(_: impl FnOnce(Stream, Option<Instant>, Rc<Service>) -> F) -> usize {

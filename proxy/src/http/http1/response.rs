@@ -1,4 +1,4 @@
-//! A response on its way to the client: framing, head, body, and what follows it.
+//! Writes a response to the client: framing, head and body, and decides how the connection continues.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -55,7 +55,7 @@ pub(super) async fn respond(
     }
 }
 
-/// Sends the last head of HTTP on a connection.
+/// Sends the last HTTP head on a connection.
 async fn take_over(shared: &Rc<Shared>, response: &Response, mut taken: TakenOver) -> After {
     shared.encode_tunnel_head(response);
     let flushed = poll_fn(|cx| {
@@ -74,7 +74,7 @@ async fn take_over(shared: &Rc<Shared>, response: &Response, mut taken: TakenOve
     }
 }
 
-/// How a response is framed.
+/// Framing of a response.
 struct Plan {
     framing: Framing,
     bodiless: bool,
@@ -102,7 +102,7 @@ impl Plan {
     }
 }
 
-/// Answers a request that could not be read.
+/// Answers a request that could not be parsed.
 pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
     let mut response = service.refuse(error, Version::HTTP_11);
     let facts = RequestFacts {
@@ -119,7 +119,7 @@ pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &Proxy
         taken: Taken::default(),
     };
     let writing = poll_fn(|cx| shared.poll_write_body(cx, &mut writer));
-    // No record limits the time of a request that was not read.
+    // There is no accounting record that limits the time of such a request.
     let limit = service.settings().stream_idle_timeout;
     if let Ok(Written::Whole) = tokio::time::timeout(limit, writing).await {
         shared.linger().await;
@@ -169,16 +169,16 @@ impl Shared {
         }
     }
 
-    /// Moves the response's body to the client.
+    /// Writes the response's body to the client.
     fn poll_write_body(&self, cx: &mut Context<'_>, writer: &mut Writer) -> Poll<Written> {
         loop {
             let mut starved = false;
             while !writer.ended && !starved && self.inner.borrow().output.has_room() {
-                // The body may read from this very connection: nothing is borrowed here.
+                // The body may read from this very connection, so nothing is borrowed here.
                 match Pin::new(&mut writer.body).poll_frame(cx) {
                     Poll::Pending => starved = true,
                     Poll::Ready(Some(Err(_))) => {
-                        // What was good so far still leaves, as far as it can at once.
+                        // The valid part is still sent, as far as that is possible at once.
                         let _ = self.poll_flush(cx);
                         return Poll::Ready(Written::Broken);
                     }
@@ -197,7 +197,7 @@ impl Shared {
                     return Poll::Ready(Written::Broken);
                 }
                 Poll::Pending => {
-                    // A client that reads slowly is not idle, however long a piece takes it.
+                    // A client that reads slowly is not idle, however long it takes for a piece.
                     if std::mem::replace(&mut writer.taken, self.taken()) != writer.taken {
                         writer.body.moved();
                     }
@@ -208,21 +208,21 @@ impl Shared {
     }
 }
 
-/// A response's body on its way to the client.
+/// State of writing a response's body to the client.
 struct Writer {
     body: Body,
     chunked: bool,
     ended: bool,
-    /// When its client last kept us waiting.
+    /// The client's progress when writing was last blocked.
     taken: Taken,
 }
 
-/// How far a client has come in taking what it is sent.
+/// Progress of a client in taking what it is sent.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Taken {
-    /// Bytes that the socket has taken.
+    /// Number of bytes that the socket has taken.
     written: u64,
-    /// Of them those that the client has not acknowledged.
+    /// Number of them that the client has not acknowledged.
     unacknowledged: Option<u32>,
 }
 
@@ -252,7 +252,7 @@ impl Writer {
     }
 }
 
-/// How writing a response went.
+/// Result of writing a response.
 enum Written {
     Broken,
     Whole,

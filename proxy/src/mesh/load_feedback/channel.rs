@@ -41,7 +41,7 @@ const HEAD: Limits = Limits {
     headers: 64,
 };
 
-/// An answer, and the index of the endpoint that gave it.
+/// An answer, and the index of the endpoint that sent it.
 pub(crate) type ChannelAnswer = (Index, Answer);
 
 /// A channel to one endpoint.
@@ -290,7 +290,7 @@ impl Channel {
 enum Closed {
     Failed,
     Idle,
-    /// The endpoint does not speak the protocol.
+    /// The endpoint does not support the protocol.
     Refused,
 }
 

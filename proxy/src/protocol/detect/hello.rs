@@ -1,41 +1,42 @@
-//! What a ClientHello says of where it wants to go (RFC 8446 §4.1.2, RFC 6066 §3, RFC 7301 §3.1).
+//! Parser of a ClientHello: its server name and protocols (RFC 8446 §4.1.2, RFC 6066 §3, RFC 7301 §3.1).
 //!
-//! Read by hand, because it may be for another server: a client whose versions, ciphers or extensions our own TLS
-//! would turn down is passed on all the same. Where TLS is terminated here, rustls reads the message again.
+//! It is not rustls's, because the message may be for another server: a client whose versions, ciphers or
+//! extensions our own TLS would refuse is forwarded all the same. If TLS is terminated here, rustls parses the
+//! message again.
 
 use std::net::IpAddr;
 
 use super::{ClientHello, Error, MAX_CLIENT_HELLO, TLS_HANDSHAKE};
 
-/// Bytes of a record's header.
+/// Length of a record's header, in bytes.
 const HEADER: usize = 5;
-/// Bytes before the body of a handshake message: its type and length.
+/// Number of bytes before the body of a handshake message: its type and length.
 const MESSAGE_HEADER: usize = 4;
-/// The type of a ClientHello.
+/// Handshake type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
-/// Extensions, and the kind of a name that is a host's.
+/// Extension types, and the type of a name that is a host name.
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 const HOST_NAME: u8 = 0;
-/// The suite by which a client says that it could do more than it offers here (RFC 7507).
+/// Cipher suite by which a client signals that it supports more than it offers (RFC 7507).
 const FALLBACK: [u8; 2] = [0x56, 0x00];
 const TLS13: [u8; 2] = [3, 4];
 
-/// Reads a ClientHello from pieces, without I/O.
+/// Parses a ClientHello from pieces, without I/O.
 #[derive(Debug, Default)]
 pub struct ClientHelloParser {
     taken: usize,
-    /// The beginning of a record's header.
+    /// The received part of a record's header.
     header: Vec<u8>,
-    /// Bytes of the present record that are still to come.
+    /// Number of missing bytes of the current record.
     left: usize,
-    /// What the records have brought.
+    /// The payloads of the records so far.
     message: Vec<u8>,
 }
 
 impl ClientHelloParser {
-    /// Takes the next bytes; `Some` when the ClientHello is whole. Bytes after it are ignored.
+    /// Adds bytes; returns the ClientHello when it is complete. Bytes after it are ignored.
     ///
     /// # Errors
     /// When the bytes are not the beginning of a ClientHello, or too many.
@@ -58,7 +59,7 @@ impl ClientHelloParser {
         Ok(None)
     }
 
-    /// Takes what belongs to a record's header. No message ends here.
+    /// Consumes bytes of a record's header. No message ends here.
     fn begin_record(&mut self, bytes: &mut &[u8]) -> Result<bool, Error> {
         self.header.extend(take(bytes, HEADER - self.header.len()));
         let [kind, major, _, high, low] = self.header[..] else {
@@ -72,7 +73,7 @@ impl ClientHelloParser {
         Ok(false)
     }
 
-    /// Takes what belongs to the message; whether it is whole.
+    /// Consumes bytes of the message; returns whether it is complete.
     fn extend(&mut self, bytes: &mut &[u8]) -> Result<bool, Error> {
         let part = take(bytes, self.left);
         self.left -= part.len();
@@ -100,7 +101,7 @@ fn take<'a>(bytes: &mut &'a [u8], n: usize) -> &'a [u8] {
     taken
 }
 
-/// Reads the body of the message.
+/// Parses the body of the message.
 fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
     let cut = Error::Malformed("a length does not fit");
     let (suites, extensions) = Reader(body).suites_and_extensions().ok_or(cut)?;
@@ -110,7 +111,7 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
         let mut extension = || Some((rest.number(2)?, rest.vector(2)?));
         let cut = || Error::Malformed("an extension is cut off");
         let (kind, value) = extension().ok_or_else(cut)?;
-        // Sent twice, the server could use the one and this proxy the other.
+        // If one is sent twice, the server could use one and this proxy the other.
         let twice = match u16::try_from(kind) {
             Ok(SERVER_NAME) => name.replace(server_name(value).ok_or_else(cut)?).is_some(),
             Ok(ALPN) => alpn.replace(protocols(value).ok_or_else(cut)?).is_some(),
@@ -130,15 +131,15 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
     })
 }
 
-/// The host that is asked for, lower case. Addresses do not belong there and are none, nor is what no
-/// host can be called.
+/// Returns the requested host in lower case. IP addresses are not allowed there and are ignored, as is any text
+/// that is no valid host name.
 fn server_name(value: &[u8]) -> Option<Option<String>> {
     let mut whole = Reader(value);
     let mut names = Reader(whole.vector(2)?);
     let mut host = None;
     while !names.0.is_empty() {
         let (kind, name) = (names.number(1)?, names.vector(2)?);
-        // Of two, the server could take the other one (RFC 6066 §3).
+        // Of two names, the server could use the other one (RFC 6066 §3).
         if kind == usize::from(HOST_NAME) && host.replace(name).is_some() {
             return None;
         }
@@ -152,7 +153,7 @@ fn server_name(value: &[u8]) -> Option<Option<String>> {
         .then(|| host.map(str::to_ascii_lowercase))
 }
 
-/// The protocols of ALPN, in the client's order.
+/// Returns the protocols of ALPN, in the client's order.
 fn protocols(value: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut names = Reader(Reader(value).vector(2)?);
     let mut found = Vec::new();
@@ -162,7 +163,7 @@ fn protocols(value: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(found)
 }
 
-/// Numbers and vectors of TLS (RFC 8446 §3).
+/// Reader of TLS numbers and vectors (RFC 8446 §3).
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -172,19 +173,20 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// A number of `width` bytes, two at most.
+    /// Reads a number of `width` bytes, at most two.
     fn number(&mut self, width: usize) -> Option<usize> {
         let bytes = self.bytes(width)?.iter();
         Some(bytes.fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
     }
 
-    /// Bytes with their number in front, which has `width` bytes.
+    /// Reads bytes that are prefixed with their length, which has `width` bytes.
     fn vector(&mut self, width: usize) -> Option<&'a [u8]> {
         let length = self.number(width)?;
         self.bytes(length)
     }
 
-    /// Cipher suites and extensions of a ClientHello's body; before TLS 1.2 there may be no extensions.
+    /// Returns the cipher suites and extensions of a ClientHello's body; before TLS 1.2 extensions may be
+    /// missing.
     fn suites_and_extensions(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         const VERSION_AND_RANDOM: usize = 2 + 32;
         self.bytes(VERSION_AND_RANDOM)?;

@@ -1,7 +1,7 @@
-//! Detects the protocol of a connection from its first bytes, without losing them.
+//! Detects the protocol of a connection from its first bytes, without consuming them.
 //!
-//! Bytes are read into a buffer that the next layer begins with. The parsers do no I/O; deadlines
-//! are the caller's. The filter chain of a connection is chosen by [`ChainSelector`].
+//! Bytes are read into a buffer with which the next layer begins. The parsers do no I/O; deadlines are up to
+//! the caller. [`ChainSelector`] chooses the filter chain of a connection.
 
 use std::io;
 
@@ -22,39 +22,40 @@ mod server_first;
 #[cfg(test)]
 mod tests;
 
-/// A ClientHello must end within so many bytes: one record of the largest size and its header, and
-/// some for being cut into several.
+/// Maximum length of a ClientHello, in bytes: one record of the largest size and its header, and some for being
+/// split into several.
 const MAX_CLIENT_HELLO: usize = 18 * 1024;
-/// Room for one, in bytes, that is enough for most: clients' are of 0.2 to 1.8 KiB.
+/// Initial capacity for a ClientHello, in bytes; enough for most, which have 0.2 to 1.8 KiB.
 const CLIENT_HELLO: usize = 2 * 1024;
-/// Record type of a handshake, and the major version of all of SSL 3 and TLS.
+/// Record type of a handshake, and the major version that SSL 3 and all versions of TLS share.
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
-/// What an HTTP/2 client sends first.
+/// The first bytes of an HTTP/2 client.
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whether bytes are of a protocol.
+/// Result of comparing bytes with a protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Detected {
     /// Too few bytes to decide.
     More,
-    /// They are not.
+    /// The bytes are not of the protocol.
     No,
-    /// They are.
+    /// The bytes are of the protocol.
     Yes,
 }
 
-/// What filter chains are chosen by, and clients are turned away for.
+/// Properties of a ClientHello by which filter chains are chosen and clients refused.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ClientHello {
     /// SNI, lower case.
     pub server_name: Option<String>,
     /// ALPN protocols that the client offers, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
-    /// The client says that it could do TLS 1.3 and offers less (RFC 7507): an attacker between may have made it do so.
+    /// Whether the client signals that it supports TLS 1.3 but offers less (RFC 7507): an attacker in between
+    /// may have caused that.
     pub is_fallback: bool,
 }
 
-/// Why a ClientHello was not read.
+/// Error of reading a ClientHello.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The peer closed before its first message was complete.
@@ -63,7 +64,7 @@ pub enum Error {
     /// The socket failed.
     #[error("reading the TLS ClientHello: {0}")]
     Io(#[from] io::Error),
-    /// Begins as TLS but is not a ClientHello.
+    /// The message begins as TLS but is not a ClientHello.
     #[error("malformed TLS ClientHello: {0}")]
     Malformed(&'static str),
     /// Longer than any sensible ClientHello.
@@ -71,13 +72,13 @@ pub enum Error {
     TooLong,
 }
 
-/// Whether `bytes` begin with the preface of HTTP/2.
+/// Returns whether `bytes` begin with the preface of HTTP/2.
 pub fn http2_preface(bytes: &[u8]) -> Detected {
     begins_with(bytes, HTTP2_PREFACE)
 }
 
-/// Whether `bytes` begin with a line that asks for a protocol other than HTTP, as in
-/// `HELO a SMTP`. False while the line is not whole, and for what may be HTTP/0.9.
+/// Returns whether `bytes` begin with a line of a protocol other than HTTP, as in `HELO a SMTP`. False while
+/// the line is incomplete, and for what may be HTTP/0.9.
 pub(crate) fn other_protocol(bytes: &[u8]) -> bool {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
         return false;
@@ -90,7 +91,7 @@ pub(crate) fn other_protocol(bytes: &[u8]) -> bool {
     words.count() >= 2 && !is_http
 }
 
-/// Whether `bytes` begin as a TLS handshake.
+/// Returns whether `bytes` begin as a TLS handshake.
 pub fn tls(bytes: &[u8]) -> Detected {
     begins_with(bytes, &TLS_HANDSHAKE)
 }
@@ -106,9 +107,8 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> Detected {
 
 /// Reads the ClientHello at the beginning of a connection; `None` = not TLS.
 ///
-/// `buf` may hold bytes already read. When this returns it holds all that was read, the ClientHello
-/// included; dropping the future keeps them too. A client that waits for the server to speak first
-/// keeps this waiting.
+/// `buf` may hold bytes already read. On return it holds all that was read, including the ClientHello; dropping
+/// the future keeps them too. The call does not return while a client waits for the server to send first.
 ///
 /// # Errors
 /// When the connection ends before its first message, or the message begins as TLS and is malformed.

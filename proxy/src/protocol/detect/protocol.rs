@@ -1,8 +1,8 @@
-//! HTTP or not, from a connection's first bytes.
+//! Distinguishes HTTP from other protocols by a connection's first bytes.
 //!
-//! What is taken for HTTP by mistake is answered with 400, what is not taken for HTTP only misses
-//! routes and metrics: so whatever is in doubt is bytes. A request line is accepted when its version
-//! is there (RFC 9112, section 3), since Redis and others have commands that begin like methods.
+//! A connection that is mistaken for HTTP is answered with 400; one that is not recognized as HTTP only lacks
+//! routes and metrics. So any doubtful input is treated as bytes. A request line is accepted only with its
+//! version (RFC 9112, section 3), since Redis and others have commands that begin like methods.
 
 use std::io;
 use std::time::Duration;
@@ -14,32 +14,32 @@ use super::{Detected, http2_preface, tls};
 use crate::net::io::Stream;
 use crate::protocol::mesh_transport;
 
-/// A request line that is longer is accepted before its version.
+/// Length in bytes from which a request line is accepted before its version.
 const LONG_LINE: usize = 8 * 1024;
-/// The longest registered method has 17 letters.
+/// Maximum length of a method; the longest registered one has 17 letters.
 const MAX_METHOD: usize = 32;
-/// Room for the first read: most first requests fit.
+/// Size of the first read, in bytes; most first requests fit.
 const FIRST_READ: usize = 2048;
 
-/// What a connection speaks.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
-    /// Anything that is none of the others.
+    /// Any other protocol.
     Bytes,
     /// HTTP/1.0 or HTTP/1.1.
     Http1,
     /// HTTP/2, by its preface.
     Http2,
-    /// Requests of another member of the mesh, by ALPN (docs/transport.md).
+    /// Requests of another mesh member, by ALPN (docs/transport.md).
     MeshTransport,
-    /// Nothing was said in time: the server is expected to speak first.
+    /// Nothing was received in time: the server is expected to send first.
     Silent,
     /// TLS.
     Tls,
 }
 
 impl Protocol {
-    /// All of them, in the order of their numbers.
+    /// All protocols, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Bytes,
         Self::Http1,
@@ -49,7 +49,7 @@ impl Protocol {
         Self::Tls,
     ];
 
-    /// Name in metrics.
+    /// Returns the name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,14 +62,14 @@ impl Protocol {
         }
     }
 
-    /// Whether routes can be looked for.
+    /// Returns whether routes apply.
     #[must_use]
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http1 | Self::Http2 | Self::MeshTransport)
     }
 }
 
-/// What the bytes are the beginning of; `None` = too few to decide.
+/// Returns the protocol with which the bytes begin; `None` = too few to decide.
 pub fn protocol(bytes: &[u8]) -> Option<Protocol> {
     let candidates = [
         (http2_preface(bytes), Protocol::Http2),
@@ -84,9 +84,9 @@ pub fn protocol(bytes: &[u8]) -> Option<Protocol> {
     }
 }
 
-/// Whether bytes begin with a request line of HTTP/1. CONNECT is none: what follows it are bytes.
+/// Returns whether bytes begin with a request line of HTTP/1. CONNECT is none: bytes follow it.
 fn http1(bytes: &[u8]) -> Detected {
-    // Empty lines before the first request are to be ignored (RFC 9112, section 2.2).
+    // A recipient ignores empty lines before the first request (RFC 9112, section 2.2).
     let line = match bytes {
         [b'\r', b'\n', rest @ ..] => rest,
         [b'\r'] | [] => return Detected::More,
@@ -114,7 +114,7 @@ fn http1(bytes: &[u8]) -> Detected {
     }
 }
 
-/// Whether bytes begin with a version of HTTP/1.
+/// Returns whether bytes begin with a version of HTTP/1.
 fn version(bytes: &[u8]) -> Detected {
     let expected = b"HTTP/1.";
     let n = bytes.len().min(expected.len());
@@ -125,21 +125,23 @@ fn version(bytes: &[u8]) -> Detected {
     }
 }
 
-/// Registered methods are capital letters and hyphens; others are rare and taken for bytes.
+/// Returns whether a byte may be part of a method. Registered ones are capital letters and hyphens; others are
+/// rare and treated as bytes.
 fn is_method(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte == b'-'
 }
 
-/// Visible characters, and those outside of ASCII that clients should have encoded.
+/// Returns whether a byte may be part of a target: visible characters, and those outside of ASCII that clients
+/// should have encoded.
 fn is_target(byte: u8) -> bool {
     byte > b' ' && byte != 0x7f
 }
 
-/// Reads from a connection until it is clear what it speaks, but no longer than `limit`. All that was
-/// read is the stream's prefix afterwards.
+/// Reads from a connection until its protocol is known, but no longer than `limit`. All that was read becomes
+/// the stream's prefix.
 ///
 /// # Errors
-/// When the socket fails. A client that has finished sending is none: its bytes may be all it has.
+/// When the socket fails. A client that has finished sending is no error: its bytes may be all it has.
 pub(crate) async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<Protocol> {
     if let Some(alpn) = stream.io.alpn() {
         match alpn {
@@ -166,7 +168,7 @@ async fn read_until_clear(stream: &mut Stream, seen: &mut BytesMut) -> io::Resul
             return Ok(protocol);
         }
         if !stream.io.is_tls() {
-            // No buffer for a client that says nothing.
+            // No buffer is allocated for a client that sends nothing.
             stream.io.tcp().readable().await?;
         }
         seen.reserve(FIRST_READ);
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// The answer to a beginning is that to the whole, or none.
+    /// The result for a beginning is that for the whole, or none.
     #[test]
     fn a_beginning_never_misleads() {
         for whole in [

@@ -1,10 +1,10 @@
-//! Which filter chain takes a connection.
+//! Selects the filter chain of a connection.
 //!
-//! A chain takes a connection when all that its match names holds. Of the chains that do, the most
-//! specific wins: by destination port (this one, then any), then by the longest prefix of the
-//! destination, then by server name (exact, then the longest suffix wildcard, then any), then by
-//! application protocol (the client's first choice, then its next ones, then any), then by the longest
-//! source prefix; at last, the first listed.
+//! A chain matches a connection when every condition of its match holds. Of the matching chains, the most
+//! specific one is selected: by destination port (this one, then any), then by the longest prefix of the
+//! destination, then by server name (exact, then the longest suffix wildcard, then any), then by application
+//! protocol (the client's first choice, then its next ones, then any), then by the longest source prefix; at
+//! last, the first listed.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -16,12 +16,12 @@ use maglor_config::listener::FilterChainMatch;
 use super::ClientHello;
 use crate::protocol::proxy_protocol::Addresses;
 
-/// Chooses among a listener's filter chains. Built when the configuration is.
+/// Selector among a listener's filter chains; built with the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChainSelector {
-    /// Of one address; a sidecar may know thousands.
+    /// Chains for one address; a sidecar may have thousands.
     hosts: HashMap<(Option<u16>, IpAddr), Group>,
-    /// Of networks and of any address (`None`), the longest prefix first.
+    /// Chains for networks and for any address (`None`), the longest prefix first.
     networks: HashMap<Option<u16>, Vec<(Option<IpNet>, Group)>>,
 }
 
@@ -46,7 +46,7 @@ struct Candidate {
 }
 
 impl ChainSelector {
-    /// Compiles the matches of a listener's chains; indices in the answers are theirs.
+    /// Compiles the matches of a listener's chains; results are indices into them.
     pub(crate) fn new<'a>(matches: impl IntoIterator<Item = &'a FilterChainMatch>) -> Self {
         let mut this = Self::default();
         for (chain, matches) in matches.into_iter().enumerate() {
@@ -78,7 +78,7 @@ impl ChainSelector {
         &mut networks[at].1
     }
 
-    /// The groups of a destination, the most specific first.
+    /// Returns the groups of a destination, the most specific first.
     fn groups(&self, addresses: Option<Addresses>) -> impl Iterator<Item = &Group> {
         let destination = addresses.map(|both| both.destination);
         let ip = destination.map(|destination| destination.ip().to_canonical());
@@ -91,29 +91,29 @@ impl ChainSelector {
         })
     }
 
-    /// Whether the choice depends on the ClientHello; otherwise it need not be waited for.
+    /// Returns whether the selection depends on the ClientHello; otherwise there is no need to wait for it.
     pub(crate) fn needs_client_hello(&self, addresses: Option<Addresses>) -> bool {
         let mut groups = self.groups(addresses);
         groups
             .find_map(|group| match group.needs_client_hello {
                 true => Some(true),
-                // What takes everything leaves nothing to those behind it.
+                // A group that matches every connection hides those behind it.
                 false => group.takes_all().then_some(false),
             })
             .unwrap_or(false)
     }
 
-    /// Whether there is a destination for which it does.
+    /// Returns whether there is a destination for which the selection depends on the ClientHello.
     pub(crate) fn may_need_client_hello(&self) -> bool {
         let networks = self.networks.values().flatten().map(|(_, group)| group);
         let mut groups = self.hosts.values().chain(networks);
         groups.any(|group| group.needs_client_hello)
     }
 
-    /// The chain for a connection; `None` = no chain takes it.
+    /// Returns the chain for a connection; `None` = no chain matches.
     ///
-    /// The ClientHello is that of a client that speaks TLS, and empty for others. A connection without addresses, of a
-    /// Unix socket, is taken by chains that ask for none.
+    /// The ClientHello is that of a TLS client, and empty for others. A connection of a Unix socket has no
+    /// addresses, and is matched only by chains without conditions on them.
     pub(crate) fn select(
         &self,
         hello: &ClientHello,
@@ -127,7 +127,8 @@ impl ChainSelector {
     }
 }
 
-/// Whether an address, where there is one, is of a network; every connection is of any (`None`).
+/// Returns whether an address is in a network. A missing network (`None`) contains every connection; a missing
+/// address is in no other.
 fn is_within(network: Option<IpNet>, ip: Option<IpAddr>) -> bool {
     network.is_none_or(|network| ip.is_some_and(|ip| network.contains(&ip)))
 }
@@ -163,7 +164,7 @@ impl Group {
         }
     }
 
-    /// Whether no connection to this destination goes past.
+    /// Returns whether every connection to this destination matches.
     fn takes_all(&self) -> bool {
         let open = |c: &Candidate| c.alpn.is_empty() && c.source.is_empty();
         self.any.iter().any(open)
@@ -187,17 +188,17 @@ impl Group {
     }
 }
 
-/// `b.c` and `c` for `a.b.c`.
+/// Returns `b.c` and `c` for `a.b.c`.
 fn suffixes(name: &str) -> impl Iterator<Item = &str> {
     let dots = memchr::memchr_iter(b'.', name.as_bytes());
     dots.filter(|dot| *dot > 0).map(|dot| &name[dot + 1..])
 }
 
-/// Smaller is more specific.
+/// How specific a match is; smaller is more specific.
 type Rank = (usize, Reverse<u8>);
 
 impl Candidate {
-    /// How specific this is for a connection; `None` when it does not take it.
+    /// Returns how specific this is for a connection; `None` if it does not match.
     fn rank(&self, alpn: &[Vec<u8>], source: Option<IpAddr>) -> Option<Rank> {
         let protocol = if self.alpn.is_empty() {
             usize::MAX

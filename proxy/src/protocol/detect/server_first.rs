@@ -1,8 +1,8 @@
-//! Destinations whose server speaks first, such as MySQL's or SMTP's.
+//! Destinations whose server sends first, such as MySQL's or SMTP's.
 //!
-//! Only the first connection to such a destination waits for `detection_timeout`. When its server then
-//! sends something before its client does, the destination is remembered, and later connections pass as
-//! bytes at once. A remembered destination whose client speaks first is forgotten again.
+//! Only the first connection to such a destination waits for `detection_timeout`. When its server then sends
+//! something before its client does, the destination is remembered, and later connections are forwarded as
+//! bytes at once. A remembered destination whose client sends first is forgotten again.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,16 +16,17 @@ use tokio::io::AsyncReadExt as _;
 use super::{Detected, http2_preface};
 use crate::net::io::{Io, Stream};
 
-/// Destinations remembered by a worker; the one that was used least recently makes room.
+/// Maximum number of destinations that a worker remembers; the least recently used one is replaced.
 const MOST: usize = 1024;
-/// A destination that has not been used for so long is forgotten: its address may be another server's.
+/// Nanoseconds after which an unused destination is forgotten: its address may be another server's.
 const REMEMBERED_NANOS: u64 = 600 * 1_000_000_000;
-/// Bytes that distinguish a greeting from an answer: the header of an HTTP/2 frame is the longest that is compared.
+/// Number of bytes that distinguish a greeting from a response: the header of an HTTP/2 frame is the longest
+/// that is compared.
 const ENOUGH: usize = 9;
 /// Type of a SETTINGS frame (RFC 9113, section 6.5).
 const SETTINGS: u8 = 4;
 
-/// The side of a connection that has sent something first.
+/// The side of a connection that sends first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum First {
     /// The client.
@@ -34,12 +35,12 @@ pub(crate) enum First {
     Server,
 }
 
-/// Destinations whose server speaks first, by when they were used last.
+/// Destinations whose server sends first, and when they were last used.
 #[derive(Debug, Default)]
 pub(crate) struct ServerFirst(RefCell<HashMap<SocketAddr, Time>>);
 
 impl ServerFirst {
-    /// Whether the server at `destination` has spoken first lately.
+    /// Returns whether the server at `destination` has recently sent first.
     pub(crate) fn contains(&self, destination: SocketAddr, now: Time) -> bool {
         let mut known = self.0.borrow_mut();
         let Some(used) = known.get_mut(&destination) else {
@@ -50,7 +51,7 @@ impl ServerFirst {
         age < REMEMBERED_NANOS
     }
 
-    /// The server at `destination` has spoken first.
+    /// Records that the server at `destination` has sent first.
     pub(crate) fn learn(&self, destination: SocketAddr, now: Time) {
         let mut known = self.0.borrow_mut();
         if known.len() >= MOST && !known.contains_key(&destination) {
@@ -62,14 +63,14 @@ impl ServerFirst {
         known.insert(destination, now);
     }
 
-    /// The client at `destination` has spoken first.
+    /// Records that the client of `destination` has sent first.
     pub(crate) fn forget(&self, destination: SocketAddr) {
         self.0.borrow_mut().remove(&destination);
     }
 }
 
 /// Waits until one side sends something, or ends, and returns which; `None` for a server whose bytes do not
-/// learn that it always speaks first. What was read becomes the stream's prefix.
+/// prove that it always sends first. What was read becomes the stream's prefix.
 ///
 /// # Errors
 /// When a connection fails.
@@ -79,13 +80,13 @@ pub(crate) async fn first_to_speak(
 ) -> io::Result<Option<First>> {
     tokio::select! {
         biased;
-        // Where both have, the client may have answered a greeting already.
+        // If both have sent, the client may have answered a greeting already.
         first = beginning(server) => Ok(is_greeting(&first?).then_some(First::Server)),
         first = beginning(client) => first.map(|_| Some(First::Client)),
     }
 }
 
-/// The first bytes of a stream; none at its end. Dropping the future loses none of them.
+/// Returns the first bytes of a stream; none at its end. Dropping the future loses none of them.
 async fn beginning(stream: &mut Stream) -> io::Result<Bytes> {
     if !stream.prefix.is_empty() {
         return Ok(stream.prefix.clone());
@@ -101,7 +102,7 @@ async fn beginning(stream: &mut Stream) -> io::Result<Bytes> {
     Ok(stream.prefix.clone())
 }
 
-/// Whether a server that begins with these bytes speaks first by its protocol. Servers of HTTP/1 send
+/// Returns whether a server that begins with these bytes sends first by its protocol. Servers of HTTP/1 send
 /// 408 to idle clients, those of TLS an alert, and those of HTTP/2 may send SETTINGS at once.
 fn is_greeting(bytes: &[u8]) -> bool {
     let frame = |bytes: &[u8]| bytes[3] == SETTINGS && bytes[5..ENOUGH] == [0; 4];

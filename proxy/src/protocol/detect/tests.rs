@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::protocol::proxy_protocol::Addresses;
 
-/// What a rustls client sends first.
+/// Returns the first message of a rustls client.
 fn hello_bytes(server_name: &str, alpn: &[&str]) -> Vec<u8> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -155,8 +155,8 @@ async fn malformed_endless_and_cut_off_hellos_are_refused() {
     assert!(buf.len() < 2 * MAX_CLIENT_HELLO, "{}", buf.len());
 }
 
-/// A ClientHello of TLS 1.1 without `signature_algorithms`, which our own TLS would turn down, with
-/// these extensions.
+/// Returns a ClientHello of TLS 1.1 with these extensions and without `signature_algorithms`, which our own TLS
+/// would refuse.
 fn old_hello(extensions: &[(u16, &[u8])]) -> Vec<u8> {
     let length = |n: usize| u16::try_from(n).unwrap().to_be_bytes();
     let mut listed = Vec::new();
@@ -192,7 +192,7 @@ fn a_client_hello_is_read_although_we_would_not_speak_with_its_sender() {
     assert_eq!(read(&[unknown, (0, name)]).unwrap(), hello(Some("a"), &[]));
     let alpn: &[u8] = b"\0\x06\x02h2\x02h3";
     assert_eq!(read(&[(16, alpn)]).unwrap(), hello(None, &["h2", "h3"]));
-    // What no host can be called is no name.
+    // A text that is no valid host name is ignored.
     for nameless in [&b"\0\x03\0\0\0"[..], b"\0\x04\0\0\x01\xff", b"\0\0"] {
         assert_eq!(read(&[(0, nameless)]).unwrap(), hello(None, &[]));
     }
@@ -219,7 +219,7 @@ fn a_client_hello_is_read_although_we_would_not_speak_with_its_sender() {
 
 #[test]
 fn a_client_that_fell_back_is_known_by_its_suites_and_versions() {
-    // The only suite of `old_hello`, and a place where its bytes do not stand.
+    // Replaces the only suite of `old_hello`, in a place that its other bytes do not match.
     let with = |suite: [u8; 2], extensions: &[(u16, &[u8])]| {
         let mut bytes = old_hello(extensions);
         let at = bytes.windows(4).position(|w| w == [0, 2, 0, 0x2f]).unwrap();
@@ -237,8 +237,8 @@ fn a_client_that_fell_back_is_known_by_its_suites_and_versions() {
 
 // === filter chains ===
 
-/// One line a chain: `server names | protocols | sources`, each separated by commas; destinations may
-/// follow: `| ports | networks`.
+/// Builds a selector from one line for each chain: `server names | protocols | sources`, each separated by
+/// commas; destinations may follow: `| ports | networks`.
 fn selector(chains: &[&str]) -> ChainSelector {
     let list = |field: &str| -> Vec<String> {
         let parts = field.split(',').map(str::trim);
@@ -286,7 +286,7 @@ fn check_destination(selector: &ChainSelector, destination: &str, expect: Option
     );
 }
 
-/// Of a Unix socket.
+/// The connection of a Unix socket.
 #[test]
 fn a_connection_without_addresses_takes_a_chain_that_asks_for_none() {
     let nothing = ClientHello::default();
@@ -405,7 +405,7 @@ fn name_before_protocol_before_source_and_all_must_hold() {
     check(&s, "a.example.com", &["http/1.1"], "10.1.1.1", Some(1));
     check(&s, "", &["h2"], "10.1.1.1", Some(0));
     check(&s, "", &["h2"], "10.1.1.2", None);
-    // The exact name's chain asks for another protocol: the wildcard's takes it.
+    // The exact name's chain requires another protocol: the wildcard's matches.
     check(&s, "b.example.com", &["h2"], "10.1.1.1", Some(3));
     check(&s, "b.example.com", &["h2"], "192.0.2.1", None);
 }

@@ -1,4 +1,4 @@
-//! What is between two neighbours only (RFC 9110 §7.6.1).
+//! Removal of fields that concern one connection only (RFC 9110 §7.6.1).
 
 use super::{Fields, Key, Known};
 
@@ -12,7 +12,7 @@ pub(crate) const CONNECTION_FIELDS: [Known; 5] = [
 ];
 
 impl Fields {
-    /// Takes off what concerns only the connection that the message came by.
+    /// Removes the fields that concern only the connection by which the message arrived.
     pub(crate) fn remove_hop_by_hop(&mut self) {
         if self.contains(Known::Connection) {
             self.remove_named();
@@ -24,17 +24,17 @@ impl Fields {
         self.remove(Known::Http2Settings);
     }
 
-    /// Takes off what `connection` names.
+    /// Removes the fields that `connection` names.
     fn remove_named(&mut self) {
-        // What most messages have; the field of that name goes anyway.
+        // The value of most messages; the field of that name is removed anyway.
         let connection = self.get(Known::Connection);
         if connection == Some(b"keep-alive") && self.all(Known::Connection).count() == 1 {
             return;
         }
         let named: Vec<Vec<u8>> = self
             .tokens(Known::Connection)
-            // Naming these would change what the message is, not how it is carried; `te` has rules of
-            // its own.
+            // Removing these would change the meaning of the message, not its transfer; `te` has rules of its
+            // own.
             .filter(|name| {
                 let kept: [&[u8]; 3] = [b"host", b"content-length", b"te"];
                 !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))

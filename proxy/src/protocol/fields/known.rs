@@ -1,8 +1,8 @@
-//! The names that the proxy looks for itself, and how one is recognised.
+//! The field names that the proxy itself reads or writes, and their recognition.
 
 macro_rules! known {
     ($($variant:ident = $text:literal),+ $(,)?) => {
-        /// A name that the proxy looks for itself.
+        /// A field name that the proxy itself reads or writes.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         #[repr(u8)]
         pub(crate) enum Known {
@@ -62,11 +62,11 @@ known! {
     XRequestId = "x-request-id",
 }
 
-/// Whether `known` is `name` in lower case. Both are of one length and made of characters that names
-/// may have: letters, digits and dashes are distinguished by what 0x20 makes of them.
+/// Returns whether `known` is `name` in lower case. Both have the same length and consist of characters that
+/// are valid in names: letters, digits and dashes remain distinct with bit 0x20 set.
 fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
     const LOWER: u64 = 0x2020_2020_2020_2020;
-    // Eight bytes at a time, the last eight perhaps once more.
+    // Eight bytes at a time; the last eight may overlap.
     if let (Some(known_end), Some(name_end)) = (known.last_chunk(), name.last_chunk()) {
         let differ = |known: &[u8; 8], name: &[u8; 8]| {
             u64::from_ne_bytes(*known) ^ (u64::from_ne_bytes(*name) | LOWER)
@@ -80,9 +80,9 @@ fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
     pairs.fold(0, |all, (known, name)| all | known ^ (name | 0x20)) == 0
 }
 
-/// Where a name of this length, with these lower-case letters at its ends, stands in [`BY_SLOT`].
+/// Returns the index in [`BY_SLOT`] of a name of this length with these lower-case letters at its ends.
 const fn slot(len: usize, first: u8, last: u8) -> usize {
-    // The factor was found by trying: with it no two known names meet.
+    // The factor was found by search: with it no two known names collide.
     (len + first as usize + 52 * last as usize) % SLOTS
 }
 
@@ -106,7 +106,7 @@ static BY_SLOT: [u8; SLOTS] = {
 };
 
 impl Known {
-    /// Recognises a name, whatever its case.
+    /// Recognizes a name in any case.
     pub(crate) fn of(name: &[u8]) -> Self {
         let (Some(first), Some(last)) = (name.first(), name.last()) else {
             return Self::Other;
@@ -124,7 +124,7 @@ impl Known {
         1 << self as u32
     }
 
-    /// The name in lower case.
+    /// Returns the name in lower case.
     pub(crate) fn as_str(self) -> &'static str {
         TEXTS[self as usize]
     }

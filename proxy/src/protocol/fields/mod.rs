@@ -1,11 +1,11 @@
-//! Header fields of one message, made for passing them on.
+//! Header fields of one message, in a form that is cheap to forward.
 //!
-//! A proxy reads few fields, changes fewer and writes all of them out again. So the text of a head
-//! is copied once, fields are spans of it, new text is appended to it, and runs of untouched lines
-//! are written with one copy. Names that the proxy itself looks for are recognised while parsing,
-//! and a bit set says which of them are there: asking for an absent one costs a bit test.
+//! A proxy reads few fields, changes fewer and writes all of them out again. So the text of a head is copied
+//! once, fields are spans of it, new text is appended to it, and runs of unchanged lines are written with one
+//! copy. Names that the proxy itself uses are recognized during parsing, and a bit set records which of them
+//! are present: a lookup of an absent one costs a bit test.
 //!
-//! Order and spelling of names stay as they came. Buffers are recycled by thread.
+//! Order and spelling of names are preserved. Buffers are recycled by thread.
 
 mod hop;
 mod known;
@@ -18,13 +18,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub(crate) use self::hop::CONNECTION_FIELDS;
 pub(crate) use self::known::Known;
 
-/// Buffers kept for the next messages of this thread.
+/// Maximum number of buffers that a thread keeps for further messages.
 const RECYCLED: usize = 64;
-/// Larger ones are given back instead.
+/// Maximum capacities of kept buffers; larger ones are freed.
 const RECYCLED_TEXT: usize = 8 * 1024;
 const RECYCLED_FIELDS: usize = 128;
 
-/// A name to look for.
+/// A name to look up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
     known: Known,
@@ -32,7 +32,7 @@ pub(crate) struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Any name.
+    /// Creates a key for any name.
     pub(crate) fn new(name: &'a [u8]) -> Self {
         Self {
             known: Known::of(name),
@@ -73,7 +73,7 @@ impl Span {
         }
     }
 
-    /// Where `part`, a subslice of a head, stands in it.
+    /// Returns the span of `part`, a subslice of a head.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "heads are far smaller than 4 GiB; a check for each part of each field is 5 % of parsing"
@@ -99,7 +99,7 @@ struct Field {
 }
 
 impl Field {
-    /// The field as a line, where it stands in the text just as it would be written.
+    /// Returns the field's line, if the text contains it exactly as it would be written.
     fn line(self, text: &[u8]) -> Option<Span> {
         let between = text.get(self.name.end as usize..self.value.start as usize)?;
         let after = text.get(self.value.end as usize..self.value.end as usize + 2)?;
@@ -115,7 +115,7 @@ impl Field {
 pub(crate) struct Fields {
     text: Vec<u8>,
     list: Vec<Field>,
-    /// Which known names are there.
+    /// Bit set of the known names that are present.
     present: u64,
 }
 
@@ -159,13 +159,13 @@ impl Drop for Fields {
     }
 }
 
-/// Frees the buffers that this thread keeps for the next messages.
+/// Frees the buffers that this thread keeps for further messages.
 pub(crate) fn forget_buffers() {
     POOL.take();
 }
 
 impl Fields {
-    /// Fields of a head whose text this is; spans given later refer to it.
+    /// Creates fields for a head with this text; spans added later refer to it.
     pub(crate) fn with_text(head: &[u8]) -> Self {
         let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
         text.extend_from_slice(head);
@@ -176,32 +176,32 @@ impl Fields {
         }
     }
 
-    /// A part of the text.
+    /// Returns a part of the text.
     pub(crate) fn slice(&self, span: Span) -> &[u8] {
         self.text
             .get(span.start as usize..span.end as usize)
             .unwrap_or_default()
     }
 
-    /// Adds text that is no field, such as a new path.
+    /// Appends text that is no field, such as a new path.
     pub(crate) fn add_text(&mut self, text: &[u8]) -> Span {
         let span = Span::new(self.text.len(), text.len());
         self.text.extend_from_slice(text);
         span
     }
 
-    /// The text, for what appends to it; spans given later refer to it.
+    /// Returns the text for appending; spans added later refer to it.
     pub(crate) fn text_mut(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// Adds a field whose text is there already, and whose name is known.
+    /// Adds a field whose text is already present and whose name is known.
     pub(crate) fn push_line(&mut self, known: Known, name: Span, value: Span) {
         self.list.push(Field { known, name, value });
         self.present |= known.bit();
     }
 
-    /// Adds fields whose text is there already: what a name is, where it stands, where its value does.
+    /// Adds fields whose text is already present, as names and the spans of name and value.
     pub(crate) fn extend(&mut self, fields: impl Iterator<Item = (Known, Span, Span)>) {
         let mut present = self.present;
         let fields = fields.map(|(known, name, value)| {
@@ -212,12 +212,12 @@ impl Fields {
         self.present = present;
     }
 
-    /// Adds a field. Name and value are valid: they come from types that check, or from constants.
+    /// Adds a field. Name and value are valid: they are of types that check them, or constants.
     pub(crate) fn push<'a>(&mut self, key: impl Into<Key<'a>>, value: &[u8]) {
         self.push_parts(key, &[value]);
     }
 
-    /// Adds a field whose value is these parts in a row.
+    /// Adds a field whose value is the concatenation of these parts.
     pub(crate) fn push_parts<'a>(&mut self, key: impl Into<Key<'a>>, parts: &[&[u8]]) {
         let key = key.into();
         let name = self.add_text(key.text);
@@ -236,7 +236,7 @@ impl Fields {
         self.present |= key.known.bit();
     }
 
-    /// Adds a field whose value stands in the text already.
+    /// Adds a field whose value is already in the text.
     pub(crate) fn push_copy(&mut self, known: Known, from: Span) {
         let name = self.add_text(known.as_str().as_bytes());
         self.text.extend_from_slice(b": ");
@@ -250,7 +250,7 @@ impl Fields {
         self.present |= known.bit();
     }
 
-    /// Where the first value of a known name stands.
+    /// Returns the span of the first value of a known name.
     pub(crate) fn find(&self, known: Known) -> Option<Span> {
         if !self.contains(known) {
             return None;
@@ -285,8 +285,8 @@ impl Fields {
         }
     }
 
-    /// Removes fields whose names differ from a known one by underscores only. Where names become
-    /// variables (CGI, WSGI, PHP), both are the same.
+    /// Removes fields whose names differ from a known one by underscores only. Where names become variables
+    /// (CGI, WSGI, PHP), both are the same.
     pub(crate) fn remove_lookalikes(&mut self, known: Known) {
         let wanted = known.as_str().as_bytes();
         let Self { text, list, .. } = self;
@@ -299,12 +299,12 @@ impl Fields {
         });
     }
 
-    /// Whether there is a field of a known name.
+    /// Returns whether there is a field of a known name.
     pub(crate) fn contains(&self, known: Known) -> bool {
         self.present & known.bit() != 0
     }
 
-    /// The first value of a name.
+    /// Returns the first value of a name.
     pub(crate) fn get<'a>(&self, key: impl Into<Key<'a>>) -> Option<&[u8]> {
         let key = key.into();
         if self.present & key.known.bit() == 0 {
@@ -314,7 +314,7 @@ impl Fields {
         Some(self.slice(field.value))
     }
 
-    /// All values of a name, in order.
+    /// Returns all values of a name, in order.
     pub(crate) fn all<'a, 'k: 'a>(
         &'a self,
         key: impl Into<Key<'k>>,
@@ -329,23 +329,23 @@ impl Fields {
         of_name.map(|field| self.slice(field.value))
     }
 
-    /// The tokens of a comma-separated field.
+    /// Returns the tokens of a comma-separated field.
     pub(crate) fn tokens(&self, known: Known) -> impl Iterator<Item = &[u8]> {
         self.all(known).flat_map(tokens)
     }
 
-    /// Whether a comma-separated field holds a token, whatever its case.
+    /// Returns whether a comma-separated field contains a token, in any case.
     pub(crate) fn has_token(&self, known: Known, wanted: &str) -> bool {
         let wanted = wanted.as_bytes();
         self.all(known).any(|value| {
-            // Most fields hold a single token.
+            // Most fields contain a single token.
             value.len() == wanted.len() && value.eq_ignore_ascii_case(wanted)
                 || value.len() > wanted.len()
                     && tokens(value).any(|t| t.eq_ignore_ascii_case(wanted))
         })
     }
 
-    /// Every field, in order: what its name is, the name and the value.
+    /// Returns every field in order: its known name, name and value.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         self.list
             .iter()
@@ -375,8 +375,8 @@ impl Fields {
         out.extend_from_slice(self.slice(run));
     }
 
-    /// Fields of a message that did not come as text. White space around a value is not part of it, as
-    /// in HTTP/1.1: rules are to see the value that an endpoint will.
+    /// Creates the fields of a message that was not received as text. White space around a value is removed, as
+    /// in HTTP/1.1: rules must get the value that an endpoint will get.
     pub(crate) fn from_map(map: &HeaderMap) -> Self {
         let mut fields = Self::default();
         for (name, value) in map {
@@ -385,7 +385,7 @@ impl Fields {
         fields
     }
 
-    /// Fields for a message that does not leave as text, without some.
+    /// Returns the fields for a message that is not sent as text, except for some.
     pub(crate) fn to_map(&self, without: &[Known]) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.list.len());
         for field in self
@@ -395,7 +395,7 @@ impl Fields {
         {
             let name = HeaderName::from_bytes(self.slice(field.name));
             let value = HeaderValue::from_bytes(self.slice(field.value));
-            // Both were checked when they were parsed or configured.
+            // Both were validated when they were parsed or configured.
             if let (Ok(name), Ok(value)) = (name, value) {
                 map.append(name, value);
             }
@@ -403,13 +403,13 @@ impl Fields {
         map
     }
 
-    /// About how many bytes [`Fields::encode`] appends.
+    /// Returns approximately how many bytes [`Fields::encode`] appends.
     pub(crate) fn encoded_len(&self) -> usize {
         self.text.len()
     }
 }
 
-/// The tokens of a comma-separated value.
+/// Returns the tokens of a comma-separated value.
 fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let parts = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
     parts.filter(|token| !token.is_empty())

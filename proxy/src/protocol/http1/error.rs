@@ -1,18 +1,18 @@
-//! What can be wrong with a head.
+//! Errors of parsing a head.
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HeadError {
-    /// Some servers take it for a line end, others do not.
+    /// Some servers accept it as a line end, others do not.
     #[error("a line ends with a bare LF")]
     BareLf,
-    /// A field that concerns one connection of HTTP/1.1, where requests share connections.
+    /// A field that concerns one connection of HTTP/1.1, on a connection that requests share.
     #[error("a field of one connection (`connection`, `upgrade`, …) where there is none")]
     ConnectionField,
     /// Not a number, or several that differ.
     #[error("malformed content-length")]
     ContentLength,
-    /// Which of them frames the body is a matter of taste: request smuggling.
+    /// Recipients disagree on which of them frames the body: request smuggling.
     #[error("both content-length and transfer-encoding")]
     ContentLengthAndTransferEncoding,
     /// RFC 9112 §3.2.

@@ -1,7 +1,7 @@
-//! Where a message body ends: decoding and encoding of HTTP/1.1 body framing (RFC 9112 §6, §7).
+//! Decoding and encoding of HTTP/1.1 body framing (RFC 9112 §6, §7).
 //!
-//! Sans-I/O: bytes in, bytes out. Strict on purpose: whatever two parsers could read differently is
-//! an error, because a proxy that guesses makes request smuggling possible.
+//! Sans-I/O: bytes in, bytes out. Strict on purpose: input that two parsers could read differently is an error,
+//! because a proxy that guesses makes request smuggling possible.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -9,27 +9,27 @@ use http::HeaderMap;
 use super::error::HeadError;
 use super::head::{self, Framing};
 
-/// Chunk extensions and the size line together; longer ones are an attack, not a message.
+/// Maximum length of a size line with its extensions, in bytes; longer ones are an attack, not a message.
 const MAX_CHUNK_LINE: usize = 4096;
-/// Trailers are as bounded as heads.
+/// Maximum length of trailers, in bytes, as of heads.
 const MAX_TRAILERS: usize = 64 * 1024;
 
-/// What is wrong with a body.
+/// Error in a body's framing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FramingError {
     /// The line is not `hex-digits [; extension] CRLF`.
     #[error("malformed chunk size line")]
     ChunkSize,
-    /// Its extension goes on and on.
+    /// The chunk extension is too long.
     #[error("chunk size line longer than {MAX_CHUNK_LINE} bytes")]
     ChunkLineTooLong,
-    /// The size and the data disagree.
+    /// The data is not as long as the chunk's size.
     #[error("chunk data not followed by CRLF")]
     ChunkEnd,
-    /// More has come than was announced.
+    /// More data was received than was announced.
     #[error("a body longer than its content-length")]
     Longer,
-    /// Trailers have the form of headers.
+    /// A trailer line is malformed.
     #[error("malformed trailers: {0}")]
     Trailers(#[from] HeadError),
     /// The body is shorter than announced.
@@ -42,7 +42,7 @@ pub enum FramingError {
 pub(crate) enum Piece {
     Data(Bytes),
     Trailers(HeaderMap),
-    /// The body ended (again on each further call).
+    /// The body has ended (returned again by each further call).
     End,
     /// More input is needed.
     More,
@@ -58,7 +58,7 @@ pub(crate) struct Decoder {
 enum State {
     /// Expecting a chunk-size line.
     ChunkSize,
-    /// In chunk data, so many bytes left.
+    /// In chunk data, with this many bytes left.
     ChunkData(u64),
     /// Expecting the CRLF after chunk data.
     ChunkEnd,
@@ -84,7 +84,7 @@ impl Decoder {
         matches!(self.state, State::Done)
     }
 
-    /// How many bytes can be read at once without being part of the next message.
+    /// Returns how many bytes can be read at once without being part of the next message.
     pub(crate) fn expected(&self) -> u64 {
         match self.state {
             State::ChunkData(n) | State::Length(n) => n,
@@ -149,7 +149,7 @@ impl Decoder {
         }
     }
 
-    /// The sender closed its side.
+    /// Records that the sender has closed its side.
     pub(crate) fn eof(&mut self) -> Result<(), FramingError> {
         match self.state {
             State::Close | State::Done => {
@@ -178,7 +178,7 @@ impl Decoder {
     }
 }
 
-/// Up to `limit` bytes off the front, and what is left of the limit.
+/// Takes up to `limit` bytes off the front, and returns what is left of the limit.
 fn take(buf: &mut BytesMut, limit: u64) -> Option<(Bytes, u64)> {
     if buf.is_empty() {
         return None;
@@ -205,11 +205,11 @@ fn chunk_size(buf: &mut BytesMut) -> Result<Option<u64>, FramingError> {
 
 fn parse_chunk_line(line: &[u8]) -> Result<u64, FramingError> {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    // 15 digits are an exabyte: enough, and no overflow to think about.
+    // 15 digits are an exabyte, which is enough and cannot overflow.
     if digits == 0 || digits > 15 {
         return Err(FramingError::ChunkSize);
     }
-    // Only these are white space here (RFC 9112 §7.1.1); a CR or a form feed is none.
+    // Only these are white space here (RFC 9112 §7.1.1), not a CR or a form feed.
     let is_space = |b: &u8| matches!(b, b' ' | b'\t');
     let spaces = line[digits..].iter().take_while(|b| is_space(b)).count();
     let rest = &line[digits + spaces..];

@@ -1,7 +1,7 @@
-//! Heads of HTTP/1.1 messages: parsing and encoding (RFC 9112 §2–§6).
+//! Parsing and encoding of the heads of HTTP/1.1 messages (RFC 9112 §2–§6).
 //!
-//! httparse splits lines; this file decides what a head means: framing, persistence, host. Where the
-//! RFC lets a recipient be lenient about framing, it is strict.
+//! httparse splits the lines; this module determines the meaning of a head: framing, persistence, host. Where
+//! the RFC allows a recipient to be lenient about framing, it is strict.
 
 use std::mem::MaybeUninit;
 
@@ -13,26 +13,26 @@ use super::error::HeadError;
 use super::target::{Target, is_host, parse_target};
 use crate::protocol::fields::{Fields, Known, Span};
 
-/// More headers than any limit that can be configured.
+/// Maximum number of header fields that are parsed; more than any configurable limit.
 const MAX_HEADERS: usize = 512;
 
-/// Bounds of a head.
+/// Limits of a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes, request line and final CRLF included.
+    /// Length in bytes, including request line and final CRLF.
     pub(crate) bytes: usize,
-    /// Header fields.
+    /// Number of header fields.
     pub(crate) headers: usize,
 }
 
-/// How the end of a body is known.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Framing {
     /// `Transfer-Encoding: chunked`.
     Chunked,
     /// The sender closes the connection (responses only).
     Close,
-    /// So many bytes; 0 = no body.
+    /// Length in bytes; 0 = no body.
     Length(u64),
 }
 
@@ -44,7 +44,7 @@ impl Framing {
     }
 }
 
-/// A request's head.
+/// The head of a request.
 #[derive(Debug)]
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
@@ -52,17 +52,17 @@ pub(crate) struct RequestHead {
     pub(crate) version: Version,
     pub(crate) fields: Fields,
     pub(crate) framing: Framing,
-    /// The client wants the connection kept.
+    /// Whether the client wants the connection kept.
     pub(crate) keep_alive: bool,
 }
 
-/// A response's head.
+/// The head of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
     pub(crate) fields: Fields,
     pub(crate) framing: Framing,
-    /// The server keeps the connection.
+    /// Whether the server keeps the connection.
     pub(crate) keep_alive: bool,
 }
 
@@ -185,11 +185,11 @@ fn check_bytes(head: &[u8], limits: Limits) -> Result<(), HeadError> {
     Ok(())
 }
 
-/// httparse takes a bare LF for a line end; some servers do not, so it is refused.
+/// httparse accepts a bare LF as a line end; some servers do not, so it is refused.
 fn has_bare_lf(head: &[u8]) -> bool {
     let begins = head.first() == Some(&b'\n');
     let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
-    // No early end: this way the compiler compares sixteen bytes at a time.
+    // No early exit: this way the compiler compares sixteen bytes at a time.
     let bare = pairs.fold(0, |found, (&before, &byte)| {
         found | u8::from(byte == b'\n') & u8::from(before != b'\r')
     });
@@ -204,8 +204,8 @@ fn head_error(error: httparse::Error) -> HeadError {
     }
 }
 
-/// A head without an end within its limit is too large, whatever else is wrong with what has arrived of it: otherwise the
-/// answer would depend on how much is read at once.
+/// Returns the error of a head. One without an end within its limit is too large, whatever else is wrong with
+/// the received part: otherwise the result would depend on how much is read at once.
 #[cold]
 fn head_error_within(error: httparse::Error, buf: &[u8], limits: Limits) -> HeadError {
     match buf.get(..limits.bytes) {
@@ -222,7 +222,7 @@ fn version(minor: u8) -> Version {
     }
 }
 
-/// `part` is a subslice of `whole`.
+/// Returns the offset of `part`, a subslice of `whole`.
 fn offset(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr() as usize - whole.as_ptr() as usize
 }
@@ -250,18 +250,18 @@ fn check_host(fields: &Fields, version: Version) -> Result<(), HeadError> {
     }
 }
 
-/// Whom a request of HTTP/2 is for: its authority, or its `host` without one (RFC 9113 §8.3.1).
+/// Checks the host of a request of HTTP/2: its authority, or its `host` without one (RFC 9113 §8.3.1).
 pub(crate) fn check_authority(authority: Option<&[u8]>, fields: &Fields) -> Result<(), HeadError> {
     match authority {
         Some(authority) if is_host(authority) => Ok(()),
         Some(_) => Err(HeadError::Host),
-        // Without both, a server behind this proxy would take the request for one to its own address.
+        // Without both, a server behind this proxy would treat the request as one to its own address.
         None if fields.get(Known::Host).is_none_or(<[u8]>::is_empty) => Err(HeadError::Host),
         None => check_host(fields, Version::HTTP_2),
     }
 }
 
-/// One length where HTTP/2 has it several times: HTTP/1.1 is to have it once.
+/// Merges repeated lengths of an HTTP/2 request into one, because HTTP/1.1 allows only one.
 pub(crate) fn settle_length(fields: &mut Fields) -> Result<Option<u64>, HeadError> {
     let present = fields.contains(Known::ContentLength);
     present.then(|| content_length(fields)).transpose()
@@ -318,8 +318,8 @@ fn is_chunked_alone(fields: &Fields) -> bool {
     only && values.next().is_none()
 }
 
-/// The one value of `content-length`. Repeated equal fields are merged (RFC 9110 §8.6); anything
-/// else is an error.
+/// Returns the value of `content-length`. Repeated equal fields are merged (RFC 9110 §8.6); anything else is an
+/// error.
 fn content_length(fields: &mut Fields) -> Result<u64, HeadError> {
     let mut length = None;
     let mut repeated = false;

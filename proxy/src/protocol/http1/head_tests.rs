@@ -129,7 +129,7 @@ fn the_host_is_there_once_and_looks_like_one() {
     for good in ["[::1]:80", "[::1]", "[fe80::1]:", "a:80", "a:", "a_b.c,d"] {
         assert_eq!(host(&format!("Host: {good}\r\n")), None, "{good}");
     }
-    // Two readers would find two hosts.
+    // Two parsers would find two hosts.
     for bad in [
         "%61",
         "a%2eb",

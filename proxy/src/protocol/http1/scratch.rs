@@ -1,8 +1,7 @@
-//! One read buffer a thread.
+//! A read buffer for each thread.
 //!
-//! A socket is read only when it is readable, a head is parsed where it lies, and what must live
-//! longer is copied out at its exact size. So thousands of connections need one buffer, and it
-//! stays in the cache.
+//! A socket is read only when it is readable, a head is parsed in the buffer, and data that must live longer is
+//! copied out at its exact size. So thousands of connections need one buffer, which stays in the cache.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +15,7 @@ use crate::net::io::Io;
 use crate::os::memory;
 
 const SIZE: usize = 64 * 1024;
-/// Body reads larger than this go to their own buffer instead of the thread's.
+/// Size in bytes from which body reads use their own buffer instead of the thread's.
 const DIRECT_READ: u64 = 4 * 1024;
 const MAX_DIRECT_READ: u64 = 64 * 1024;
 
@@ -24,7 +23,7 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());
 }
 
-/// Reads once and hands the bytes (none at the end of the stream) to `f`.
+/// Reads once and passes the bytes (none at the end of the stream) to `f`.
 pub(crate) fn poll_read<R>(
     io: &mut Io,
     cx: &mut Context<'_>,
@@ -33,7 +32,7 @@ pub(crate) fn poll_read<R>(
     poll_read_some(io, cx, SIZE, f)
 }
 
-/// The same of at most so many bytes.
+/// Like [`poll_read`], but reads at most `most` bytes.
 pub(crate) fn poll_read_some<R>(
     io: &mut Io,
     cx: &mut Context<'_>,
@@ -47,7 +46,7 @@ pub(crate) fn poll_read_some<R>(
     })
 }
 
-/// Reads body bytes into `input`: a lot goes there directly, a little through the thread's buffer.
+/// Reads body bytes into `input`: large reads directly, small ones through the thread's buffer.
 pub(crate) fn poll_read_body(
     io: &mut Io,
     input: &mut BytesMut,
@@ -57,8 +56,8 @@ pub(crate) fn poll_read_body(
     if expected >= DIRECT_READ {
         let most = MAX_DIRECT_READ.min(memory::read_limit());
         let want = usize::try_from(expected.min(most)).unwrap_or(usize::MAX);
-        // Only reserve when there is something to read: a waiting connection holds no buffer.
-        // Under TLS plain bytes may wait although the socket is silent.
+        // Only reserve when there is something to read: a waiting connection holds no buffer. Under TLS,
+        // decrypted bytes may be available although the socket is not readable.
         if let Io::Tcp(tcp) = io {
             ready!(tcp.poll_read_ready(cx))?;
         }

@@ -1,23 +1,23 @@
-//! What a request is for: the forms of a target (RFC 9112 §3.2).
+//! The forms of a request's target (RFC 9112 §3.2).
 
 use http::Method;
 
 use super::error::HeadError;
 use crate::protocol::fields::Span;
 
-/// What a request is for, as spans of its fields' text.
+/// The target of a request, as spans of its fields' text.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Target {
-    /// Path and query, or `*`; what an origin server is asked for.
+    /// Path and query, or `*`: the target for an origin server.
     pub(crate) path_and_query: Span,
     pub(crate) path: Span,
     pub(crate) query: Option<Span>,
-    /// Host and port, where the target names them.
+    /// Host and port, if the target contains them.
     pub(crate) authority: Option<Span>,
 }
 
 impl Target {
-    /// Of a path with or without query that begins at `start` of a text.
+    /// Creates a target from a path with or without query that begins at `start` of a text.
     pub(crate) fn origin(text: &[u8], start: usize) -> Self {
         let len = memchr::memchr(b'?', text).unwrap_or(text.len());
         let query = (len < text.len()).then(|| Span::new(start + len + 1, text.len() - len - 1));
@@ -30,7 +30,7 @@ impl Target {
     }
 }
 
-/// The forms of RFC 9112 §3.2. `start` is where the target stands in the head.
+/// Parses the forms of RFC 9112 §3.2. `start` is the target's offset in the head.
 pub(super) fn parse_target(
     method: &Method,
     text: &[u8],
@@ -58,7 +58,7 @@ pub(super) fn parse_target(
     absolute_target(text, start)
 }
 
-/// `http://authority/path?query`; an empty path means `/`, which is not in the text.
+/// Parses `http://authority/path?query`; an empty path means `/`, which is not in the text.
 fn absolute_target(text: &[u8], start: usize) -> Result<Target, HeadError> {
     let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| {
         text.get(..scheme.len())
@@ -80,7 +80,7 @@ fn absolute_target(text: &[u8], start: usize) -> Result<Target, HeadError> {
     })
 }
 
-/// `host:port`, where a port is given.
+/// Splits `host:port`, if there is a port.
 fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr::memrchr(b':', authority)?;
     let port = &authority[colon + 1..];
@@ -89,8 +89,8 @@ fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
         .then(|| (&authority[..colon], port))
 }
 
-/// Whether a text is a host, perhaps with a port (RFC 9110 §7.2). Credentials are refused, and so are two
-/// ports: one would look for the host before the first colon, another before the last.
+/// Returns whether a text is a host, perhaps with a port (RFC 9110 §7.2). Credentials are refused, and so are
+/// two ports: one parser would end the host at the first colon, another at the last.
 pub(super) fn is_host(text: &[u8]) -> bool {
     let (host, after) = match text {
         [b'[', address @ ..] => match memchr::memchr(b']', address) {
@@ -109,8 +109,8 @@ pub(super) fn is_host(text: &[u8]) -> bool {
     port && !host.is_empty() && host.iter().all(may_stand)
 }
 
-/// Characters of a host's name (RFC 3986 §3.2.2), but for `%`: encoded bytes would let routes and rules see another host than a
-/// server that decodes them.
+/// Returns whether a byte may be part of a host's name (RFC 3986 §3.2.2), except for `%`: with encoded bytes,
+/// routes and rules would apply to another host than that of a server that decodes them.
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

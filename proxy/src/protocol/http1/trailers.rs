@@ -1,15 +1,15 @@
-//! Which fields may stand in a trailer section (RFC 9110 §6.5.1).
+//! Filter of the fields that may occur in a trailer section (RFC 9110 §6.5.1).
 //!
-//! One rule for requests and responses, and for every protocol that they come by. Fields that frame, route,
-//! authenticate or identify a message, or say how it is to be processed, were read from its head by the time trailers
-//! come: a recipient that merged later ones into the head would act on what no rule has seen.
+//! One rule for requests and responses, and for every protocol. Fields that frame, route, authenticate or
+//! identify a message, or control its processing, have been read from its head before trailers arrive: a
+//! recipient that merged later ones into the head would act on fields to which no rule was applied.
 
 use http::HeaderMap;
 
-/// Names that may not, in groups by what they do; `_` in a name counts as `-`, because both are the
-/// same where names become variables (CGI, WSGI, PHP).
+/// Names that must not occur, grouped by function. `_` in a name is treated as `-`, because both are the same
+/// where names become variables (CGI, WSGI, PHP).
 const UNFIT: &[&str] = &[
-    // Framing, and what concerns one connection only.
+    // Framing, and fields that concern one connection only.
     "connection",
     "content-length",
     "http2-settings",
@@ -26,7 +26,7 @@ const UNFIT: &[&str] = &[
     "x-http-method-override",
     "x-original-url",
     "x-rewrite-url",
-    // Authentication and identity. Authentication-Info may come late (RFC 9110 §11.6.3).
+    // Authentication and identity. Authentication-Info may be a trailer (RFC 9110 §11.6.3).
     "authorization",
     "cookie",
     "set-cookie",
@@ -54,12 +54,12 @@ const UNFIT: &[&str] = &[
     "content-type",
 ];
 
-/// The same of names that begin so.
+/// Prefixes of further such names.
 const UNFIT_PREFIXES: &[&str] = &["if-", "proxy-", "x-envoy-", "x-forwarded-", "x-maglor-"];
 
-/// Removes what may not come as a trailer.
+/// Removes fields that must not be trailers.
 pub(crate) fn filter(trailers: &mut HeaderMap) {
-    // Without an allocation where all may stay, as in gRPC.
+    // No allocation if all may stay, as in gRPC.
     let unfit: Vec<_> = trailers
         .keys()
         .filter(|name| !may_trail(name.as_str()))
@@ -70,7 +70,7 @@ pub(crate) fn filter(trailers: &mut HeaderMap) {
     }
 }
 
-/// Whether a field of this name, in lower case, may stand in a trailer section.
+/// Returns whether a field of this name, in lower case, may occur in a trailer section.
 fn may_trail(name: &str) -> bool {
     let same = |(a, b): (u8, u8)| a == b || (a == b'_' && b == b'-');
     let begins = |with: &str| name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same);

@@ -1,5 +1,4 @@
-//! The outgoing side of a connection: small pieces are gathered, large ones are written from where
-//! they are.
+//! The output of a connection: small pieces are gathered in a buffer, large ones are written without a copy.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,24 +11,24 @@ use tokio::io::AsyncWrite;
 use super::framing;
 use crate::net::io::Io;
 
-/// Data up to this size is copied behind the head, so that one `write` takes both.
+/// Maximum size in bytes of data that is copied behind the head, so that one `write` sends both.
 const COPY_LIMIT: usize = 8 * 1024;
-/// With so much gathered it is time to write.
+/// Number of gathered bytes from which they are written.
 const HIGH_WATER: usize = 16 * 1024;
 
-/// Bytes on their way out, in order: `gathered`, `large`, `tail`.
+/// Pending output, in order: `gathered`, `large`, `tail`.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) gathered: BytesMut,
     large: Bytes,
     /// The CRLF after a large chunk.
     tail: &'static [u8],
-    /// Bytes written so far; shows whether the peer takes any.
+    /// Number of bytes written so far, which shows whether the peer reads.
     written: u64,
 }
 
 impl Output {
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
@@ -38,7 +37,7 @@ impl Output {
         self.gathered.is_empty() && self.large.is_empty() && self.tail.is_empty()
     }
 
-    /// Whether more can be taken before something is written.
+    /// Returns whether more can be added before something is written.
     pub(crate) fn has_room(&self) -> bool {
         self.large.is_empty() && self.tail.is_empty() && self.gathered.len() < HIGH_WATER
     }
@@ -100,11 +99,11 @@ impl Output {
         self.large.advance(step);
         self.tail = &self.tail[n - step..];
         if self.large.is_empty() {
-            // Do not keep the peer's buffer alive by an empty slice.
+            // An empty slice would keep the peer's buffer alive.
             self.large = Bytes::new();
         }
         if self.gathered.is_empty() {
-            // Keeps the allocation, forgets the consumed front.
+            // Keeps the allocation, drops the consumed front.
             self.gathered.clear();
         }
     }

@@ -1,4 +1,5 @@
-//! What the streams of one connection share: what waits to be sent, windows, and who waits for either.
+//! The state that the streams of one connection share: pending output, flow-control windows, and the tasks that
+//! wait for either.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,38 +22,38 @@ use crate::protocol::outbox::Outbox;
 #[derive(Debug)]
 pub(super) struct Channel {
     driver: RefCell<Option<Waker>>,
-    /// The driver has been woken and has not run since.
+    /// Whether the driver has been woken and has not run since.
     woken: Cell<bool>,
     pub(super) core: RefCell<Core>,
 }
 
-/// What the driver and the streams share.
+/// State that the driver and the streams share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) output: Outbox,
     pub(super) streams: HashMap<u32, Rc<Stream>>,
     pub(super) past: Past,
     pub(super) accepting: Accepting,
-    /// Bytes of bodies that the peer takes at present.
+    /// Connection window for sending, in bytes.
     pub(super) send_window: u32,
-    /// The same of a stream that begins.
+    /// Initial window of a stream for sending, in bytes.
     pub(super) stream_window: u32,
-    /// Bytes of bodies that the peer may send at present.
+    /// Connection window for receiving, in bytes.
     receive_window: u32,
-    /// Bytes that have arrived since the peer last got credit.
+    /// Number of bytes that have arrived since the peer last got credit.
     arrived: u32,
-    /// Bytes of the table that the peer decodes with.
+    /// Size of the peer's decoding table, in bytes.
     pub(super) table: u32,
-    /// That has become smaller, which the next field block has to say (RFC 9113, section 4.3.1).
+    /// Whether that size was reduced, which the next field block must signal (RFC 9113, section 4.3.1).
     pub(super) table_reduced: bool,
-    /// Who waits for room in the outbox.
+    /// Tasks that wait for room in the outbox.
     waiting: VecDeque<Waker>,
-    /// Who waits for the peer to take more of all bodies together.
+    /// Tasks that wait for the connection window.
     starved: Vec<Waker>,
-    /// To be closed when no stream is left.
+    /// Whether to close the connection when no stream is left.
     pub(super) leaving: bool,
     pub(super) closed: Option<Closed>,
-    /// What the peer may still send of what costs it nothing.
+    /// Limits on frames that cost the peer nothing.
     pub(super) flood: Flood,
 }
 
@@ -86,7 +87,7 @@ impl Channel {
         })
     }
 
-    /// The driver runs: later changes have to wake it again.
+    /// Begins a run of the driver: later changes have to wake it again.
     pub(super) fn begin_turn(&self, waker: &Waker) {
         self.woken.set(false);
         let mut driver = self.driver.borrow_mut();
@@ -95,7 +96,7 @@ impl Channel {
         }
     }
 
-    /// Has the driver look again, after what others do in this turn.
+    /// Schedules a further run of the driver.
     pub(super) fn wake(&self) {
         if !self.woken.replace(true)
             && let Some(driver) = &*self.driver.borrow()
@@ -104,7 +105,7 @@ impl Channel {
         }
     }
 
-    /// Ends every stream; what they have received can still be read.
+    /// Ends every stream; received data can still be read.
     pub(super) fn close(&self, closed: Closed) {
         let (streams, waiting, starved) = {
             let core = &mut *self.core.borrow_mut();
@@ -123,7 +124,7 @@ impl Channel {
         }
     }
 
-    /// Ready when there is room for a head, or when nothing can be sent any more.
+    /// Becomes ready when there is room for a head, or when nothing can be sent any more.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let core = &mut *self.core.borrow_mut();
         if core.output.has_room() || core.closed.is_some() {
@@ -133,7 +134,7 @@ impl Channel {
         Poll::Pending
     }
 
-    /// Lets the peer send so many more bytes of a stream's body.
+    /// Grants the peer credit for further bytes of a stream's body.
     pub(super) fn grant_credit(&self, stream: u32, bytes: u32) {
         let core = &mut *self.core.borrow_mut();
         if core.closed.is_none() {
@@ -144,21 +145,21 @@ impl Channel {
 }
 
 impl Core {
-    /// Waits for room in the outbox.
+    /// Registers a task that waits for room in the outbox.
     pub(super) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waiting.iter().any(|one| one.will_wake(cx.waker())) {
             self.waiting.push_back(cx.waker().clone());
         }
     }
 
-    /// Waits for the peer to take more.
+    /// Registers a task that waits for the connection window.
     pub(super) fn starve(&mut self, cx: &Context<'_>) {
         if !self.starved.iter().any(|one| one.will_wake(cx.waker())) {
             self.starved.push(cx.waker().clone());
         }
     }
 
-    /// The peer takes more bytes of all bodies together.
+    /// Enlarges the connection window for sending.
     pub(super) fn grow(&mut self, increment: u32) -> Result<(), Malformed> {
         let grown = self.send_window.checked_add(increment);
         self.send_window = grown
@@ -170,7 +171,7 @@ impl Core {
         Ok(())
     }
 
-    /// Wakes as many as there is room for; whether others still wait although there is room.
+    /// Wakes as many tasks as there is room for; returns whether others still wait although there is room.
     pub(super) fn wake_waiting(&mut self) -> bool {
         let room = self.output.room().min(self.waiting.len());
         for waker in self.waiting.drain(..room) {
@@ -179,9 +180,9 @@ impl Core {
         room > 0 && !self.waiting.is_empty()
     }
 
-    /// Bytes of bodies have arrived. The connection gets its credit back at once, whatever becomes of them: what is
-    /// buffered is bounded by the windows of streams, and credit that depended on readers would be
-    /// held by slow ones, or lost with a stream that fails.
+    /// Records the arrival of body bytes. The connection's credit is renewed at once, even if the bytes are
+    /// never read: buffered data is bounded by the windows of streams, and credit that depended on readers
+    /// would be held by slow ones, or lost with a stream that fails.
     ///
     /// # Errors
     /// When the peer had no credit for them.
@@ -197,13 +198,13 @@ impl Core {
         Ok(())
     }
 
-    /// Says which streams were the last ones.
+    /// Queues a GOAWAY frame with the number of the last stream.
     pub(super) fn goaway(&mut self, last: u32, reason: Reason) {
         let words = [last, reason as u32];
         frame::encode_words(kind::GOAWAY, 0, &words, self.output.tail());
     }
 
-    /// Abandons a stream and forgets it.
+    /// Resets a stream and removes it.
     pub(super) fn reset(&mut self, stream: u32, reason: Reason) {
         self.streams.remove(&stream);
         self.past.add(stream, End::ResetHere);
@@ -211,7 +212,7 @@ impl Core {
         frame::encode_words(kind::RST_STREAM, stream, &words, self.output.tail());
     }
 
-    /// Both sides of a stream have ended.
+    /// Removes a stream of which both sides have ended.
     pub(super) fn over(&mut self, stream: u32) {
         self.streams.remove(&stream);
         self.past.add(stream, End::Over);

@@ -1,4 +1,4 @@
-//! How connections and streams end otherwise than they should.
+//! Abnormal ends of connections and streams.
 
 use std::io;
 
@@ -6,16 +6,16 @@ use super::reason::{Malformed, Reason};
 use crate::protocol::error::ProxyError;
 use crate::protocol::http1::FramingError;
 
-/// How a connection has ended.
+/// Reason why a connection has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Closed {
-    /// The peer does not read what it is sent.
+    /// The peer does not read its data.
     #[error("the peer does not read")]
     Backlog,
     /// The peer has closed it.
     #[error("closed by the peer")]
     ByPeer,
-    /// The peer has sent more than it may of what costs it nothing.
+    /// The peer has exceeded a limit on frames that cost it nothing.
     #[error("too many frames that carry nothing")]
     Flood,
     /// The peer has taken too long to send its preface, or a head.
@@ -24,19 +24,19 @@ pub(crate) enum Closed {
     /// The socket, or TLS, has failed.
     #[error("i/o: {0}")]
     Io(io::ErrorKind),
-    /// The peer has sent what it may not send.
+    /// The peer has violated the protocol.
     #[error("malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// We have closed it, nothing being left to do.
+    /// This side has closed it, with nothing left to do.
     #[error("closed")]
     Quiet,
-    /// The peer does not answer.
+    /// The peer does not respond.
     #[error("the peer does not answer")]
     Unresponsive,
 }
 
 impl Closed {
-    /// The error code that is sent to the peer; `None` if it cannot be reached, or has been informed.
+    /// Returns the error code that is sent to the peer; `None` if it cannot be reached, or has been informed.
     pub(super) fn reason(self) -> Option<Reason> {
         match self {
             Self::Malformed(malformed) => Some(malformed.reason),
@@ -47,19 +47,19 @@ impl Closed {
     }
 }
 
-/// Why a stream brings no more.
+/// Reason why a stream has failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Failed {
-    /// Its body is not as long as its head says, or its trailers are malformed.
+    /// Its body is not as long as its head announces, or its trailers are malformed.
     Body(FramingError),
-    /// The peer has given it up, or the connection has ended.
+    /// The peer has reset it, or the connection has ended.
     Gone,
-    /// The peer has broken a rule of the protocol with it.
+    /// The peer has violated the protocol on it.
     Malformed,
 }
 
 impl Failed {
-    /// As the log describes it for a client.
+    /// Returns the error that is logged for a client.
     pub(super) fn of_downstream(self) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::DownstreamBody(error),

@@ -1,4 +1,4 @@
-//! What each frame does to its stream and to the connection (RFC 9113, sections 5.1 and 6).
+//! Applies each frame to its stream and to the connection (RFC 9113, sections 5.1 and 6).
 
 use std::rc::Rc;
 
@@ -15,13 +15,13 @@ use super::settings;
 use super::stream::Fate;
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
 
-/// What all frames that were read together have.
+/// State of handling frames that were read together.
 pub(super) struct Batch<'a> {
     pub(super) channel: &'a Rc<Channel>,
     pub(super) hpack: &'a mut Decoder,
-    /// When they were read, once that has been asked.
+    /// Time at which they were read, once it has been needed.
     now: Option<Instant>,
-    /// What they have cost besides their bytes.
+    /// Cost of handling them, besides their bytes.
     pub(super) cost: usize,
 }
 
@@ -91,7 +91,7 @@ impl Core {
             Frame::Window { stream, increment } => return self.credit(batch, stream, increment),
             Frame::Priority { stream, wrong } => {
                 if let Some(reason) = wrong {
-                    // Of a stream that was not begun there is nothing to reset.
+                    // A stream that was not begun cannot be reset.
                     match self.streams.contains_key(&stream) {
                         true => return self.blame(batch, stream, reason),
                         false => return Err(Malformed::new(reason, "a malformed PRIORITY").into()),
@@ -224,8 +224,8 @@ impl Core {
         }
     }
 
-    /// Resets a stream by the fault of its peer. That costs it as much as if it had reset the stream itself: otherwise it
-    /// could begin any number and have them reset.
+    /// Resets a stream because of its peer's fault. That counts as if the peer had reset the stream itself:
+    /// otherwise it could begin any number of streams and have them reset.
     pub(super) fn blame(
         &mut self,
         batch: &mut Batch<'_>,
@@ -241,7 +241,7 @@ impl Core {
         Ok(())
     }
 
-    /// Only a request begins a stream (section 5.1, idle).
+    /// Checks that a request has begun the stream (section 5.1, idle).
     fn check_begun(&self, stream: u32) -> Result<(), Malformed> {
         let begun = !stream.is_multiple_of(2) && stream <= self.accepting.last();
         begun.then_some(()).ok_or(Malformed::protocol(

@@ -16,7 +16,7 @@ use crate::protocol::http2::server::{Accepted, Accepting, Limits};
 use crate::protocol::http2::{CONNECTION_WINDOW, STREAM_WINDOW, Sending};
 use crate::protocol::message::Body;
 
-/// A connection without a socket, its preface behind it.
+/// A connection without a socket, after its preface.
 struct Connection {
     channel: Rc<Channel>,
     inbox: Inbox,
@@ -81,7 +81,7 @@ impl Connection {
             .unwrap();
     }
 
-    /// What was sent since the last call.
+    /// Returns the frames that were sent since the last call.
     fn sent(&self) -> Vec<Sent> {
         let bytes = self.channel.core.borrow_mut().output.drain();
         let mut rest = &bytes[..];
@@ -95,7 +95,7 @@ impl Connection {
         frames
     }
 
-    /// The one frame that was sent is a reset, of this stream and with this code.
+    /// Checks that one frame was sent: a reset of this stream with this code.
     #[track_caller]
     fn was_reset(&self, stream: u32, reason: Reason) {
         let payload = (reason as u32).to_be_bytes().to_vec();
@@ -116,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Answers a request with so many bytes, as far as they can be sent.
+    /// Sends a response with a body of this many bytes, as far as the windows allow.
     fn answer(&self, stream: u32, bytes: usize) -> Sending {
         let owner = &self.accepted[&stream].owner;
         owner
@@ -174,7 +174,7 @@ fn what_is_wrong_with_a_stream_costs_no_other_one() {
 #[test]
 fn what_comes_for_a_stream_that_has_ended_depends_on_how_it_did() {
     let mut one = Connection::new();
-    // Reset here: what is on its way is passed over, and counts for the connection all the same.
+    // Reset by the proxy: frames in transit are ignored, but count for the connection all the same.
     one.begin(1);
     one.accepted.remove(&1);
     one.was_reset(1, Reason::Internal);
@@ -184,7 +184,7 @@ fn what_comes_for_a_stream_that_has_ended_depends_on_how_it_did() {
     one.frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]).unwrap();
     one.frame(kind::RST_STREAM, 0, 1, &[0; 4]).unwrap();
     assert_eq!(one.sent(), []);
-    // Its fields have got into the table.
+    // Its fields were added to the table.
     let known = [&GET[..], &[0xbf]].concat();
     one.frame(kind::HEADERS, 0x5, 3, &known).unwrap();
     assert!(one.accepted[&3].request.is_ok());
@@ -232,7 +232,7 @@ fn a_client_cannot_have_any_number_of_streams_reset() {
     let mut stream = 1;
     let flooded = loop {
         one.begin(stream);
-        // Reset by the proxy, because it makes no sense.
+        // Reset by the proxy, because the frame is malformed.
         if let Err(closed) = one.frame(kind::WINDOW_UPDATE, 0, stream, &[0; 4]) {
             break closed;
         }
@@ -289,7 +289,7 @@ fn a_smaller_table_is_acknowledged_by_the_next_block() {
         first.push(one.sent().remove(0).3);
     }
     assert_eq!(first, [vec![0x20, 0x88], vec![0x88]]);
-    // A larger one needs nothing.
+    // A larger one needs no signal.
     one.frame(kind::SETTINGS, 0, 0, &[0, 1, 0, 1, 0, 0])
         .unwrap();
     one.sent();
@@ -358,7 +358,8 @@ fn no_more_is_sent_than_both_windows_allow() {
     let last = one.sent();
     assert_eq!(last.last().unwrap().1, flag::END_STREAM);
     assert_eq!(data(last), 5000 - 1201);
-    // A window that credit makes too large is an error of the stream, and one that a setting does, of the connection.
+    // Credit that makes a window too large is an error of the stream; a setting that does is one of the
+    // connection.
     one.begin(3);
     one.frame(kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1]).unwrap();
     one.was_reset(3, Reason::FlowControl);
@@ -370,8 +371,8 @@ fn no_more_is_sent_than_both_windows_allow() {
     assert_eq!(malformed(much), Some(Reason::FlowControl));
 }
 
-/// Whatever comes and is read in whatever order: what a client may send is what it could send in the beginning, less what
-/// waits here and what it will get with the next credit.
+/// Checks for any order of arrivals and reads: what a client may send is what it could send in the beginning,
+/// less the bytes that wait here and those of the next credit.
 #[test]
 fn windows_are_conserved() {
     let seed = std::env::var("SEED")
@@ -385,7 +386,7 @@ fn windows_are_conserved() {
         let streams = [1, 3, 5, 7];
         streams.iter().for_each(|stream| one.begin(*stream));
         one.sent();
-        // As the client counts them.
+        // The windows as the client counts them.
         let mut windows = HashMap::from([(0, CONNECTION_WINDOW)]);
         windows.extend(streams.map(|stream| (stream, STREAM_WINDOW)));
         for _ in 0..400 {

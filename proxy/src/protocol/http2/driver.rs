@@ -1,4 +1,4 @@
-//! The socket of a connection: reads, writes, and closes it so that nothing is lost.
+//! Reads and writes the socket of a connection, and closes it without loss of data.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -20,7 +20,8 @@ use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::Intake;
 
-/// The peer may take so long, and send so much, to close a connection that has been shut down.
+/// How long the peer may take, and how many bytes it may send, until it closes a connection that has been shut
+/// down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
@@ -36,16 +37,16 @@ pub(super) struct Driver {
     _guard: Option<Box<dyn Debug>>,
 }
 
-/// A connection that has been shut down waits for the peer to close its side. Closed before, the socket would answer
-/// what the peer still sends with a reset, and the peer would lose what it has not yet read.
+/// State of a connection that has been shut down and waits for the peer to close its side. If it were closed
+/// before, the socket would answer further data with a reset, and the peer would lose what it has not yet read.
 struct Linger {
     limit: Pin<Box<Sleep>>,
-    /// Bytes that are still read and dropped.
+    /// Number of bytes that are still read and dropped.
     left: usize,
     shut: bool,
 }
 
-/// From bytes to what they do.
+/// Decodes bytes and applies their frames.
 #[derive(Debug)]
 pub(super) struct Inbox {
     frames: frame::Decoder,
@@ -60,7 +61,7 @@ impl Inbox {
         }
     }
 
-    /// Takes of what was read as much as may be had at this cost; what it has cost besides its bytes.
+    /// Handles input up to the cost `most`, and returns the cost besides its bytes.
     pub(super) fn take(
         &mut self,
         channel: &Rc<Channel>,
@@ -69,7 +70,8 @@ impl Inbox {
     ) -> Result<usize, Closed> {
         let core = &mut *channel.core.borrow_mut();
         let mut batch = Batch::new(channel, &mut self.hpack);
-        // Requests begin when this returns. One whose reset has been read does not, so resets are taken beyond the cost.
+        // Requests begin when this returns. One whose reset has been read does not, so resets are handled
+        // beyond the cost.
         while (batch.cost < most || self.frames.is_reset_next(bytes))
             && let Some(frame) = self.frames.next(bytes)?
         {
@@ -83,7 +85,7 @@ impl Driver {
     pub(super) fn new(stream: Stream, block_limit: usize, channel: Rc<Channel>) -> Self {
         Self {
             io: stream.io,
-            // What was read before it was known what it is.
+            // Bytes that were read to detect the protocol.
             intake: Intake::after(stream.prefix),
             channel,
             inbox: Inbox::new(block_limit),
@@ -98,7 +100,7 @@ impl Driver {
         self.ended.is_none() && self.inbox.frames.is_in_head()
     }
 
-    /// Reads, passes what has come to streams, and writes what waits. Ready when the connection has ended.
+    /// Reads, passes input to streams, and writes pending output. Becomes ready when the connection has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         self.channel.begin_turn(cx.waker());
         let closed = match self.ended {
@@ -112,7 +114,7 @@ impl Driver {
         self.poll_linger(cx).map(|()| closed)
     }
 
-    /// Ends the connection, and sends the peer the reason where that is possible.
+    /// Ends the connection, and sends the peer the reason if possible.
     pub(super) fn end(&mut self, closed: Closed) {
         if self.ended.replace(closed).is_some() {
             return;
@@ -180,7 +182,7 @@ impl Driver {
         }
         let flushed = core.output.poll_flush(&mut self.io, cx);
         if core.wake_waiting() {
-            // There may be room still when they have had their turn.
+            // There may still be room when they have had their turn.
             cx.waker().wake_by_ref();
         }
         if let Err(error) = ready!(flushed) {

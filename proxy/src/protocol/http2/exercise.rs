@@ -1,4 +1,4 @@
-//! A connection without a socket, for fuzzing: bytes of a client in, what they come to out.
+//! A connection without a socket, for fuzzing: bytes of a client in, their effects out.
 
 use std::rc::Rc;
 
@@ -15,16 +15,16 @@ pub struct Exercise {
     accepted: Vec<Accepted>,
 }
 
-/// What the bytes have come to.
+/// Effects of a client's bytes.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Seen {
-    /// Of each request its stream, and the method, authority, path and fields, or what is wrong with it.
+    /// For each request its stream, and its method, authority, path and fields, or its error.
     pub requests: Vec<(u32, String)>,
-    /// Why the connection has ended, if it has.
+    /// Reason why the connection has ended, if it has.
     pub closed: Option<String>,
-    /// Bytes of bodies that wait for their readers.
+    /// Number of body bytes that wait for their readers.
     pub buffered: usize,
-    /// Streams that are open.
+    /// Number of open streams.
     pub streams: usize,
 }
 
@@ -46,17 +46,18 @@ impl Default for Exercise {
 }
 
 impl Exercise {
-    /// Takes pieces of what a client sends, one after the other. No stream is read or answered.
+    /// Handles pieces of a client's data, one after the other. No stream is read or answered.
     pub fn run(&mut self, pieces: &[&[u8]]) -> Seen {
         let mut closed = None;
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-            // In as many turns as it takes.
+            // In as many turns as needed.
             let mut rest = *piece;
             let mut taken = Ok(0);
             while taken.is_ok() && !rest.is_empty() {
                 taken = self.inbox.take(&self.channel, &mut rest, 1 + piece.len());
             }
-            // Those that were reset in the same piece, too: how bytes are cut makes no difference then.
+            // Including those that were reset in the same piece, so that the result does not depend on how
+            // bytes are split.
             self.accepted
                 .extend(self.channel.core.borrow_mut().accepting.take_all());
             if let Err(error) = taken {
@@ -111,7 +112,7 @@ mod tests {
         &[],
     ];
 
-    /// Frames that are nearly right, in any order, and now and then a byte that is any.
+    /// Generates frames that are nearly valid, in any order, with an occasional random byte.
     fn frames(rng: &mut Rng) -> Vec<u8> {
         let mut all = [&PREFACE[..], &frame::header(0, 4, 0, 0)].concat();
         let mut push = |kind, flags, stream, payload: &[u8]| {

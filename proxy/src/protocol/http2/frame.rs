@@ -1,7 +1,7 @@
-//! Frames of HTTP/2 (RFC 9113, sections 4 and 6): bytes in, frames out; no socket.
+//! Decoder and encoder of the frames of HTTP/2 (RFC 9113, sections 4 and 6), without a socket.
 //!
-//! What is wrong with a frame whatever came before it ends the connection here. Everything that depends on the state of a
-//! stream is left to the caller, which gets the facts.
+//! A frame that is wrong regardless of earlier ones ends the connection here. Checks that depend on the state
+//! of a stream are left to the caller.
 
 pub use super::header::PREFACE;
 pub(super) use super::header::{HEADER, MAX_PAYLOAD};
@@ -9,87 +9,87 @@ use super::header::{Header, TOO_MUCH_PADDING, check_size, fragment};
 pub(super) use super::header::{LAST_STREAM, encode_words, flag, header, kind};
 use super::reason::{Malformed, Reason};
 
-/// What a frame says. Of DATA each piece is reported as it comes; field blocks are reported whole.
+/// A decoded frame. DATA is reported piece by piece as it arrives; field blocks are reported whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Frame<'a> {
     /// A piece of a body.
     Data {
-        /// Whose.
+        /// The stream.
         stream: u32,
-        /// May be empty.
+        /// The bytes; may be empty.
         bytes: &'a [u8],
-        /// Bytes besides that count for flow control, reported with the last piece of a frame.
+        /// Number of further bytes that count for flow control, reported with the last piece of a frame.
         padding: u32,
-        /// Nothing of the message follows.
+        /// Whether the message ends here.
         end: bool,
     },
     /// The peer begins no further streams.
     Goaway,
     /// A whole field block.
     Headers {
-        /// Whose.
+        /// The stream.
         stream: u32,
-        /// In the form of HPACK.
+        /// The block in HPACK encoding.
         block: &'a [u8],
-        /// Nothing of the message follows.
+        /// Whether the message ends here.
         end: bool,
-        /// The stream depends on itself, which is a stream error.
+        /// Whether the stream depends on itself, which is a stream error.
         circular: bool,
     },
-    /// A part of a field block that goes on.
+    /// A part of a field block that continues.
     Part {
-        /// It has no byte.
+        /// Whether it has no bytes.
         empty: bool,
     },
-    /// To be sent back.
+    /// Data to be sent back.
     Ping([u8; 8]),
-    /// What was sent has come back.
+    /// Data that was sent has been sent back.
     Pong,
-    /// Advice that is ignored; an error of its stream where there is a reason.
+    /// Advice that is ignored; an error of its stream if there is a reason.
     Priority {
-        /// Whose.
+        /// The stream.
         stream: u32,
-        /// What is wrong with it.
+        /// The error, if it is malformed.
         wrong: Option<Reason>,
     },
-    /// The stream is given up.
+    /// The stream is reset.
     Reset {
-        /// Which.
+        /// The stream.
         stream: u32,
-        /// Why.
+        /// The error code.
         reason: Reason,
     },
-    /// Pairs of two and four bytes.
+    /// Pairs of identifier (two bytes) and value (four bytes).
     Settings(&'a [u8]),
-    /// The peer has taken our settings.
+    /// The peer has acknowledged our settings.
     SettingsTaken,
-    /// A type of frame that is not known.
+    /// An unknown type of frame.
     Unknown,
     /// Credit for further bytes of bodies.
     Window {
-        /// Which; 0 = all of them together.
+        /// The stream; 0 = the connection.
         stream: u32,
         /// In bytes; 0 is an error of the stream, or of the connection.
         increment: u32,
     },
 }
 
-/// Where the decoder stands.
+/// State of the decoder.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// So many bytes of the preface have come.
+    /// Number of received bytes of the preface.
     Preface(usize),
     Header,
     /// Before the length of a DATA frame's padding.
     Padding(Header),
-    /// In a body, so many bytes before its end, with so much padding in all.
+    /// In a body: remaining bytes, and the length of the padding.
     Data(Header, usize, u8),
     Payload(Header),
-    /// Bytes left to skip.
+    /// Number of bytes left to skip.
     Skip(usize),
 }
 
-/// A field block whose first part has come.
+/// A field block whose first part has been received.
 #[derive(Debug)]
 struct Block {
     stream: u32,
@@ -98,29 +98,29 @@ struct Block {
     bytes: Vec<u8>,
 }
 
-/// Where a payload lies.
+/// Location of a payload.
 enum Payload<'i> {
     Input(&'i [u8]),
     Partial,
 }
 
-/// Finds frames in what is read, however it is cut.
+/// Splits input into frames, however it is cut.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     state: State,
     /// The beginning of a header or payload.
     partial: Vec<u8>,
-    /// The content of `partial` has been returned.
+    /// Whether the content of `partial` has been returned.
     spent: bool,
     block: Option<Block>,
-    /// Bytes of the longest field block.
+    /// Maximum length of a field block, in bytes.
     block_limit: usize,
-    /// The peer's SETTINGS, which come first, have come.
+    /// Whether the peer's SETTINGS, which must be the first frame, have been received.
     settled: bool,
 }
 
 impl Decoder {
-    /// Of what a client sends; `block_limit` is the length of the longest field block, in bytes.
+    /// Creates a decoder of a client's data; `block_limit` is the maximum length of a field block, in bytes.
     #[must_use]
     pub(crate) fn new(block_limit: usize) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the peer's preface, or a part of a field block, is still to come.
+    /// Returns whether the peer's preface, or a part of a field block, is missing.
     pub(super) fn is_in_head(&self) -> bool {
         let headers = |header: Header| matches!(header.kind, kind::HEADERS | kind::CONTINUATION);
         !self.settled
@@ -148,16 +148,16 @@ impl Decoder {
             && input.get(3) == Some(&kind::RST_STREAM)
     }
 
-    /// The next frame; `None` = more input is needed, and all of it was taken.
+    /// Returns the next frame; `None` = more input is needed, and all of it was taken.
     ///
     /// # Errors
-    /// When no frame can begin like this; the connection cannot go on.
+    /// When the input is no valid frame; the connection cannot continue.
     pub(crate) fn next<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
     ) -> Result<Option<Frame<'s>>, Malformed> {
         if std::mem::take(&mut self.spent) {
-            // Rarely used, so nothing is kept.
+            // Rarely used, so no capacity is kept.
             self.partial = Vec::new();
         }
         let (header, payload) = loop {
@@ -242,7 +242,7 @@ impl Decoder {
         Some(Header::parse(bytes))
     }
 
-    /// What is to be done with a frame's payload, and whether there may be such a frame here.
+    /// Checks whether such a frame is allowed here, and returns how its payload is handled.
     fn begin(&mut self, header: Header) -> Result<State, Malformed> {
         let Header {
             length,
@@ -285,7 +285,7 @@ impl Decoder {
         })
     }
 
-    /// The next piece of a body.
+    /// Returns the next piece of a body.
     fn data<'i>(
         &mut self,
         header: Header,
@@ -301,7 +301,7 @@ impl Decoder {
             (true, 0) => State::Header,
             (true, padding) => State::Skip(padding.into()),
         };
-        // With the byte that says how much it is.
+        // Including the byte that contains its length.
         let all_padding = match header.has(flag::PADDED) {
             true => u32::from(padding) + 1,
             false => 0,
@@ -314,7 +314,7 @@ impl Decoder {
         }
     }
 
-    /// The whole payload of a frame, once it is there.
+    /// Returns the whole payload of a frame, once it is complete.
     fn payload<'i>(&mut self, header: Header, input: &mut &'i [u8]) -> Option<Payload<'i>> {
         if self.partial.is_empty() && input.len() >= header.length {
             return Some(Payload::Input(take(input, header.length)));
@@ -327,7 +327,7 @@ impl Decoder {
         })
     }
 
-    /// Adds a part to a field block; the block, when this was the last part.
+    /// Adds a part to a field block; returns the block if this was the last part.
     fn join(&mut self, header: Header, payload: &Payload<'_>) -> Result<Option<Block>, Malformed> {
         let payload = match payload {
             Payload::Input(bytes) => bytes,
@@ -353,7 +353,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// A block that was joined is returned from where parts of frames lie.
+    /// Returns a joined block, which is kept in `partial`.
     fn whole(&mut self, block: Block) -> Frame<'_> {
         self.partial = block.bytes;
         self.spent = true;

@@ -4,7 +4,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&header(payload.len(), kind, flags, stream), payload].concat()
 }
 
-/// The preface and SETTINGS, and what follows.
+/// Returns the preface and SETTINGS, followed by these frames.
 fn client(frames: &[Vec<u8>]) -> Vec<u8> {
     [
         &PREFACE[..],
@@ -14,7 +14,7 @@ fn client(frames: &[Vec<u8>]) -> Vec<u8> {
     .concat()
 }
 
-/// What frames say, with the pieces of bodies joined, and what is wrong with the last one.
+/// Describes the decoded frames, with the pieces of bodies joined, and the error of the last one.
 fn decode(bytes: &[u8], step: usize) -> (Vec<String>, Option<Malformed>) {
     let mut decoder = Decoder::new(20_000);
     let mut frames = Vec::new();
@@ -87,7 +87,7 @@ fn frames_say_the_same_however_they_are_cut() {
     }
 }
 
-/// The connection ends by the last of these frames.
+/// Checks that the last of these frames ends the connection.
 #[track_caller]
 fn end_by(frames: &[Vec<u8>], reason: Reason) {
     let bytes = client(frames);

@@ -1,6 +1,6 @@
-//! From a field block to a request or to trailers (RFC 9113, sections 8.1 to 8.3 and 8.5).
+//! Converts a field block to a request or to trailers (RFC 9113, sections 8.1 to 8.3 and 8.5).
 //!
-//! A block is always read to its end, because later ones refer to it; what is wrong with its fields is wrong with its
+//! A block is always decoded to its end, because later ones refer to it; errors in its fields affect its
 //! message alone.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
@@ -11,12 +11,12 @@ use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known, Span};
 use crate::protocol::http1::{self, HeadError, Limits, Target};
 use crate::protocol::message::Request;
 
-/// Why a message is not taken.
+/// Reason why a message is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Unfit {
     /// Malformed by the rules of HTTP/2: its stream is reset.
     Malformed,
-    /// Not what HTTP lets it be: it is answered with an error.
+    /// Invalid by the rules of HTTP: it is answered with an error.
     Refused(HeadError),
 }
 
@@ -28,17 +28,17 @@ impl From<HeadError> for Unfit {
 
 type Fit<T> = Result<T, Unfit>;
 
-/// A request and the length of its body, where that is known.
+/// A request and the length of its body, if known.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) request: Request,
     pub(super) length: Option<u64>,
 }
 
-/// Reads the head of a request; `end` = there is no body.
+/// Decodes the head of a request; `end` = there is no body.
 ///
 /// # Errors
-/// Where the block cannot be decoded; the connection cannot go on.
+/// When the block cannot be decoded; the connection cannot continue.
 pub(super) fn request(
     hpack: &mut Decoder,
     mut block: &[u8],
@@ -66,18 +66,18 @@ pub(super) fn request(
     })
 }
 
-/// A head of which some has been read.
+/// A partially decoded head.
 struct Reading {
     fields: Fields,
     method: Option<Method>,
     path: Option<Span>,
     authority: Option<Span>,
     scheme: bool,
-    /// A field that is no pseudo-header field has come.
+    /// Whether a field that is no pseudo-header field has been decoded.
     regular: bool,
-    /// Bytes of fields that there may still be.
+    /// Remaining number of bytes for fields.
     left: usize,
-    /// How many fields there may still be.
+    /// Remaining number of fields.
     places: usize,
 }
 
@@ -126,7 +126,7 @@ impl Reading {
             }
             Name::Path => once(set(&mut self.path, line)),
             Name::Authority => once(set(&mut self.authority, line)),
-            // A response's, or unknown.
+            // A field of responses, or an unknown one.
             Name::Field(_) | Name::Malformed | Name::Status => Err(Unfit::Malformed),
         }
     }
@@ -168,7 +168,7 @@ impl Reading {
                 return Err(Unfit::Malformed);
             }
             http1::check_authority(authority_text, &fields)?;
-            // Section 8.3.1: of OPTIONS only.
+            // Section 8.3.1: for OPTIONS only.
             if asterisk && method != Method::OPTIONS {
                 return Err(HeadError::Target.into());
             }
@@ -191,10 +191,10 @@ impl Reading {
     }
 }
 
-/// Reads trailers.
+/// Decodes trailers.
 ///
 /// # Errors
-/// Where the block cannot be decoded; the connection cannot go on.
+/// When the block cannot be decoded; the connection cannot continue.
 pub(super) fn trailers(
     hpack: &mut Decoder,
     mut block: &[u8],
@@ -240,7 +240,7 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     let part = |span: Span| text.get(span.start as usize..span.end as usize);
     let (name, value) = part(name).zip(part(value)).ok_or(Unfit::Malformed)?;
     check_field(known, value)?;
-    // The length was said before the content; one that comes after it could only differ (RFC 9110 §6.5.1). Peers
+    // The length is announced before the content; one after it could only differ (RFC 9110 §6.5.1). Peers
     // refuse it, too.
     once(known != Known::ContentLength)?;
     let name = HeaderName::from_bytes(name).map_err(|_| Unfit::Malformed)?;
@@ -249,7 +249,8 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     Ok(())
 }
 
-/// Fields of one connection have no meaning here; whatever applied them would read another message (section 8.2.2).
+/// Checks for fields of one connection. They have no meaning here, and a recipient that applied them would get
+/// another message (section 8.2.2).
 fn check_field(known: Known, value: &[u8]) -> Fit<()> {
     let may_stand = match known {
         Known::Te => value == b"trailers",
@@ -262,19 +263,20 @@ fn once(fits: bool) -> Fit<()> {
     fits.then_some(()).ok_or(Unfit::Malformed)
 }
 
-/// Whether a value has come for the first time.
+/// Stores a value; returns false if there is none or it is a repetition.
 fn set(place: &mut Option<Span>, line: &Line) -> bool {
     let value = line.spans.map(|(_, value)| value);
     value.is_some_and(|value| place.replace(value).is_none())
 }
 
-/// RFC 3986, section 3.1.
+/// Returns whether a text is a scheme (RFC 3986, section 3.1).
 fn is_scheme(text: &[u8]) -> bool {
     let inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(inside)
 }
 
-/// Returns whether a text can be a host and a port at all (RFC 3986, section 3.2); an error describes what they may be here.
+/// Returns whether a text is syntactically a host and a port (RFC 3986, section 3.2); if it is, a later error
+/// describes what is not allowed here.
 fn is_authority(text: &[u8]) -> bool {
     let allowed = |byte: &u8| {
         byte.is_ascii_alphanumeric() || memchr::memchr(*byte, b"-._~!$&'()*+,;=:@[]%").is_some()
@@ -282,8 +284,8 @@ fn is_authority(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(allowed)
 }
 
-/// A path with or without query, and no fragment (section 8.3.1). As in a request line of HTTP/1.1 some characters pass
-/// that should be encoded.
+/// Returns whether a text is a path with or without query, and without fragment (section 8.3.1). As in a
+/// request line of HTTP/1.1, some characters are accepted that should be encoded.
 fn is_path(text: &[u8]) -> bool {
     text.first() == Some(&b'/') && text.iter().all(|byte| PATH[usize::from(*byte)])
 }

@@ -10,7 +10,7 @@ const LIMITS: Limits = Limits {
 fn block(fields: &[(&str, &str)]) -> BytesMut {
     let mut out = BytesMut::new();
     for (name, value) in fields {
-        // Not by the encoder, which would mend capital letters.
+        // Not by the encoder, which would convert capital letters.
         out.extend_from_slice(&[0, name.len() as u8]);
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(&[value.len() as u8]);
@@ -157,7 +157,7 @@ fn what_http_forbids_is_refused_with_an_answer() {
 #[test]
 fn a_bad_head_leaves_the_table_in_step() {
     let mut decoder = Decoder::default();
-    // A name with a capital letter, then one that both tables get.
+    // A name with a capital letter, then one that is added to the table.
     let mut first = block(&get(&[("X", "y")]));
     first.extend_from_slice(b"\x40\x03x-a\x01b");
     let unfit = request(&mut decoder, &first, LIMITS, true).unwrap();

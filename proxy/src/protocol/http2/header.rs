@@ -1,14 +1,15 @@
-//! Headers of frames and what stands at the beginning of payloads (RFC 9113, sections 4.1 and 6).
+//! Headers of frames and the beginnings of their payloads (RFC 9113, sections 4.1 and 6).
 
 use bytes::BytesMut;
 
 use super::reason::Malformed;
 
-/// Length of a frame's header.
+/// Length of a frame's header, in bytes.
 pub(crate) const HEADER: usize = 9;
-/// Longest payload in either direction, in bytes: what each end takes before the other one has asked for more.
+/// Maximum length of a payload in either direction, in bytes: the default that applies until the other end
+/// allows more.
 pub(crate) const MAX_PAYLOAD: usize = 16 * 1024;
-/// What a client sends first.
+/// The first bytes of a client.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
@@ -34,7 +35,7 @@ pub(super) mod flag {
     pub(in crate::protocol::http2) const PRIORITY: u8 = 0x20;
 }
 
-/// The greatest number of a stream, and the greatest window.
+/// Maximum number of a stream, and maximum window.
 pub(super) const LAST_STREAM: u32 = 0x7fff_ffff;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,7 @@ impl Header {
 
 pub(super) const TOO_MUCH_PADDING: Malformed = Malformed::protocol("padding longer than its frame");
 
-/// Lengths that are wrong whatever the stream is.
+/// Checks lengths that are wrong regardless of the stream.
 pub(super) fn check_size(header: Header) -> Result<(), Malformed> {
     let length = header.length;
     let fits = match header.kind {
@@ -80,7 +81,7 @@ pub(super) fn check_size(header: Header) -> Result<(), Malformed> {
     ))
 }
 
-/// The part of a field block in a payload, and whether its stream depends on itself.
+/// Returns the part of a field block in a payload, and whether its stream depends on itself.
 pub(super) fn fragment(header: Header, payload: &[u8]) -> Result<(&[u8], bool), Malformed> {
     const SHORT: Malformed = Malformed::size("a HEADERS frame without its first fields");
     let mut part = payload;
@@ -105,9 +106,9 @@ pub(super) fn fragment(header: Header, payload: &[u8]) -> Result<(&[u8], bool), 
     Ok((&part[..length], circular))
 }
 
-/// A frame's header.
+/// Encodes a frame's header.
 pub(super) fn header(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEADER] {
-    // Callers cut at `MAX_PAYLOAD`.
+    // Callers split payloads at `MAX_PAYLOAD`.
     let [_, l0, l1, l2] = (length as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     [l0, l1, l2, kind, flags, s0, s1, s2, s3]

@@ -1,4 +1,4 @@
-//! The body that comes on a stream, and whose the stream is.
+//! The body that is received on a stream, and the owner of the stream.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,15 +13,16 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 use crate::protocol::receive_buffer::Received;
 
-/// So much is handed on at a time, in bytes: streams that wait for credit together get it in turn, by pieces.
+/// Maximum number of bytes that are forwarded at a time: streams that wait for credit together get it in turn,
+/// by pieces.
 const PIECE: usize = 16 * 1024;
 
-/// The owning side of a stream. On drop it abandons the stream, unless that is over.
+/// The owning side of a stream. On drop it resets the stream, unless that has ended.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
 
 impl Owner {
-    /// The stream.
+    /// Returns the stream.
     pub(crate) fn stream(&self) -> &Rc<Stream> {
         &self.0
     }
@@ -39,7 +40,7 @@ impl Drop for Owner {
     }
 }
 
-/// The body that comes on a stream.
+/// The body that is received on a stream.
 #[derive(Debug)]
 pub(super) struct Incoming(pub(super) Rc<Stream>);
 
@@ -55,7 +56,7 @@ impl Source for Incoming {
         }
         if !state.received.is_empty() {
             let bytes = state.received.take_some(PIECE);
-            // At most a window's.
+            // At most the size of a window.
             state.taken += bytes.len() as u32;
             if let Some(credit) = state.credit() {
                 stream.channel.grant_credit(stream.id, credit);

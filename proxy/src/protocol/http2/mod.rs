@@ -1,12 +1,13 @@
-//! HTTP/2 as a server speaks it (RFC 9113): many requests on one connection.
+//! The server side of HTTP/2 (RFC 9113): many requests on one connection.
 //!
-//! [`frame`] finds frames in bytes, [`hpack`] decodes fields into the text that the proxy keeps them in, `head` makes a
-//! request of them. `channel` is what the streams of a connection share, `dispatch` what each frame does to it, `stream`
-//! one request, `driver` the socket, and `server` all of them together. The driver of a connection is a task of its own;
-//! the tasks of requests leave frames in its buffer and wake it once.
+//! [`frame`] splits bytes into frames, [`hpack`] decodes fields into the text in which the proxy keeps them,
+//! `head` makes a request of them. `channel` is the state that the streams of a connection share, `dispatch`
+//! applies frames to it, `stream` is one request, `driver` the socket, and `server` the whole connection. The
+//! driver of a connection is a task of its own; the tasks of requests put frames into its buffer and wake it
+//! once.
 //!
-//! A fault of one message costs its own stream only: the connection ends only where the RFC demands
-//! it, or where a peer causes more work than it may.
+//! A fault of one message affects its own stream only: the connection ends only where the RFC demands it, or
+//! where a peer exceeds a limit on the work that it causes.
 
 mod channel;
 mod closed;
@@ -35,12 +36,13 @@ pub(crate) use sending::Sending;
 pub(crate) use server::{Accepted, Limits, Server};
 pub(crate) use stream::Stream;
 
-/// Bytes of a body that a peer may send before they are taken: the bound on what is buffered for a stream.
+/// Number of bytes of a body that a peer may send before they are read; it bounds the buffer of a stream.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Bytes of all bodies together that may be on their way. Bytes that have arrived do not count, taken or
-/// not: so no number of slow streams uses up what the others need. What is buffered is bounded by the windows of streams.
+/// Number of bytes of all bodies that may be in transit. Bytes that have arrived do not count, whether read or
+/// not, so that no number of slow streams uses up the credit of the others. The buffers are bounded by the
+/// windows of streams.
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// Windows before anybody has changed them (RFC 9113, section 6.9.2).
+/// Initial windows (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
-/// A silent peer is sent a PING after three of these and has one to answer.
+/// Interval of keepalive checks. A silent peer is sent a PING after three of them and has one to answer.
 const KEEPALIVE: Duration = Duration::from_secs(20);

@@ -1,21 +1,21 @@
-//! Streams that have ended: what may still come for them depends on how they did (RFC 9113, section 5.1).
+//! Streams that have ended: how late frames are handled depends on how they did (RFC 9113, section 5.1).
 
 use std::collections::VecDeque;
 
 /// How a stream has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
-    /// Both sides have said all.
+    /// Both sides have sent their whole message.
     Over,
     /// The peer has reset it.
     ResetByPeer,
-    /// It was reset here: what the peer had sent before it knew is on its way.
+    /// It was reset here: frames that the peer sent before it knew are in transit.
     ResetHere,
-    /// Long ago, or it was never begun.
+    /// It ended long ago, or was never begun.
     Unknown,
 }
 
-/// The last streams that have ended, of each kind.
+/// The most recently ended streams of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Past {
     over: Ring<32>,

@@ -1,41 +1,41 @@
-//! Why a stream or a connection ends (RFC 9113, section 7).
+//! Error codes of streams and connections (RFC 9113, section 7).
 
 /// An error code.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(crate) enum Reason {
-    /// Nothing is wrong.
+    /// No error.
     NoError = 0,
-    /// The peer has broken a rule that has no code of its own.
+    /// The peer has violated a rule that has no code of its own.
     Protocol = 1,
-    /// It cannot be finished on this side.
+    /// This side cannot finish it.
     Internal = 2,
-    /// The peer has sent, or allowed, more bytes than there may be.
+    /// The peer has sent, or allowed, more bytes than are permitted.
     FlowControl = 3,
     /// The peer has not acknowledged settings.
     SettingsTimeout = 4,
     /// A frame for a stream that has ended.
     StreamClosed = 5,
-    /// A frame whose length is not right.
+    /// A frame of a wrong length.
     FrameSize = 6,
-    /// The request was not looked at and may be sent again.
+    /// The request was not processed and may be sent again.
     RefusedStream = 7,
-    /// It is not wanted any more.
+    /// The request is cancelled.
     Cancel = 8,
     /// A field block that cannot be decoded.
     Compression = 9,
     /// The connection behind a CONNECT request has failed.
     Connect = 10,
-    /// The peer causes more work than it may.
+    /// The peer exceeds a limit on the work that it causes.
     EnhanceYourCalm = 11,
     /// The transport is not secure enough.
     InadequateSecurity = 12,
-    /// To be asked for by HTTP/1.1.
+    /// The request must be sent over HTTP/1.1.
     Http11Required = 13,
 }
 
 impl Reason {
-    /// Its name in the RFC.
+    /// Returns the name in the RFC.
     #[must_use]
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Reason {
         }
     }
 
-    /// The code as it was received. Unknown ones have no meaning of their own (section 7).
+    /// Converts a received code. Unknown ones have no special meaning (section 7).
     pub(super) fn of(code: u32) -> Self {
         const ALL: [Reason; 14] = [
             Reason::NoError,
@@ -85,7 +85,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// What a peer has done that ends the connection (section 5.4.1).
+/// A violation of the protocol that ends the connection (section 5.4.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what} ({reason})")]
 pub(crate) struct Malformed {

@@ -1,4 +1,4 @@
-//! A body on its way out.
+//! Sends a body on a stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,21 +11,21 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// So much is read the first time, in bytes, before it is known how fast the peer reads.
+/// Number of bytes that are read the first time, when the speed of the peer is unknown.
 const FIRST: u64 = 16 * 1024;
-/// And at least so much each time, even if the peer takes less.
+/// Minimum number of bytes that are read each time, even if the peer has less credit.
 const LEAST: u64 = 4 * 1024;
 
-/// Moves a body to a stream as the peer takes it. No more is read than the peer has credit for, so that a stream that is
-/// not read holds next to nothing.
+/// Sends a body on a stream at the pace of the peer. No more is read than the peer has credit for, so that a
+/// stream that is not read holds next to nothing.
 #[derive(Debug)]
 pub(crate) struct Sending {
     body: Body,
-    /// What was read of the body and not yet sent.
+    /// Bytes that were read of the body and not yet sent.
     data: Bytes,
-    /// Nothing comes after `data`.
+    /// Whether nothing follows `data`.
     last: bool,
-    /// Something of the body has been asked for.
+    /// Whether the body has been polled.
     begun: bool,
 }
 
@@ -39,14 +39,14 @@ impl Sending {
         }
     }
 
-    /// The peer has had credit for all of it, unless the stream was given up.
+    /// Records that the body was sent as a whole, unless the stream was closed.
     fn delivered(&mut self, stream: &Stream) {
         if !stream.is_closed() {
             self.body.delivered();
         }
     }
 
-    /// Ready when all is sent, or nothing more is wanted.
+    /// Becomes ready when the whole body has been sent, or the stream is closed.
     ///
     /// # Errors
     /// When the body fails, or takes too long.

@@ -1,4 +1,4 @@
-//! A connection from a client, all of it.
+//! The server side of one connection.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,17 +20,18 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::http1;
 use crate::protocol::message::{Body, Request};
 
-/// Bounds of what one client may do.
+/// Limits of one client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Of the head of a request.
+    /// Limits of the head of a request.
     pub(crate) head: http1::Limits,
-    /// Streams at the same time.
+    /// Maximum number of concurrent streams.
     pub(crate) streams: u32,
 }
 
 impl Limits {
-    /// Bytes of a field block: a head beyond its limit can still be answered, unless it is far beyond.
+    /// Returns the maximum length of a field block in bytes: a head beyond its limit can still be answered,
+    /// unless it is far beyond.
     pub(super) fn block(self) -> usize {
         self.head.bytes + MAX_PAYLOAD
     }
@@ -42,23 +43,23 @@ pub(crate) struct Server {
     driver: RefCell<Driver>,
 }
 
-/// A request, or what is wrong with it.
+/// A request, or its error.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
     pub(crate) request: Result<(Request, Body), ProxyError>,
-    /// Bytes of the head, which the connection has allocated.
+    /// Size of the head in bytes, which the connection has allocated.
     pub(crate) head: usize,
 }
 
-/// Which streams are taken, and those that have been.
+/// State of accepting streams.
 pub(super) struct Accepting {
     limits: Limits,
-    /// Whether a request is to be refused for want of memory.
+    /// Returns whether requests are refused for lack of memory.
     refuses: Box<dyn Fn() -> bool>,
-    /// The number of the last stream that was begun.
+    /// Number of the last stream that was begun.
     last: u32,
-    /// Streams after this one are not taken.
+    /// Streams after this one are not accepted.
     until: u32,
     accepted: Vec<Accepted>,
 }
@@ -90,18 +91,18 @@ impl Accepting {
         self.limits.head
     }
 
-    /// What SETTINGS announce to the client: streams at the same time, and bytes of a head.
+    /// Returns the limits that SETTINGS announce to the client: concurrent streams, and bytes of a head.
     pub(super) fn announced(&self) -> (u32, u32) {
         let bytes = u32::try_from(self.limits.head.bytes);
         (self.limits.streams, bytes.unwrap_or(u32::MAX))
     }
 
-    /// The requests that have come since the last call.
+    /// Returns the requests that have arrived since the last call.
     pub(super) fn take_all(&mut self) -> Vec<Accepted> {
         std::mem::take(&mut self.accepted)
     }
 
-    /// Those of them that were not reset meanwhile.
+    /// Returns those of them that were not reset in the meantime.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Accepted> + use<> {
         let live = |accepted: &Accepted| {
             let live = !accepted.owner.stream().is_closed();
@@ -115,7 +116,8 @@ impl Accepting {
 }
 
 impl Server {
-    /// Takes requests; `refuses` is asked before a head is read whether there is memory for it.
+    /// Creates a server on a connection; `refuses` returns, before a head is decoded, whether memory is
+    /// lacking.
     pub(crate) fn new(
         stream: io::Stream,
         limits: Limits,
@@ -129,35 +131,36 @@ impl Server {
         }
     }
 
-    /// Drives the connection; ready when it has ended.
+    /// Drives the connection; becomes ready when it has ended.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Closed> {
         self.driver.borrow_mut().poll(cx)
     }
 
-    /// Whether the client's preface, or a head that has begun, is still to come.
+    /// Returns whether the client's preface, or the rest of a head, is missing.
     pub(crate) fn is_in_head(&self) -> bool {
         self.driver.borrow().is_in_head()
     }
 
-    /// The client has had time enough for it.
+    /// Ends the connection because that has taken too long.
     pub(crate) fn time_out(&self) {
         self.driver.borrow_mut().end(Closed::HeadTimeout);
         self.channel.wake();
     }
 
-    /// The requests that have come since the last call, and were not reset meanwhile.
+    /// Returns the requests that have arrived since the last call and were not reset in the meantime.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted> + use<> {
         self.channel.core.borrow_mut().accepting.take()
     }
 
-    /// Asks the client to begin no further streams; those that it begins all the same are taken (RFC 9113, section 6.8).
+    /// Announces to the client that it should begin no further streams; those that it begins all the same are
+    /// accepted (RFC 9113, section 6.8).
     pub(crate) fn say_farewell(&self) {
         let core = &mut *self.channel.core.borrow_mut();
         core.goaway(LAST_STREAM, Reason::NoError);
         self.channel.wake();
     }
 
-    /// Takes no further streams, and ends when those that were taken have.
+    /// Stops accepting streams; the connection ends when the accepted ones have.
     pub(crate) fn leave(&self) {
         let core = &mut *self.channel.core.borrow_mut();
         let last = core.accepting.last;
@@ -169,7 +172,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Streams know their connection, which would outlive this otherwise.
+    /// Closes the connection: streams hold references to it and would keep it alive.
     fn drop(&mut self) {
         drop(self.accepted());
         self.channel.close(Closed::Quiet);
@@ -177,7 +180,8 @@ impl Drop for Server {
 }
 
 impl Core {
-    /// The head of a request has come; `flags` are whether it has no body, and whether it depends on itself.
+    /// Accepts a request whose head was received; `flags` are whether it has no body, and whether it depends on
+    /// itself.
     pub(super) fn accept(
         &mut self,
         batch: &mut Batch<'_>,
@@ -195,7 +199,7 @@ impl Core {
             batch.hpack.skip(block)?;
             return self.blame(batch, id, Reason::Protocol);
         }
-        // Before the head is read: in the form of HPACK it may be a hundredth of its size.
+        // Before the head is decoded: its HPACK encoding may be a hundredth of its size.
         let parsed = if (self.accepting.refuses)() {
             batch.hpack.skip(block)?;
             Err(ProxyError::MemoryBudget)

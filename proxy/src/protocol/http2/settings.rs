@@ -1,4 +1,4 @@
-//! Settings (RFC 9113, section 6.5.2): what is sent of them, and what is read.
+//! Settings (RFC 9113, section 6.5.2): encoding of our own, parsing of the peer's.
 
 use bytes::BytesMut;
 
@@ -17,17 +17,17 @@ const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// RFC 9218, section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// What of the peer's settings concerns a server.
+/// The settings of the peer that concern a server.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Settings {
-    /// Bytes of the table that it decodes with, the least that it named.
+    /// Size of the peer's decoding table in bytes, the smallest that it set.
     pub(super) table: Option<u32>,
-    /// Bytes of a body that it takes before it has said more of a stream.
+    /// Initial window of a stream, in bytes.
     pub(super) window: Option<u32>,
 }
 
-/// Reads pairs of names and values. Of a setting that comes several times the last one counts, which is what they come to
-/// one after the other.
+/// Parses pairs of identifiers and values. If a setting occurs several times, the last one applies, as if they
+/// were processed one after the other.
 ///
 /// # Errors
 /// For a value that a setting cannot have.

@@ -32,20 +32,20 @@ pub(crate) struct Stream {
 pub(super) struct State {
     pub(super) received: Received,
     pub(super) trailers: Option<HeaderMap>,
-    /// Bytes of the body that are still to come, where the head says how many.
+    /// Number of missing bytes of the body, if the head announces its length.
     pub(super) expected: Option<u64>,
-    /// Bytes that the peer may send.
+    /// Number of bytes that the peer may send.
     pub(super) window: u32,
-    /// Bytes that were handed on since the peer was last given credit.
+    /// Number of bytes that were forwarded since the peer was last given credit.
     pub(super) taken: u32,
-    /// The body has no reader.
+    /// Whether the body has no reader.
     pub(super) unwanted: bool,
     pub(super) remote_ended: bool,
     pub(super) local_ended: bool,
-    /// Given up by either side, or lost with the connection.
+    /// Whether it was reset by either side, or lost with the connection.
     pub(super) closed: bool,
     pub(super) failed: Option<Failed>,
-    /// Bytes that the peer takes; below zero when it has taken back what it had allowed (section 6.9.2).
+    /// Window for sending, in bytes; below zero if the peer has reduced it (section 6.9.2).
     send_window: i64,
     pub(super) reader: Option<Waker>,
     writer: Option<Waker>,
@@ -57,7 +57,7 @@ pub(super) enum Fate {
     GoesOn,
     /// Both sides have ended.
     Over,
-    /// The peer has said what cannot be: the stream is to be reset.
+    /// The peer has violated the protocol: the stream is to be reset.
     Wrong(Reason),
 }
 
@@ -93,15 +93,15 @@ impl State {
         }
     }
 
-    /// Whether nothing more will be read.
+    /// Returns whether nothing more will be read.
     fn is_read(&self) -> bool {
         self.remote_ended && self.received.is_empty() && self.trailers.is_none()
     }
 }
 
-/// What the peer says; the connection's core is borrowed.
+/// Effects of received frames; the connection's core is borrowed.
 impl Stream {
-    /// Of a request whose head has come; `expected` is the length of its body, where it is known.
+    /// Creates the stream of a request whose head was received; `expected` is the length of its body, if known.
     pub(super) fn accepted(
         channel: &Rc<Channel>,
         id: u32,
@@ -192,7 +192,7 @@ impl Stream {
         state.fate()
     }
 
-    /// The peer takes more bytes, or fewer; whether that can be.
+    /// Changes the window for sending; returns whether the result is valid.
     pub(super) fn resize(&self, change: i64) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.send_window += change;
@@ -202,24 +202,24 @@ impl Stream {
         state.send_window <= LAST_STREAM.into()
     }
 
-    /// The peer abandons it. Of a request that was whole that is all that it says.
+    /// Records that the peer has reset it. A request that was complete stays valid.
     pub(super) fn given_up(&self) {
         self.state.borrow_mut().fail(Failed::Gone);
     }
 
-    /// The peer has broken a rule with it.
+    /// Records that the peer has violated the protocol on it.
     pub(super) fn break_off(&self) {
         self.state.borrow_mut().fail(Failed::Malformed);
     }
 
-    /// The connection has ended.
+    /// Records that the connection has ended.
     pub(super) fn lose(&self) {
         self.given_up();
     }
 }
 
 impl State {
-    /// What the peer may be allowed to send again, once it is worth a frame.
+    /// Returns the credit to grant to the peer, once it is worth a frame.
     pub(super) fn credit(&mut self) -> Option<u32> {
         if self.taken < STREAM_WINDOW / 2 || self.remote_ended || self.closed {
             return None;
@@ -230,9 +230,9 @@ impl State {
     }
 }
 
-/// What is done on this side.
+/// Operations of this side.
 impl Stream {
-    /// Ready when it has been given up; to be polled by who answers it.
+    /// Becomes ready when it has been reset; polled by the task that answers it.
     pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -246,7 +246,7 @@ impl Stream {
         self.state.borrow().closed
     }
 
-    /// Ready when there is room for a head.
+    /// Becomes ready when there is room for a head.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.channel.poll_room(cx)
     }
@@ -283,7 +283,7 @@ impl Stream {
         let reduced = std::mem::take(&mut core.table_reduced);
         encode_block(self.id, flags, core.output.tail(), |out| {
             if reduced {
-                // A table of no bytes, which is what the encoder uses (RFC 7541, section 6.3).
+                // A table of no bytes, as the encoder uses it (RFC 7541, section 6.3).
                 out.extend_from_slice(&[0x20]);
             }
             write(out);
@@ -291,7 +291,7 @@ impl Stream {
         self.end(state, core, end);
     }
 
-    /// Sends some of `data`; ready when any of it has been taken, or is not wanted any more.
+    /// Sends some of `data`; becomes ready when any of it has been sent, or the stream is closed.
     pub(super) fn poll_send(&self, data: &mut Bytes, last: bool, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -325,7 +325,7 @@ impl Stream {
         Poll::Ready(())
     }
 
-    /// Bytes that the peer takes of this stream, once it takes any.
+    /// Returns the number of bytes that may be sent on this stream, once there are any.
     fn poll_window(&self, state: &mut State, core: &mut Core, cx: &Context<'_>) -> Poll<u32> {
         let window = u32::try_from(state.send_window).unwrap_or(0);
         if window == 0 {
@@ -339,7 +339,7 @@ impl Stream {
         Poll::Ready(window.min(core.send_window))
     }
 
-    /// After something was left in the outbox.
+    /// Handles the end of a stream after a frame was added to the outbox.
     fn end(&self, state: &mut State, core: &mut Core, end: bool) {
         if end {
             state.local_ended = true;
@@ -351,7 +351,8 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// Bytes that can be sent of this stream, once there is any use in more; also ready when it is over.
+    /// Returns the number of bytes that can be sent on this stream, once there is any use in more; also ready
+    /// when it has ended.
     pub(super) fn poll_credit(&self, cx: &Context<'_>) -> Poll<u32> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -369,7 +370,7 @@ impl Stream {
         Poll::Ready(window)
     }
 
-    /// Abandons it on this side, unless it is over.
+    /// Resets it from this side, unless it has ended.
     pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.fate() == Fate::Over {
@@ -380,7 +381,7 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// Whether the whole message has been read.
+    /// Returns whether the whole message has been read.
     pub(super) fn is_read(&self) -> bool {
         let state = self.state.borrow();
         state.failed.is_none() && state.is_read()
@@ -393,7 +394,7 @@ impl Stream {
     }
 }
 
-/// Appends a field block, which `write` appends to what it is given, in as many frames as it takes.
+/// Appends a field block, which `write` appends to its buffer, in as many frames as needed.
 fn encode_block(stream: u32, flags: u8, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);

@@ -1,4 +1,4 @@
-//! One connection: the socket, what waits to be sent, the streams, and how they end together.
+//! One connection: its socket, pending output and streams, and their common end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,14 +23,15 @@ use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST, Intake};
 
-/// A silent peer is asked for an answer after three of these, and has one for it.
+/// Interval of keepalive checks. A silent peer is sent a PING after three of them, and has one to answer.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// The peer may take so long, and send so much, to close a connection that has been shut down.
+/// How long the peer may take, and how many bytes it may send, until it closes a connection that has been shut
+/// down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// See the module's documentation. Its driver alone touches the socket.
+/// See the module's documentation. Only its driver uses the socket.
 #[derive(Debug)]
 pub(super) struct Channel {
     io: RefCell<Io>,
@@ -38,53 +39,53 @@ pub(super) struct Channel {
     decoder: RefCell<Decoder>,
     keepalive: RefCell<Keepalive>,
     driver: RefCell<Option<Waker>>,
-    /// The driver has been woken and has not run since.
+    /// Whether the driver has been woken and has not run since.
     woken: Cell<bool>,
     linger: RefCell<Option<Linger>>,
     pub(super) core: RefCell<Core>,
 }
 
-/// A connection that has been shut down waits for the peer to close its side. Closed before, the socket would answer
-/// what the peer still sends with a reset, and the peer would lose what it has not yet read.
+/// State of a connection that has been shut down and waits for the peer to close its side. If it were closed
+/// before, the socket would answer further data with a reset, and the peer would lose what it has not yet read.
 #[derive(Debug)]
 struct Linger {
     limit: Pin<Box<Sleep>>,
-    /// Bytes that are still read and dropped.
+    /// Number of bytes that are still read and dropped.
     left: usize,
     shut: bool,
 }
 
-/// What the driver and the streams share.
+/// State that the driver and the streams share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) output: Outbox,
     pub(super) streams: HashMap<u32, Rc<Stream>>,
     pub(super) role: Role,
-    /// Bytes of bodies that the peer takes at present.
+    /// Connection window for sending, in bytes.
     pub(super) send_window: u32,
-    /// Bytes of bodies that the peer may send at present.
+    /// Connection window for receiving, in bytes.
     pub(super) receive_window: u32,
-    /// Bytes that have arrived since the peer last got credit.
+    /// Number of bytes that have arrived since the peer last got credit.
     arrived: u32,
-    /// Who waits for room in the outbox.
+    /// Tasks that wait for room in the outbox.
     waiting: VecDeque<Waker>,
-    /// Who waits for the peer to take more of all bodies together.
+    /// Tasks that wait for the connection window.
     starved: Vec<Waker>,
-    /// To be closed when nothing is left to do.
+    /// Whether to close the connection when no stream is left.
     leaving: bool,
     closed: Option<Closed>,
-    /// What the peer may still send of what costs it nothing.
+    /// Limits on frames that cost the peer nothing.
     pub(super) flood: Flood,
 }
 
-/// What differs between the two ends.
+/// State that differs between the two ends.
 #[derive(Debug)]
 pub(super) enum Role {
     Client {
         /// Number of the next stream.
         next: u32,
         max_streams: u32,
-        /// The server takes no further streams.
+        /// Whether the server accepts no further streams.
         gone: bool,
     },
     Server(Accepting),
@@ -116,7 +117,7 @@ impl Channel {
         })
     }
 
-    /// Reads, passes what has come to streams, and writes what waits. Ready when the connection has ended.
+    /// Reads, passes input to streams, and writes pending output. Becomes ready when the connection has ended.
     pub(super) fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
         self.woken.set(false);
         self.remember(cx.waker());
@@ -185,7 +186,7 @@ impl Channel {
         }
     }
 
-    /// Has the driver look again, after what others do in this turn.
+    /// Schedules a further run of the driver.
     pub(super) fn wake(&self) {
         if !self.woken.replace(true)
             && let Some(driver) = &*self.driver.borrow()
@@ -200,7 +201,7 @@ impl Channel {
         intake.poll(io, cx, Closed::Io, |bytes, most| self.take(bytes, most))
     }
 
-    /// Takes of what was read as much as may be had at this cost; what it has cost besides its bytes.
+    /// Handles input up to the cost `most`, and returns the cost besides its bytes.
     fn take(self: &Rc<Self>, bytes: &mut &[u8], most: usize) -> Result<usize, Closed> {
         if bytes.is_empty() {
             return Err(Closed::ByPeer);
@@ -210,7 +211,8 @@ impl Channel {
         let decoder = &mut *self.decoder.borrow_mut();
         let mut cost = 0;
         let mut now = None;
-        // Requests begin when this returns. One whose reset has been read does not, so resets are taken beyond the cost.
+        // Requests begin when this returns. One whose reset has been read does not, so resets are handled
+        // beyond the cost.
         while (cost < most || decoder.is_reset_next(bytes))
             && let Some(frame) = decoder.next(bytes)?
         {
@@ -243,7 +245,7 @@ impl Channel {
         }
         let flushed = core.output.poll_flush(io, cx);
         if core.wake_waiting() {
-            // There may be room still when they have had their turn.
+            // There may still be room when they have had their turn.
             cx.waker().wake_by_ref();
         }
         if let Err(error) = ready!(flushed) {
@@ -259,7 +261,7 @@ impl Channel {
         }
     }
 
-    /// Ends every stream; what they have received can still be read.
+    /// Ends every stream; received data can still be read.
     pub(super) fn close(&self, closed: Closed) {
         let (streams, waiting, starved) = {
             let core = &mut *self.core.borrow_mut();
@@ -278,13 +280,13 @@ impl Channel {
         }
     }
 
-    /// Closes when no stream is left.
+    /// Closes the connection when no stream is left.
     pub(super) fn leave(&self) {
         self.core.borrow_mut().leaving = true;
         self.wake();
     }
 
-    /// Ready when there is room for a head, or when nothing can be sent any more.
+    /// Becomes ready when there is room for a head, or when nothing can be sent any more.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let core = &mut *self.core.borrow_mut();
         if core.output.has_room() || core.closed.is_some() {
@@ -294,7 +296,7 @@ impl Channel {
         Poll::Pending
     }
 
-    /// Lets the peer send so many more bytes of a stream's body.
+    /// Grants the peer credit for further bytes of a stream's body.
     pub(super) fn grant_credit(&self, stream: u32, bytes: u32) {
         let core = &mut *self.core.borrow_mut();
         if core.closed.is_some() {
@@ -306,26 +308,26 @@ impl Channel {
 }
 
 impl Core {
-    /// Whether streams can be opened and answered.
+    /// Returns whether streams can be opened and answered.
     pub(super) fn is_open(&self) -> bool {
         self.closed.is_none()
     }
 
-    /// Waits for room in the outbox.
+    /// Registers a task that waits for room in the outbox.
     pub(super) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waiting.iter().any(|one| one.will_wake(cx.waker())) {
             self.waiting.push_back(cx.waker().clone());
         }
     }
 
-    /// Waits for the peer to take more.
+    /// Registers a task that waits for the connection window.
     pub(super) fn starve(&mut self, cx: &Context<'_>) {
         if !self.starved.iter().any(|one| one.will_wake(cx.waker())) {
             self.starved.push(cx.waker().clone());
         }
     }
 
-    /// The peer takes more bytes of all bodies together.
+    /// Enlarges the connection window for sending.
     pub(super) fn grow(&mut self, increment: u32) -> Result<(), Malformed> {
         self.send_window = grown(self.send_window, increment)?;
         for waker in self.starved.drain(..) {
@@ -334,7 +336,7 @@ impl Core {
         Ok(())
     }
 
-    /// Wakes as many as there is room for; whether others still wait although there is room.
+    /// Wakes as many tasks as there is room for; returns whether others still wait although there is room.
     fn wake_waiting(&mut self) -> bool {
         let room = self.output.room().min(self.waiting.len());
         for waker in self.waiting.drain(..room) {
@@ -343,9 +345,9 @@ impl Core {
         room > 0 && !self.waiting.is_empty()
     }
 
-    /// Bytes of bodies have arrived. The connection gets its credit back at once, whatever becomes of them: what is
-    /// buffered is bounded by the windows of streams, and credit that depended on readers would be
-    /// held by slow ones, or lost with a stream that fails.
+    /// Records the arrival of body bytes. The connection's credit is renewed at once, even if the bytes are
+    /// never read: buffered data is bounded by the windows of streams, and credit that depended on readers
+    /// would be held by slow ones, or lost with a stream that fails.
     ///
     /// # Errors
     /// [`Malformed::FlowControl`], when the peer had no credit for them.
@@ -361,7 +363,7 @@ impl Core {
         Ok(())
     }
 
-    /// Says that no further streams are taken.
+    /// Queues a GOAWAY frame: no further streams are accepted.
     pub(super) fn goaway(&mut self, reason: Reason) {
         let last = match &self.role {
             Role::Client { .. } => 0,
@@ -371,7 +373,7 @@ impl Core {
         self.output.words(kind::GOAWAY, 0, &words);
     }
 
-    /// Abandons a stream and forgets it.
+    /// Resets a stream and removes it.
     pub(super) fn reset(&mut self, stream: u32, reason: Reason) {
         self.streams.remove(&stream);
         self.output.words(kind::RESET, stream, &[reason as u32]);

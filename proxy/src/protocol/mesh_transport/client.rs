@@ -1,4 +1,4 @@
-//! The end that asks.
+//! The client side of a connection.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -22,24 +22,24 @@ use crate::protocol::message::{Body, Interim, Request};
 #[derive(Debug)]
 pub(crate) struct Client(Rc<Channel>);
 
-/// Why a request has no response.
+/// Reason why a request has no response.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     Failed(ProxyError),
-    /// The server has not looked at it; its body is whole.
+    /// The server has not processed it; its body is complete.
     NotSeen(Body),
 }
 
-/// A response whose body is still to come.
+/// A response whose body has not been received yet.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) head: ResponseHead,
-    /// `None` = there is none.
+    /// The body; `None` if there is none.
     pub(crate) body: Option<(Incoming, Owner)>,
 }
 
 impl Client {
-    /// Creates a client on a connection, whose end is reported to `ended`.
+    /// Creates a client on a connection; calls `ended` when the connection ends.
     pub(crate) fn start(io: Io, ended: impl FnOnce(Closed) + 'static) -> Self {
         let role = Role::Client {
             next: 1,
@@ -54,14 +54,14 @@ impl Client {
         Self(channel)
     }
 
-    /// Whether no further request can be sent.
+    /// Returns whether no further request can be sent.
     pub(crate) fn is_gone(&self) -> bool {
         let core = self.0.core.borrow();
         let usable = matches!(core.role, Role::Client { gone: false, next, .. } if next < u32::MAX);
         !usable || !core.is_open()
     }
 
-    /// Requests that the server takes at the same time.
+    /// Returns the maximum number of concurrent requests that the server accepts.
     pub(crate) fn max_streams(&self) -> u32 {
         match self.0.core.borrow().role {
             Role::Client { max_streams, .. } => max_streams,
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; the response's head is there when this is ready.
+    /// Sends a request, and returns when the response's head has been received.
     pub(crate) async fn round_trip(
         &self,
         request: &Request,
@@ -155,7 +155,7 @@ fn unanswered(failed: Failed, sending: Sending) -> Unanswered {
     }
 }
 
-/// Sends what is left of a request whose response has begun.
+/// Sends the rest of a request whose response has begun.
 async fn send_rest(stream: Rc<Stream>, mut sending: Sending) {
     let sent = poll_fn(|cx| {
         let sent = sending.poll(&stream, cx);

@@ -1,4 +1,4 @@
-//! How connections and streams end otherwise than they should.
+//! Abnormal ends of connections and streams.
 
 use std::io;
 
@@ -6,37 +6,37 @@ use super::frame::{Malformed, Reason};
 use crate::protocol::error::ProxyError;
 use crate::protocol::http1::{FramingError, HeadError};
 
-/// How a connection has ended.
+/// Reason why a connection has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Closed {
-    /// The peer does not read what it is sent.
+    /// The peer does not read its data.
     #[error("the peer does not read")]
     Backlog,
     /// The peer has closed it.
     #[error("closed by the peer")]
     ByPeer,
-    /// The peer has sent more than it may of what costs it nothing.
+    /// The peer has exceeded a limit on frames that cost it nothing.
     #[error("too many frames that carry nothing")]
     Flood,
     /// The socket, or TLS, has failed.
     #[error("i/o: {0}")]
     Io(io::ErrorKind),
-    /// The peer has sent what it may not send.
+    /// The peer has violated the protocol.
     #[error("malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// We have closed it, nothing being left to do.
+    /// This side has closed it, with nothing left to do.
     #[error("closed")]
     Quiet,
-    /// The peer does not answer.
+    /// The peer does not respond.
     #[error("the peer does not answer")]
     Unresponsive,
 }
 
 impl Closed {
-    /// Reasons that are the peer's fault, as metrics name them.
+    /// Reasons that are the peer's fault, as named in metrics.
     pub(crate) const FAULTS: [&'static str; 4] = ["backlog", "malformed", "unresponsive", "flood"];
 
-    /// Which of [`Closed::FAULTS`] it is.
+    /// Returns the index in [`Closed::FAULTS`], if it is one of them.
     pub(crate) fn fault(self) -> Option<usize> {
         match self {
             Self::Backlog => Some(0),
@@ -47,7 +47,7 @@ impl Closed {
         }
     }
 
-    /// The reason that is sent to the peer, if it has broken a rule.
+    /// Returns the reason that is sent to the peer, if it has violated the protocol.
     pub(super) fn reason(self) -> Option<Reason> {
         match self {
             Self::Malformed(_) => Some(Reason::Protocol),
@@ -57,27 +57,27 @@ impl Closed {
     }
 }
 
-/// Why a stream brings no more.
+/// Reason why a stream has failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Failed {
-    /// Its body is not as long as its head says, or malformed.
+    /// Its body is malformed, or not as long as its head announces.
     Body(FramingError),
     /// The connection has ended.
     Closed,
-    /// Its head cannot be read.
+    /// Its head cannot be parsed.
     Head(HeadError),
-    /// The peer takes no more for now, and has not looked at it.
+    /// The peer accepts no more at present, and has not processed it.
     Refused,
-    /// The peer has given it up.
+    /// The peer has reset it.
     Reset(Reason),
-    /// Who sent the request has gone.
+    /// The sender of the request has gone.
     Sender,
-    /// The peer is leaving, and has not looked at it.
+    /// The peer is closing the connection, and has not processed it.
     Unseen,
 }
 
 impl Failed {
-    /// As it is reported about an endpoint; `answered` = the response's head had come.
+    /// Returns the error that is reported about an endpoint; `answered` = the response's head was received.
     pub(super) fn of_upstream(self, answered: bool) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::UpstreamBody(error),
@@ -90,7 +90,7 @@ impl Failed {
         }
     }
 
-    /// As the log describes it for a client.
+    /// Returns the error that is logged for a client.
     pub(super) fn of_downstream(self) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::DownstreamBody(error),

@@ -1,4 +1,4 @@
-//! What each frame does to its stream and to the connection.
+//! Applies each frame to its stream and to the connection.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::stream::{Fate, Stream};
 
 impl Core {
     /// # Errors
-    /// When the peer may not send such a frame now; the connection cannot go on.
+    /// When the peer may not send such a frame now; the connection cannot continue.
     pub(super) fn take(
         &mut self,
         channel: &Rc<Channel>,
@@ -57,9 +57,9 @@ impl Core {
         Ok(())
     }
 
-    /// Counts what costs the peer next to nothing.
+    /// Applies the limits on frames that cost the peer almost nothing.
     fn bound(&mut self, frame: &Frame<'_>, now: &mut Option<Instant>) -> Result<(), Closed> {
-        // Once for all that was read together.
+        // One reading of the clock for all that was read together.
         let mut now = || *now.get_or_insert_with(Instant::now);
         let is_server = matches!(self.role, Role::Server(_));
         let allowed = match *frame {
@@ -84,7 +84,7 @@ impl Core {
         self.deliver(stream, kind::DATA, |s| s.data(bytes, end))
     }
 
-    /// Passes something to a stream, if that still exists.
+    /// Passes a frame to a stream, if that still exists.
     fn deliver(
         &mut self,
         stream: u32,
@@ -104,7 +104,7 @@ impl Core {
         Ok(())
     }
 
-    /// A stream that is not there must have been there.
+    /// Checks that a missing stream has existed.
     fn check_known(&self, stream: u32, kind: u8) -> Result<(), Malformed> {
         let known = match &self.role {
             Role::Client { next, .. } => stream < *next,
@@ -132,7 +132,7 @@ impl Core {
     }
 }
 
-/// A window with more room.
+/// Returns a window enlarged by `increment`.
 pub(super) fn grown(window: u32, increment: u32) -> Result<u32, Malformed> {
     let grown = window.checked_add(increment);
     grown

@@ -1,4 +1,4 @@
-//! Frames: eight bytes of header, then the payload. Bytes in, frames out; no socket.
+//! Decoder and encoder of frames, without a socket. A frame is a header of eight bytes and a payload.
 //!
 //! ```text
 //!  0        2      3       4                8
@@ -7,14 +7,14 @@
 //! +--------+------+-------+----------------+---------
 //! ```
 //!
-//! Numbers are big-endian, `length` is the payload's. A payload has at most [`MAX_PAYLOAD`] bytes, so that
-//! the longest frame fills one record of TLS. Frames of unknown kinds are passed over.
+//! Numbers are big-endian, `length` is the payload's. A payload has at most [`MAX_PAYLOAD`] bytes, so that the
+//! longest frame fills one record of TLS. Frames of unknown kinds are ignored.
 
 use bytes::BytesMut;
 
-/// Length of a frame's header.
+/// Length of a frame's header, in bytes.
 pub const HEADER: usize = 8;
-/// Longest payload, in bytes.
+/// Maximum length of a payload, in bytes.
 pub const MAX_PAYLOAD: usize = 16 * 1024 - HEADER;
 
 /// Kinds of frames.
@@ -32,34 +32,34 @@ pub(super) mod kind {
 
 /// Flags of DATA, HEAD and TRAILERS.
 pub(super) mod flag {
-    /// Nothing of the message follows.
+    /// The message ends with this frame.
     pub(in crate::protocol::mesh_transport) const END: u8 = 1;
-    /// The text goes on in the next frame.
+    /// The text continues in the next frame.
     pub(in crate::protocol::mesh_transport) const MORE: u8 = 2;
-    /// The request was HTTP/2 where it came from.
+    /// The request was originally HTTP/2.
     pub(in crate::protocol::mesh_transport) const HTTP2: u8 = 4;
 }
 
-/// Why a stream or a connection is given up.
+/// Reason why a stream or a connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Reason {
-    /// Nothing is wrong: no more is wanted.
+    /// No error: nothing more is wanted.
     Done = 0,
-    /// The requester has gone.
+    /// The client has cancelled the request.
     Cancelled = 1,
-    /// It was not looked at and may be sent again.
+    /// It was not processed and may be sent again.
     Refused = 2,
-    /// What came for it, or for all, makes no sense.
+    /// A frame violates the protocol.
     Protocol = 3,
     /// It cannot be finished.
     Failed = 4,
-    /// More came than the work that it is about allows.
+    /// The peer exceeds a limit on the work that it causes.
     Calm = 5,
 }
 
 impl Reason {
-    /// In words.
+    /// Returns a description.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,16 +79,16 @@ impl Reason {
             2 => Self::Refused,
             3 => Self::Protocol,
             5 => Self::Calm,
-            // What a later version may say.
+            // A code of a later version.
             _ => Self::Failed,
         }
     }
 }
 
-/// What a peer may not send.
+/// Violation of the protocol by a peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
-    /// Parts of a text that disagree about what follows it.
+    /// Parts of a text with contradicting flags.
     #[error("parts of a head with different flags")]
     Flags,
     /// More bytes of a body than were allowed.
@@ -100,73 +100,72 @@ pub enum Malformed {
     /// A payload that is too short or too long for its kind.
     #[error("a frame of kind {0} whose length is not right")]
     Length(u8),
-    /// DATA that neither brings nor ends anything, or credit for nothing.
+    /// Empty DATA that ends nothing, or credit of zero bytes.
     #[error("a frame of kind {0} that says nothing")]
     Nothing(u8),
-    /// A kind that belongs to a stream without one, or the other way round.
+    /// A frame of a stream on none, or a frame of the connection on a stream.
     #[error("a frame of kind {0} on the wrong stream")]
     Stream(u8),
 }
 
-/// What a frame says. Of DATA each piece is reported as it comes; texts are reported whole.
+/// A decoded frame. DATA is reported piece by piece as it arrives; texts are reported whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
     /// A piece of a body; `end` with the last one.
     Data {
-        /// Whose.
+        /// The stream.
         stream: u32,
-        /// May be empty at the end.
+        /// The bytes; may be empty at the end.
         bytes: &'a [u8],
-        /// Nothing of the message follows.
+        /// Whether the message ends here.
         end: bool,
     },
-    /// No further streams are taken.
+    /// No further streams are accepted.
     Goaway {
-        /// The last stream that is looked at.
+        /// The last stream that is processed.
         last: u32,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// The head of a request or response, in the text of HTTP/1.1; `None` where it is longer than the
-    /// limit.
+    /// The head of a request or response, as HTTP/1.1 text; `None` if it is longer than the limit.
     Head {
-        /// Whose.
+        /// The stream.
         stream: u32,
-        /// With its final empty line.
+        /// The text, with its final empty line.
         text: Option<&'a [u8]>,
-        /// There is no body.
+        /// Whether there is no body.
         end: bool,
-        /// The request was HTTP/2 where it came from.
+        /// Whether the request was originally HTTP/2.
         http2: bool,
     },
-    /// To be sent back as [`Frame::Pong`].
+    /// Data to be sent back as [`Frame::Pong`].
     Ping(u64),
     /// See [`Frame::Ping`].
     Pong(u64),
-    /// The stream is given up.
+    /// The stream is reset.
     Reset {
-        /// Which.
+        /// The stream.
         stream: u32,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// What says nothing by itself: a frame of an unknown kind, or a part of a text that goes on.
+    /// A frame without effect: of an unknown kind, or a part of a text that continues.
     Silent,
-    /// What the server allows.
+    /// Limits of the server.
     Settings {
-        /// Streams at the same time.
+        /// Maximum number of concurrent streams.
         max_streams: u32,
     },
-    /// Fields after a body, which end the message; `None` where they are longer than the limit.
+    /// Fields after a body, which end the message; `None` if they are longer than the limit.
     Trailers {
-        /// Whose.
+        /// The stream.
         stream: u32,
-        /// With the final empty line.
+        /// The text, with its final empty line.
         text: Option<&'a [u8]>,
     },
     /// Credit for further bytes of bodies.
     Window {
-        /// Which; 0 = all of them together.
+        /// The stream; 0 = the connection.
         stream: u32,
         /// In bytes.
         increment: u32,
@@ -201,18 +200,18 @@ impl Header {
     }
 }
 
-/// Where the decoder stands.
+/// State of the decoder.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Header,
-    /// In a body, so many bytes before the end of the frame.
+    /// In a body, with this many bytes before the end of the frame.
     Data(Header, usize),
     Payload(Header),
-    /// Bytes left to skip.
+    /// Number of bytes left to skip.
     Skip(usize),
 }
 
-/// A text whose first part has come.
+/// A text whose first part has been received.
 #[derive(Debug)]
 struct Text {
     first: Header,
@@ -220,27 +219,27 @@ struct Text {
     too_long: bool,
 }
 
-/// Where a payload lies.
+/// Location of a payload.
 enum Payload<'i> {
     Input(&'i [u8]),
     Partial,
     Text(Text),
 }
 
-/// Finds frames in what is read, however it is cut.
+/// Splits input into frames, however it is cut.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
     /// The beginning of a header or payload.
     partial: Vec<u8>,
-    /// The content of `partial` has been returned.
+    /// Whether the content of `partial` has been returned.
     spent: bool,
     text: Option<Text>,
     text_limit: usize,
 }
 
 impl Decoder {
-    /// `text_limit` is the length of the longest head, in bytes.
+    /// Creates a decoder; `text_limit` is the maximum length of a head, in bytes.
     #[must_use]
     pub fn new(text_limit: usize) -> Self {
         Self {
@@ -259,16 +258,16 @@ impl Decoder {
             && input.get(2) == Some(&kind::RESET)
     }
 
-    /// The next frame; `None` = more input is needed, and all of it was taken.
+    /// Returns the next frame; `None` = more input is needed, and all of it was taken.
     ///
     /// # Errors
-    /// When no frame can begin like this; the connection cannot go on.
+    /// When the input is no valid frame; the connection cannot continue.
     pub fn next<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
     ) -> Result<Option<Frame<'s>>, Malformed> {
         if std::mem::take(&mut self.spent) {
-            // Rarely used, so nothing is kept.
+            // Rarely used, so no capacity is kept.
             self.partial = Vec::new();
         }
         let (header, payload) = loop {
@@ -336,7 +335,7 @@ impl Decoder {
         Some(Header::parse(bytes))
     }
 
-    /// What is to be done with a frame's payload, and whether there may be such a frame here.
+    /// Checks whether such a frame is allowed here, and returns how its payload is handled.
     fn begin(&mut self, header: Header) -> Result<State, Malformed> {
         let Header {
             length,
@@ -379,7 +378,7 @@ impl Decoder {
         Ok(State::Data(header, length))
     }
 
-    /// The whole payload of a frame, once it is there.
+    /// Returns the whole payload of a frame, once it is complete.
     fn payload<'i>(&mut self, header: Header, input: &mut &'i [u8]) -> Option<Payload<'i>> {
         if self.partial.is_empty() && input.len() >= header.length {
             return Some(Payload::Input(take(input, header.length)));
@@ -392,7 +391,7 @@ impl Decoder {
         })
     }
 
-    /// Adds a part to a text; the text, when this was the last part.
+    /// Adds a part to a text; returns the text if this was the last part.
     fn join(&mut self, header: Header, payload: &Payload<'_>) -> Option<Text> {
         let text = self.text.get_or_insert_with(|| Text {
             first: header,
@@ -427,7 +426,7 @@ impl Decoder {
             Payload::Input(bytes) => (bytes, bytes.len() > self.text_limit),
             Payload::Partial => (&self.partial, self.partial.len() > self.text_limit),
             Payload::Text(text) => {
-                // Returned from where parts of frames lie.
+                // Returned from the buffer for parts of frames.
                 self.partial = text.bytes;
                 self.spent = true;
                 (&self.partial, text.too_long)
@@ -477,9 +476,9 @@ fn take<'i>(input: &mut &'i [u8], n: usize) -> &'i [u8] {
     taken
 }
 
-/// A frame's header.
+/// Encodes a frame's header.
 pub(super) fn header(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEADER] {
-    // Callers cut at `MAX_PAYLOAD`.
+    // Callers split payloads at `MAX_PAYLOAD`.
     let [l0, l1] = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     [l0, l1, kind, flags, s0, s1, s2, s3]

@@ -4,7 +4,7 @@ use super::*;
 
 const LIMIT: usize = 40_000;
 
-/// What a frame says, without the buffer it was read from; pieces of one body are joined.
+/// A decoded frame, without the buffer it was read from; pieces of one body are joined.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Decoded {
     Data(u32, Vec<u8>, bool),
@@ -27,7 +27,7 @@ fn decoded(frame: Frame<'_>) -> Decoded {
     }
 }
 
-/// Decodes bytes that come in these pieces.
+/// Decodes bytes that arrive in these pieces.
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Decoded>, Malformed> {
     let mut decoder = Decoder::new(LIMIT);
     let mut all: Vec<Decoded> = Vec::new();
@@ -188,12 +188,12 @@ fn parts_of_a_text_agree_about_what_follows_it() {
     }
 }
 
-/// A number below `n`.
+/// Returns a random number below `n`.
 fn below(rng: &mut Rng, n: usize) -> usize {
     rng.below(u32::try_from(n).unwrap()) as usize
 }
 
-/// The seed of this run: `SEED` from the environment, or a fixed one. Printed to be replayed.
+/// Returns the seed of this run: `SEED` from the environment, or a fixed one. It is printed for a replay.
 fn seed() -> u64 {
     let given = std::env::var("SEED")
         .ok()
@@ -203,7 +203,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// A random frame, and what it says.
+/// Returns a random frame, encoded and decoded.
 fn random(rng: &mut Rng) -> (Vec<u8>, Decoded) {
     let stream = 1 + below(rng, 5) as u32;
     let end = below(rng, 2) == 1;

@@ -1,4 +1,4 @@
-//! The body that comes on a stream, and whose the stream is.
+//! The body that is received on a stream, and the owner of the stream.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,12 +13,12 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 use crate::protocol::receive_buffer::Received;
 
-/// The owning side of a stream. On drop it abandons the stream, unless that is over.
+/// The owning side of a stream. On drop it resets the stream, unless that has ended.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
 
 impl Owner {
-    /// The stream.
+    /// Returns the stream.
     pub(crate) fn stream(&self) -> &Rc<Stream> {
         &self.0
     }
@@ -41,7 +41,7 @@ impl Drop for Owner {
     }
 }
 
-/// The body that comes on a stream.
+/// The body that is received on a stream.
 #[derive(Debug)]
 pub(crate) struct Incoming(pub(super) Rc<Stream>);
 
@@ -60,7 +60,7 @@ impl Source for Incoming {
         }
         if !state.received.is_empty() {
             let bytes = state.received.take();
-            // At most a window's.
+            // At most the size of a window.
             state.taken += bytes.len() as u32;
             if state.taken >= STREAM_WINDOW / 2 && !state.remote_ended && !state.closed {
                 let credit = std::mem::take(&mut state.taken);

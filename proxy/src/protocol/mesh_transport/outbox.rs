@@ -1,4 +1,4 @@
-//! Frames of the mesh's transport on their way out.
+//! Pending output frames of the mesh transport.
 
 use std::ops::{Deref, DerefMut};
 
@@ -24,7 +24,7 @@ impl Outbox {
         self.0.data(&header, piece);
     }
 
-    /// Adds a text, which `write` appends to what it is given, in as many frames as it takes.
+    /// Adds a text, which `write` appends to its buffer, in as many frames as needed.
     pub(super) fn text(
         &mut self,
         kind: u8,

@@ -1,4 +1,4 @@
-//! A body on its way out.
+//! Sends a body on a stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,15 +10,15 @@ use super::stream::Stream;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// Moves a body to a stream as the peer takes it.
+/// Sends a body on a stream at the pace of the peer.
 #[derive(Debug)]
 pub(crate) struct Sending {
     body: Body,
-    /// What was read of the body and not yet sent.
+    /// Bytes that were read of the body and not yet sent.
     data: Bytes,
-    /// Nothing comes after `data`.
+    /// Whether nothing follows `data`.
     last: bool,
-    /// Something of the body has been asked for.
+    /// Whether the body has been polled.
     touched: bool,
 }
 
@@ -32,19 +32,19 @@ impl Sending {
         }
     }
 
-    /// The body, unless it has been polled.
+    /// Returns the body, unless it has been polled.
     pub(super) fn untouched(self) -> Option<Body> {
         (!self.touched).then_some(self.body)
     }
 
-    /// The peer has had credit for all of it, unless the stream was given up.
+    /// Records that the body was sent as a whole, unless the stream was closed.
     fn delivered(&mut self, stream: &Stream) {
         if !stream.is_closed() {
             self.body.delivered();
         }
     }
 
-    /// Ready when all is sent, or nothing more is wanted.
+    /// Becomes ready when the whole body has been sent, or the stream is closed.
     ///
     /// # Errors
     /// When the body fails, or takes too long.
@@ -69,7 +69,7 @@ impl Sending {
                 }
                 continue;
             }
-            // A stream that is not read reads no further ahead of its peer.
+            // While the peer does not read, no further data is read for it.
             if self.touched && stream.poll_credit(cx).is_pending() {
                 return self.body.poll_timeout(cx).map(Err);
             }

@@ -1,4 +1,4 @@
-//! The end that answers.
+//! The server side of a connection.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -20,21 +20,21 @@ use crate::protocol::message::{Body, Request};
 #[derive(Debug)]
 pub(crate) struct Server(Rc<Channel>);
 
-/// A request, or what is wrong with it.
+/// A request, or its error.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
     pub(crate) request: Result<(Request, Body), HeadError>,
 }
 
-/// Which streams are taken, and those that have been.
+/// State of accepting streams.
 #[derive(Debug)]
 pub(super) struct Accepting {
     limits: Limits,
     max_streams: u32,
-    /// The number of the last stream that was begun.
+    /// Number of the last stream that was begun.
     last: u32,
-    /// Streams after this one are not taken.
+    /// Streams after this one are not accepted.
     until: u32,
     accepted: Vec<Accepted>,
 }
@@ -46,7 +46,7 @@ impl Accepting {
 }
 
 impl Server {
-    /// Takes requests with heads within `limits`, so many at the same time.
+    /// Creates a server that accepts heads within `limits`, and up to `max_streams` concurrent requests.
     pub(crate) fn new(io: Io, limits: Limits, max_streams: u32) -> Self {
         let accepting = Accepting {
             limits,
@@ -62,12 +62,12 @@ impl Server {
         Self(Rc::clone(&channel))
     }
 
-    /// Drives the connection; ready when it has ended.
+    /// Drives the connection; becomes ready when it has ended.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Closed> {
         self.0.poll(cx)
     }
 
-    /// The requests that have come since the last call, and were not reset meanwhile.
+    /// Returns the requests that have arrived since the last call and were not reset in the meantime.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted> {
         let accepted = match &mut self.0.core.borrow_mut().role {
             Role::Server(accepting) => std::mem::take(&mut accepting.accepted),
@@ -77,7 +77,8 @@ impl Server {
         accepted.into_iter().filter(live)
     }
 
-    /// Asks the client to begin no further streams; those that it begins all the same are taken.
+    /// Announces to the client that it should begin no further streams; those that it begins all the same are
+    /// accepted.
     pub(crate) fn say_farewell(&self) {
         let words = [u32::MAX, Reason::Done as u32];
         let core = &mut *self.0.core.borrow_mut();
@@ -85,7 +86,7 @@ impl Server {
         self.0.wake();
     }
 
-    /// Takes no further streams, and ends when those that were taken have.
+    /// Stops accepting streams; the connection ends when the accepted ones have.
     pub(crate) fn leave(&self) {
         {
             let core = &mut *self.0.core.borrow_mut();
@@ -99,7 +100,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Streams know their connection, which would outlive this otherwise.
+    /// Closes the connection: streams hold references to it and would keep it alive.
     fn drop(&mut self) {
         drop(self.accepted());
         self.0.close(Closed::Quiet);
@@ -107,7 +108,8 @@ impl Drop for Server {
 }
 
 impl Core {
-    /// A request's head has come; `flags` are whether it has no body, and whether it was HTTP/2 once.
+    /// Accepts a request whose head was received; `flags` are whether it has no body, and whether it was
+    /// originally HTTP/2.
     pub(super) fn accept(
         &mut self,
         channel: &Rc<Channel>,
@@ -146,14 +148,14 @@ impl Core {
     }
 }
 
-/// A request of this text and the length of its body, where that is known.
+/// Parses a request and the length of its body, if known.
 fn parse(
     text: &[u8],
     limits: Limits,
     end: bool,
     http2: bool,
 ) -> Result<(Request, Option<u64>), HeadError> {
-    // The parser passes over an empty line before a request, for old clients of HTTP/1.1.
+    // The parser ignores an empty line before a request, for old clients of HTTP/1.1.
     if text.first().is_some_and(u8::is_ascii_whitespace) {
         return Err(HeadError::Malformed);
     }

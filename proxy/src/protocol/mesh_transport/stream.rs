@@ -18,12 +18,12 @@ use crate::protocol::http1::{self, Framing, FramingError, HeadError, Limits, Res
 use crate::protocol::message::Interim;
 use crate::protocol::receive_buffer::Received;
 
-/// Heads of responses are bounded like those of HTTP/1.1.
+/// Limits of the heads of responses, as in HTTP/1.1.
 pub(super) const RESPONSE: Limits = Limits {
     bytes: 128 * 1024,
     headers: 256,
 };
-/// Informational responses that have not been taken yet.
+/// Maximum number of informational responses that wait for their reader.
 const MAX_INTERIM: usize = 16;
 
 /// See the module's documentation.
@@ -36,35 +36,35 @@ pub(crate) struct Stream {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// What is known of the response.
+    /// State of the response.
     answer: Answer,
     pub(super) received: Received,
     pub(super) trailers: Option<HeaderMap>,
-    /// Bytes of the body that are still to come, where the head says how many.
+    /// Number of missing bytes of the body, if the head announces its length.
     pub(super) expected: Option<u64>,
-    /// Bytes that the peer may send.
+    /// Number of bytes that the peer may send.
     pub(super) window: u32,
-    /// Bytes that were handed on since the peer was last given credit.
+    /// Number of bytes that were forwarded since the peer was last given credit.
     pub(super) taken: u32,
-    /// The body has no reader.
+    /// Whether the body has no reader.
     pub(super) unwanted: bool,
     pub(super) remote_ended: bool,
     pub(super) local_ended: bool,
-    /// Given up by either side, or lost with the connection.
+    /// Whether it was reset by either side, or lost with the connection.
     pub(super) closed: bool,
     pub(super) failed: Option<Failed>,
-    /// Bytes that the peer takes.
+    /// Window for sending, in bytes.
     send_window: u32,
     pub(super) reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
-/// What a client knows of the response.
+/// A client's state of the response.
 #[derive(Debug, Default)]
 struct Answer {
-    /// The request was HEAD.
+    /// Whether the request was HEAD.
     to_head: bool,
-    /// The final head has come.
+    /// Whether the final head has been received.
     here: bool,
     head: Option<ResponseHead>,
     interim: Vec<ResponseHead>,
@@ -76,7 +76,7 @@ pub(super) enum Fate {
     GoesOn,
     /// Both sides have ended.
     Over,
-    /// The peer has said what cannot be; the stream has failed.
+    /// The peer has violated the protocol; the stream has failed.
     Wrong,
 }
 
@@ -108,15 +108,15 @@ impl State {
         }
     }
 
-    /// Whether nothing more will be read.
+    /// Returns whether nothing more will be read.
     fn is_read(&self) -> bool {
         self.remote_ended && self.received.is_empty() && self.trailers.is_none()
     }
 }
 
-/// What the peer says; the connection's core is borrowed.
+/// Effects of received frames; the connection's core is borrowed.
 impl Stream {
-    /// Of a request whose head has come; `expected` is the length of its body, where it is known.
+    /// Creates the stream of a request whose head was received; `expected` is the length of its body, if known.
     pub(super) fn accepted(
         channel: &Rc<Channel>,
         id: u32,
@@ -129,7 +129,7 @@ impl Stream {
         })
     }
 
-    /// Of a request whose head is sent.
+    /// Creates the stream of a request whose head is sent.
     pub(super) fn opened(channel: &Rc<Channel>, id: u32, method: &Method, end: bool) -> Rc<Self> {
         Self::new(channel, id, |state| {
             state.answer.to_head = *method == Method::HEAD;
@@ -248,7 +248,7 @@ impl Stream {
         Ok(Fate::GoesOn)
     }
 
-    /// The peer abandons it. A whole message stays what it is.
+    /// Records that the peer has reset it. A message that was complete stays valid.
     pub(super) fn given_up(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended && reason == Reason::Done {
@@ -263,12 +263,12 @@ impl Stream {
         }
     }
 
-    /// The peer is leaving and will not look at it.
+    /// Records that the peer is closing the connection and will not process it.
     pub(super) fn go_unseen(&self) {
         self.state.borrow_mut().fail(Failed::Unseen);
     }
 
-    /// The connection has ended.
+    /// Records that the connection has ended.
     pub(super) fn lose(&self) {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
@@ -280,9 +280,9 @@ impl Stream {
     }
 }
 
-/// What is done on this side.
+/// Operations of this side.
 impl Stream {
-    /// Ready when it has been given up; to be polled by who answers it.
+    /// Becomes ready when it has been reset; polled by the task that answers it.
     pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -296,7 +296,7 @@ impl Stream {
         self.state.borrow().closed
     }
 
-    /// Ready when there is room for a head.
+    /// Becomes ready when there is room for a head.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.channel.poll_room(cx)
     }
@@ -328,7 +328,7 @@ impl Stream {
         self.end(state, core, end);
     }
 
-    /// Sends some of `data`; ready when any of it has been taken, or is not wanted any more.
+    /// Sends some of `data`; becomes ready when any of it has been sent, or the stream is closed.
     pub(super) fn poll_send(&self, data: &mut Bytes, last: bool, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -364,7 +364,7 @@ impl Stream {
         Poll::Ready(())
     }
 
-    /// After something was left in the outbox.
+    /// Handles the end of a stream after a frame was added to the outbox.
     fn end(&self, state: &mut State, core: &mut Core, end: bool) {
         if end {
             state.local_ended = true;
@@ -376,7 +376,7 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// Ready when the peer takes more of this stream, or when it is over.
+    /// Becomes ready when the peer has granted credit for this stream, or when it has ended.
     pub(super) fn poll_credit(&self, cx: &Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.send_window > 0 {
@@ -386,7 +386,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Abandons it on this side, unless it is over.
+    /// Resets it from this side, unless it has ended.
     pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.fate() == Fate::Over {
@@ -400,7 +400,7 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// The response's head, once it is there; informational ones go to `interim`.
+    /// Returns the response's head, once it has been received; informational ones are sent to `interim`.
     pub(super) fn poll_answer(
         &self,
         interim: Option<&dyn Interim>,
@@ -422,7 +422,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Whether the whole message has been read.
+    /// Returns whether the whole message has been read.
     pub(super) fn is_read(&self) -> bool {
         let state = self.state.borrow();
         state.failed.is_none() && state.is_read()
@@ -433,7 +433,7 @@ impl Stream {
     }
 }
 
-/// A head of a response that is whole, and may come here.
+/// Parses the head of a response, and checks that it is allowed here.
 fn read_head(text: Option<&[u8]>, to_head: bool) -> Result<ResponseHead, HeadError> {
     let text = text.ok_or(HeadError::TooLarge)?;
     let method = if to_head { Method::HEAD } else { Method::GET };
@@ -449,8 +449,8 @@ fn read_head(text: Option<&[u8]>, to_head: bool) -> Result<ResponseHead, HeadErr
     }
 }
 
-/// Fields that concern one connection of HTTP/1.1 have no meaning here, and a server that applied them would
-/// read another message than we do.
+/// Checks that there are no fields that concern one connection of HTTP/1.1. They have no meaning here, and a
+/// server that applied them would get another message than this proxy.
 pub(super) fn check_fields(fields: &Fields) -> Result<(), HeadError> {
     let found = CONNECTION_FIELDS.iter().any(|name| fields.contains(*name));
     (!found).then_some(()).ok_or(HeadError::ConnectionField)

@@ -1,11 +1,11 @@
-//! PROXY protocol, versions 1 (text) and 2 (binary), read and written.
+//! PROXY protocol, versions 1 (text) and 2 (binary), decoded and encoded.
 //!
-//! The header that a load balancer puts in front of a connection's bytes to say who the client is:
-//! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>. [`parse`] and the encoders do no
-//! I/O; [`read_header`] feeds the parser from a socket. Deadlines are the caller's.
+//! A load balancer puts its header before a connection's bytes to name the client:
+//! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>. [`parse`] and the encoders do no I/O;
+//! [`read_header`] feeds the parser from a socket. Deadlines are up to the caller.
 //!
-//! Invariant: what follows the header is never consumed, and what is not a header is never
-//! interpreted: a connection is either refused or its bytes are passed on unchanged.
+//! Invariant: bytes after the header are never consumed, and bytes that are no header are never interpreted: a
+//! connection is either refused or its bytes are forwarded unchanged.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,32 +24,32 @@ mod tests;
 mod v1;
 mod v2;
 
-/// Both ends of the connection as the sender of the header saw it.
+/// Both addresses of the connection as the sender of the header sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Addresses {
-    /// The client.
+    /// Address of the client.
     pub source: SocketAddr,
-    /// Where the client connected to.
+    /// Address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// What the first bytes of a connection are.
+/// Result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Parsed {
     /// No PROXY header.
     Absent,
-    /// A whole header.
+    /// A complete header.
     Header {
-        /// Bytes that it takes.
+        /// Its length in bytes.
         len: usize,
-        /// `None` for LOCAL and UNKNOWN: the socket's own addresses hold.
+        /// `None` for LOCAL and UNKNOWN: the socket's own addresses apply.
         addresses: Option<Addresses>,
     },
-    /// The beginning of a header, or nothing yet.
+    /// The beginning of a header, or no bytes yet.
     Incomplete,
 }
 
-/// Why a connection's PROXY header was not read.
+/// Reason why a connection's PROXY header was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The peer closed before the header was complete.
@@ -58,7 +58,7 @@ pub enum Error {
     /// The socket failed.
     #[error("reading the header: {0}")]
     Io(#[from] io::Error),
-    /// Begins as a header but is none.
+    /// The bytes begin as a header but are none.
     #[error("malformed header: {0}")]
     Malformed(&'static str),
     /// A header is required and there is none.
@@ -66,7 +66,7 @@ pub enum Error {
     Missing,
 }
 
-/// Reads a header from the beginning of `bytes`.
+/// Parses a header at the beginning of `bytes`.
 ///
 /// # Errors
 /// `Error::Malformed` when the bytes begin as a header and break its rules.
@@ -80,11 +80,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     }
 }
 
-/// Reads the header from the socket as `mode` asks.
+/// Reads the header from the socket according to `mode`.
 ///
 /// `buf` may hold bytes already read, and holds the bytes after the header when this returns. With
-/// [`ProxyProtocolIn::Accept`] the client must speak first: before its first bytes have come
-/// it is unknown whether they are a header. Dropping the future keeps what was read in `buf`.
+/// [`ProxyProtocolIn::Accept`] the client must send first: before its first bytes have arrived it is unknown
+/// whether they are a header. Dropping the future keeps what was read in `buf`.
 ///
 /// # Errors
 /// When the header is malformed, missing though required, or the connection ends too early.
@@ -112,7 +112,7 @@ pub(crate) async fn read_header(
     }
 }
 
-/// Writes a header of the version that a cluster asks for. Without addresses it says LOCAL or
+/// Appends a header of the version that a cluster is configured to send. Without addresses it is LOCAL or
 /// UNKNOWN: the connection is the proxy's own.
 pub(crate) fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, out: &mut BytesMut) {
     match version {
@@ -121,7 +121,7 @@ pub(crate) fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, o
     }
 }
 
-/// Whether one of the two is the beginning of the other.
+/// Returns whether one of the two is the beginning of the other.
 fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     let n = bytes.len().min(prefix.len());
     bytes[..n] == prefix[..n]
@@ -133,7 +133,7 @@ enum Pair {
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-/// Makes the two of one family.
+/// Converts the addresses to one family.
 fn pair(source: IpAddr, destination: IpAddr) -> Pair {
     fn v6(ip: IpAddr) -> Ipv6Addr {
         match ip {

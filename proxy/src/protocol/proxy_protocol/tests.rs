@@ -10,7 +10,7 @@ fn addresses(source: &str, destination: &str) -> Addresses {
     }
 }
 
-/// A version 2 header with the given family, body and no checksum.
+/// Returns a version 2 header with the given family and body, without checksum.
 fn v2_header(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     let mut header = v2::SIGNATURE.to_vec();
     header.extend([command, family]);
@@ -27,7 +27,7 @@ fn what_is_written_is_read_whatever_follows() {
         addresses("192.0.2.1:12345", "198.51.100.7:443"),
         addresses("255.255.255.255:65535", "0.0.0.0:0"),
         addresses("[2001:db8::1]:1", "[2001:db8::2]:65535"),
-        // Mixed families, and IPv4 in the clothes of IPv6: both come back as IPv4.
+        // Mixed families, and IPv4-mapped IPv6: both are returned as IPv4.
         addresses("192.0.2.1:5", "[2001:db8::2]:6"),
         addresses("[2001:db8::1]:5", "192.0.2.1:6"),
     ];

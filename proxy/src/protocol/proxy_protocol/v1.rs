@@ -9,10 +9,10 @@ use super::{Addresses, Error, Pair, Parsed, pair};
 
 /// First bytes of a header.
 pub(super) const PREFIX: &[u8] = b"PROXY ";
-/// Longest header, CRLF included.
+/// Maximum length of a header in bytes, including CRLF.
 const MAX: usize = 107;
 
-/// Writes a version 1 header. Addresses of two families are both written as IPv6.
+/// Appends a version 1 header. Addresses of two families are both written as IPv6.
 pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     let Some(Addresses {
         source,
@@ -30,7 +30,7 @@ pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     out.put_slice(line.as_bytes());
 }
 
-/// Reads a header from bytes that begin as one.
+/// Parses a header from bytes that begin as one.
 pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     let window = &bytes[..bytes.len().min(MAX)];
     let Some(end) = memchr::memchr(b'\n', window) else {
@@ -50,9 +50,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     })
 }
 
-/// What is between `PROXY ` and CRLF.
+/// Parses the fields between `PROXY ` and CRLF.
 fn parse_fields(line: &[u8]) -> Result<Option<Addresses>, Error> {
-    // After UNKNOWN anything may follow and is ignored.
+    // After UNKNOWN any text is ignored.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return Ok(None);
     }
@@ -91,7 +91,7 @@ fn ip<T: FromStr + Into<IpAddr>>(field: &str) -> Result<IpAddr, Error> {
 }
 
 fn port(field: &str) -> Result<u16, Error> {
-    // No sign and no leading zero, which the standard parser would take.
+    // No sign and no leading zero, which the standard parser would accept.
     let digits = field.bytes().all(|b| b.is_ascii_digit());
     if !digits || (field.len() > 1 && field.starts_with('0')) {
         return Err(Error::Malformed("version 1 port"));

@@ -9,15 +9,15 @@ use super::{Addresses, Error, Pair, Parsed, pair};
 
 /// First bytes of a header.
 pub(super) const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, version and command, family, length.
+/// Length in bytes of signature, version and command, family, and length.
 const HEAD: usize = 16;
-/// Addresses and TLVs: above it the header is refused. The format allows 65535; headers seen in
-/// practice, a client certificate's names included, stay below 1 KiB.
+/// Maximum length in bytes of addresses and TLVs: above it the header is refused. The format allows 65535;
+/// headers seen in practice, including those with a client certificate's names, stay below 1 KiB.
 const MAX_BODY: usize = 4096;
 /// TLV that holds the checksum of the header.
 const TLV_CRC32C: u8 = 0x03;
 
-/// Writes a version 2 header. Addresses of two families are both written as IPv6.
+/// Appends a version 2 header. Addresses of two families are both written as IPv6.
 pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     out.put_slice(SIGNATURE);
     let Some(Addresses {
@@ -45,7 +45,7 @@ pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     out.put_u16(destination.port());
 }
 
-/// Reads a header from bytes that begin as one.
+/// Parses a header from bytes that begin as one.
 pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         return match bytes.get(SIGNATURE.len()) {
@@ -63,7 +63,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
         return Ok(Parsed::Incomplete);
     };
     let addresses = match command {
-        // The sender's own connection (a health check): whatever follows is skipped.
+        // The sender's own connection (a health check): the rest is skipped.
         Command::Local => None,
         Command::Proxy => parse_body(family, header)?,
     };
@@ -83,7 +83,7 @@ fn command(version_command: u8) -> Result<Command, Error> {
     }
 }
 
-/// Addresses and TLVs of a whole `header`.
+/// Parses addresses and TLVs of a complete `header`.
 fn parse_body(family: u8, header: &[u8]) -> Result<Option<Addresses>, Error> {
     const SHORT: Error = Error::Malformed("version 2 header too short for its addresses");
     let body = &header[HEAD..];
@@ -91,7 +91,7 @@ fn parse_body(family: u8, header: &[u8]) -> Result<Option<Addresses>, Error> {
         (0..=3, 3..) | (4.., _) => {
             return Err(Error::Malformed("version 2 address family or transport"));
         }
-        // Unspecified: where addresses end and TLVs begin is unknown.
+        // Unspecified family: the boundary between addresses and TLVs is unknown.
         (0, _) | (_, 0) => return Ok(None),
         (1, _) => {
             let (block, tlvs) = body.split_first_chunk::<12>().ok_or(SHORT)?;
@@ -101,7 +101,7 @@ fn parse_body(family: u8, header: &[u8]) -> Result<Option<Addresses>, Error> {
             let (block, tlvs) = body.split_first_chunk::<36>().ok_or(SHORT)?;
             (Some(inet6(block)), tlvs)
         }
-        // UNIX socket: no address that the proxy could use.
+        // Unix socket: no address that the proxy could use.
         (3, _) => (None, body.get(216..).ok_or(SHORT)?),
     };
     check_tlvs(header, header.len() - tlvs.len())?;
@@ -127,13 +127,13 @@ fn inet6(block: &[u8; 36]) -> Addresses {
     }
 }
 
-/// An IPv6 address in front, and the rest; IPv4-mapped becomes IPv4.
+/// Splits off an IPv6 address; IPv4-mapped becomes IPv4.
 fn split_ip(block: &[u8]) -> (IpAddr, &[u8]) {
     let (ip, rest) = block.split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
     (IpAddr::from(*ip).to_canonical(), rest)
 }
 
-/// Walks the TLVs from `at` to the end of the header, and verifies its checksum if it has one.
+/// Checks the TLVs from `at` to the end of the header, and verifies its checksum if it has one.
 fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
     let mut checked = false;
     while let Some(tlv) = header.get(at..).filter(|rest| !rest.is_empty()) {
@@ -160,7 +160,7 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// CRC-32C of the parts one after the other. Bit by bit: headers are short and rarely checksummed.
+/// Computes the CRC-32C of the concatenated parts. Bit by bit: headers are short and rarely checksummed.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     !parts.iter().copied().flatten().fold(!0, |crc, byte| {

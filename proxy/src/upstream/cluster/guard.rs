@@ -169,7 +169,7 @@ impl Queue {
     fn set_limits(&self, places: Option<u32>, waiting: u32) {
         if self.slots.set_limits(places, waiting) {
             self.freed.notify_waiters();
-            // One that is about to wait again.
+            // Also wakes a task that is about to wait again.
             self.freed.notify_one();
         }
     }

@@ -1,6 +1,6 @@
 //! The field `x-maglor-queue`.
 //!
-//! In a request from an outbound to an inbound proxy: `limit=3`, admit it only if at most so many others are
+//! In a request from an outbound to an inbound proxy: `limit=3`, admit it only if at most three others are
 //! in flight; `ticket=EPOCH.NUMBER`, the ledger's ticket; both separated by a comma. In the response to such
 //! a request: `in-flight=7`, or `refused=7` if the request was not admitted. Numbers are decimal. Neither
 //! application ever sees the field.

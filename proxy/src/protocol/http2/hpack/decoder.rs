@@ -1,4 +1,4 @@
-//! From the bytes of a field block to lines of text (RFC 7541, section 6).
+//! Decodes field blocks into lines of text (RFC 7541, section 6).
 
 use super::huffman;
 use super::name::{self, Name};
@@ -6,10 +6,11 @@ use super::table::{self, FIELDS, OVERHEAD, STATIC, Table};
 use crate::protocol::fields::Span;
 use crate::protocol::http2::reason::{Malformed, Reason};
 
-/// Bytes of the dynamic table: what a peer may use by default (RFC 9113, section 6.5.2). The setting is never sent.
+/// Size of the dynamic table in bytes: the default for a peer (RFC 9113, section 6.5.2). The setting is never
+/// sent.
 const TABLE: usize = 4096;
 
-/// What is known of the fields that one peer has sent.
+/// State of decoding the field blocks of one peer.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     table: Table,
@@ -19,13 +20,13 @@ pub(crate) struct Decoder {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol::http2) struct Line {
     pub(in crate::protocol::http2) name: Name,
-    /// The value has only bytes that it may have.
+    /// Whether all bytes of the value are allowed.
     pub(in crate::protocol::http2) valid: bool,
-    /// Where both are in the text, if they are.
+    /// Spans of name and value in the text, if they were appended.
     pub(in crate::protocol::http2) spans: Option<(Span, Span)>,
-    /// The number of the field, where all of it is in the static table.
+    /// Index of the field, if name and value are in the static table.
     pub(in crate::protocol::http2) number: usize,
-    /// Bytes that count for a limit (RFC 9113, section 6.5.2).
+    /// Size in bytes that counts for a limit (RFC 9113, section 6.5.2).
     pub(in crate::protocol::http2) size: usize,
 }
 
@@ -37,12 +38,12 @@ struct Found<'a> {
     value: &'a [u8],
 }
 
-/// How much of what comes next is written out.
+/// How much of the remaining fields is appended to the text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol::http2) enum Space {
-    /// Fields of at most so many bytes.
+    /// Fields of at most this many bytes.
     Left(usize),
-    /// None: the block is only read for the table's sake.
+    /// None: the block is only decoded to keep the table current.
     None,
 }
 
@@ -61,10 +62,10 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Reads a whole block for the table's sake alone.
+    /// Decodes a whole block only to keep the table current.
     ///
     /// # Errors
-    /// Where the block cannot be decoded; the connection cannot go on.
+    /// When the block cannot be decoded; the connection cannot continue.
     pub(crate) fn skip(&mut self, mut block: &[u8]) -> Result<(), Malformed> {
         let mut text = Vec::new();
         self.begin(&mut block)?;
@@ -72,7 +73,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Reads what may stand before the first field: sizes that the peer wants the table to have (section 6.3).
+    /// Decodes what may precede the first field: changes of the table's size (section 6.3).
     pub(in crate::protocol::http2) fn begin(&mut self, block: &mut &[u8]) -> Result<(), Malformed> {
         while let Some(0x20..=0x3f) = block.first() {
             let size = integer(block, 5)?;
@@ -84,8 +85,9 @@ impl Decoder {
         Ok(())
     }
 
-    /// The next field of a block; `None` at its end. Appends the field to `text` as a line, if there is space for it; what
-    /// stands in the static table as a whole and is no field of HTTP is not appended.
+    /// Returns the next field of a block; `None` at its end. Appends the field to `text` as a line, if there is
+    /// space for it. A field that is complete in the static table and is no header field of HTTP is not
+    /// appended.
     pub(in crate::protocol::http2) fn next(
         &mut self,
         block: &mut &[u8],
@@ -104,7 +106,7 @@ impl Decoder {
         .map(Some)
     }
 
-    /// Section 6.1.
+    /// Decodes an indexed field (section 6.1).
     fn indexed(
         &self,
         block: &mut &[u8],
@@ -119,7 +121,7 @@ impl Decoder {
             value,
         } = self.field(number)?;
         let size = name.len() + value.len() + OVERHEAD;
-        // These need no text: their number says all.
+        // The index of these identifies them completely, so they need no text.
         let named = (2..=3).contains(&number) || (6..=14).contains(&number);
         let spans = (!named && space.holds(size)).then(|| append(text, name, value));
         Ok(Line {
@@ -131,7 +133,7 @@ impl Decoder {
         })
     }
 
-    /// Section 6.2; a prefix of six bits has the field added to the table.
+    /// Decodes a literal field (section 6.2); a prefix of six bits adds the field to the table.
     fn literal(
         &mut self,
         block: &mut &[u8],
@@ -178,7 +180,7 @@ impl Decoder {
         })
     }
 
-    /// A field of either table, by its number.
+    /// Returns a field of either table, by its index.
     fn field(&self, number: usize) -> Result<Found<'_>, Malformed> {
         if let Some((name, value)) = number.checked_sub(1).and_then(|at| FIELDS.get(at)) {
             let kind = table::static_name(number);
@@ -225,8 +227,8 @@ fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) -> (Span, Span) {
     )
 }
 
-/// A number whose first bits are in the lower ones of a byte (section 5.1). None that has a meaning needs more than 28 bits
-/// besides.
+/// Decodes a number whose first bits are the lower ones of a byte (section 5.1). No meaningful number needs
+/// more than 28 bits besides.
 fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
     const CUT: Malformed = Malformed::new(Reason::Compression, "a field block that is cut off");
     let (first, mut rest) = block.split_first().ok_or(CUT)?;

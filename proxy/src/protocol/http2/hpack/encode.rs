@@ -1,16 +1,17 @@
-//! From fields to the bytes of a field block (RFC 7541, section 6.2.2).
+//! Encodes fields as field blocks (RFC 7541, section 6.2.2).
 //!
-//! Names that responses often have are numbers of the static table; everything else is written as it is. A dynamic table
-//! would save bytes and cost a look-up for each field, and the Huffman code a shift for each character.
+//! Names that are common in responses are encoded as indices of the static table; everything else is written
+//! literally. A dynamic table would save bytes and cost a look-up for each field, and the Huffman code a shift
+//! for each character.
 
 use bytes::BytesMut;
 use http::StatusCode;
 
 use crate::protocol::fields::Known;
 
-/// A literal that no table gets.
+/// A literal that is not added to a table.
 const LITERAL: u8 = 0x00;
-/// The same for a field that no intermediary may put into a table either (section 7.1.3).
+/// A literal that no intermediary may add to a table either (section 7.1.3).
 const NEVER: u8 = 0x10;
 
 /// Appends `:status`.
@@ -32,7 +33,7 @@ pub(in crate::protocol::http2) fn status(status: StatusCode, out: &mut BytesMut)
     out.extend_from_slice(&[0x80 | number]);
 }
 
-/// Appends a field; capital letters of its name become small ones.
+/// Appends a field; its name is converted to lower case.
 pub(in crate::protocol::http2) fn field(
     known: Known,
     name: &[u8],
@@ -56,7 +57,7 @@ pub(in crate::protocol::http2) fn field(
     string(value, out);
 }
 
-/// The number of a name in the static table.
+/// Returns the index of a name in the static table.
 fn number(known: Known, name: &[u8]) -> Option<usize> {
     Some(match known {
         Known::ContentLength => 28,
@@ -91,7 +92,7 @@ fn string(text: &[u8], out: &mut BytesMut) {
 fn integer(form: u8, prefix: u32, number: usize, out: &mut BytesMut) {
     let most = (1 << prefix) - 1;
     if number < most {
-        // Less than a byte.
+        // Fits into a byte.
         out.extend_from_slice(&[form | number as u8]);
         return;
     }

@@ -44,7 +44,7 @@ fn texts(fields: &[(&str, &str)]) -> Vec<Text> {
         .collect()
 }
 
-/// A block, what it says, and the table behind it.
+/// A block, its fields, and the table after it.
 type Step<'a> = (
     &'a str,
     &'a [(&'a str, &'a str)],
@@ -175,7 +175,7 @@ fn responses_are_those_of_appendices_c_5_and_c_6() {
     let status = |code| (":status", code);
     for [first, second, third] in [plain, huffman] {
         let mut decoder = Decoder::default();
-        // The examples have a table of 256 bytes.
+        // The examples use a table of 256 bytes.
         assert_eq!(decode(&mut decoder, &bytes("3fe1 01")), Ok(Vec::new()));
         check(
             &mut decoder,

@@ -1,7 +1,7 @@
 //! The Huffman code of HPACK (RFC 7541, section 5.2 and appendix B).
 //!
-//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols, and begin where those
-//! of the next shorter length end. So the lengths are all there is to know.
+//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols, and begin
+//! where those of the next shorter length end. So the lengths determine the code.
 
 /// Symbols in the order of their codes; the end of a string, which comes last, is not among them.
 const SYMBOLS: [u8; 256] = {
@@ -22,7 +22,7 @@ const SYMBOLS: [u8; 256] = {
     symbols
 };
 
-/// Bits of the code of each symbol.
+/// Length of each symbol's code, in bits.
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, // NUL …
@@ -56,8 +56,8 @@ const COUNTS: [u16; LONGEST + 1] = {
 
 const LONGEST: usize = 30;
 
-/// Codes of one length: the first one behind the last, at the top of 32 bits, and the place in [`SYMBOLS`] of the one
-/// whose code is zero.
+/// Codes of one length: the first one after the last, aligned to the top of 32 bits, and the index in
+/// [`SYMBOLS`] of the symbol whose code is zero.
 #[derive(Clone, Copy)]
 struct Group {
     end: u64,
@@ -83,7 +83,7 @@ const GROUPS: [Group; LONGEST + 1] = {
     groups
 };
 
-/// Symbol and length of the code that eight bits begin with; a length of zero where it is longer.
+/// Symbol and length of the code with which eight bits begin; a length of zero if it is longer.
 static SHORT_CODES: [(u8, u8); 256] = {
     let mut short = [(0, 0); 256];
     let mut byte: usize = 0;
@@ -103,19 +103,19 @@ static SHORT_CODES: [(u8, u8); 256] = {
     short
 };
 
-/// For use at run time, in one place.
+/// Statics, so that the tables exist once at run time.
 static LONG_CODES: [Group; LONGEST + 1] = GROUPS;
 static IN_ORDER: [u8; 256] = SYMBOLS;
 
-/// Appends the text of a code.
+/// Decodes a string and appends its text.
 ///
 /// # Errors
-/// Where no code can be like that: the end of a string in it, or other padding than up to seven bits of one.
+/// When the code is invalid: it contains the end-of-string symbol, or its padding is not up to seven one bits.
 pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
-    // At least five bits each.
+    // Each symbol has at least five bits.
     out.reserve(code.len() * 8 / 5);
     let mut bytes = code.iter();
-    // The next bits, from the top.
+    // The next bits, aligned to the top.
     let mut bits: u64 = 0;
     let mut have: u32 = 0;
     loop {
@@ -132,7 +132,7 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
             continue;
         }
         if have < 8 {
-            // Padding is the beginning of the longest code, which is all ones.
+            // Padding is the beginning of the longest code, which consists of ones.
             let padding = !(u64::MAX >> have);
             return (bits == padding).then_some(()).ok_or(BadCode);
         }
@@ -146,7 +146,7 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
     }
 }
 
-/// A code of more than eight bits; `None` is the end of a string.
+/// Decodes a code of more than eight bits; `None` is the end of a string.
 fn long(bits: u64) -> Option<(u8, u32)> {
     let top = bits >> 32;
     let length = (9..=LONGEST).find(|length| top < LONG_CODES[*length].end)?;
@@ -155,7 +155,7 @@ fn long(bits: u64) -> Option<(u8, u32)> {
     Some((*IN_ORDER.get(at)?, length as u32))
 }
 
-/// See [`decode`].
+/// Error of [`decode`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct BadCode;
 
@@ -163,7 +163,7 @@ pub(super) struct BadCode;
 mod tests {
     use super::*;
 
-    /// The code of a text, for tests: this proxy sends none.
+    /// Encodes a text, for tests: this proxy sends none.
     pub(super) fn encode(text: &[u8]) -> Vec<u8> {
         let mut bits: Vec<bool> = Vec::new();
         for symbol in text {

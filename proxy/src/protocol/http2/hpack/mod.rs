@@ -1,7 +1,7 @@
-//! HPACK, the form of fields in HTTP/2 (RFC 7541).
+//! HPACK, the encoding of fields in HTTP/2 (RFC 7541).
 //!
-//! What the peer sends is decoded into the text of a `Fields`, where it stays: a line of HTTP/1.1 for each
-//! field. What is sent uses the static table alone, so that the two ends have no state to share.
+//! Received fields are decoded into the text of a `Fields`, where they stay: a line of HTTP/1.1 for each field.
+//! Sent fields use the static table alone, so that the two ends share no state.
 
 mod decoder;
 mod encode;

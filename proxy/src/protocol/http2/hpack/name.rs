@@ -1,4 +1,4 @@
-//! What the name of a field means, and which bytes names and values may have (RFC 9113, section 8.2.1).
+//! Classification of field names, and the bytes that are allowed in names and values (RFC 9113, section 8.2.1).
 
 use crate::protocol::fields::Known;
 
@@ -9,7 +9,7 @@ pub(crate) enum Name {
     Authority,
     /// A field of HTTP.
     Field(Known),
-    /// No name that a field may have, or an unknown pseudo-header field.
+    /// An invalid name, or an unknown pseudo-header field.
     Malformed,
     /// `:method`.
     Method,
@@ -41,9 +41,9 @@ impl Name {
     }
 }
 
-/// May stand in a name: a token (RFC 9110, section 5.6.2) without capital letters.
+/// Class of bytes that are allowed in a name: a token (RFC 9110, section 5.6.2) without capital letters.
 const TOKEN: u8 = 1;
-/// May stand in a value: neither a control character nor DEL, but a tab.
+/// Class of bytes that are allowed in a value: neither a control character nor DEL, but a tab.
 const VALUE: u8 = 2;
 
 static CLASSES: [u8; 256] = {
@@ -62,10 +62,10 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-/// Whether a value has only bytes that it may have, and no white space at its ends.
+/// Returns whether a value has only allowed bytes, and no white space at its ends.
 pub(super) fn is_value(value: &[u8]) -> bool {
     let blank = |end: Option<&u8>| matches!(end, Some(b' ' | b'\t'));
-    // No early end: this way it is one pass without branches.
+    // No early exit: this way it is one pass without branches.
     let all = value
         .iter()
         .fold(VALUE, |all, byte| all & CLASSES[usize::from(*byte)]);

@@ -1,16 +1,17 @@
-//! The tables of HPACK (RFC 7541, section 2.3): the static one, and the fields that the peer has sent before.
+//! The tables of HPACK (RFC 7541, section 2.3): the static one, and the dynamic one of the fields that the peer
+//! has sent before.
 
 use std::collections::VecDeque;
 
 use super::name::Name;
 use crate::protocol::fields::Known;
 
-/// What each field takes of the dynamic table besides its text, in bytes (section 4.1).
+/// Size of each entry of the dynamic table besides its text, in bytes (section 4.1).
 pub(super) const OVERHEAD: usize = 32;
 /// Number of fields in the static table.
 pub(super) const STATIC: usize = FIELDS.len();
 
-/// Fields that have a number from the beginning (appendix A); the first one has the number 1.
+/// Fields with a fixed index (appendix A); the index of the first one is 1.
 pub(super) static FIELDS: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),
@@ -75,7 +76,7 @@ pub(super) static FIELDS: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// What the name of a static field means.
+/// Returns the meaning of a static field's name.
 pub(super) fn static_name(number: usize) -> Name {
     match number {
         1 => Name::Authority,
@@ -99,26 +100,26 @@ pub(super) fn static_name(number: usize) -> Name {
     }
 }
 
-/// A field of the dynamic table, or one that is read.
+/// A field of the dynamic table, or one that is being decoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) name: Name,
-    /// The value has only bytes that it may have.
+    /// Whether all bytes of the value are allowed.
     pub(super) valid: bool,
     start: usize,
     name_length: usize,
     value_length: usize,
 }
 
-/// Fields that the peer has sent, the last one first.
+/// The dynamic table: fields that the peer has sent, the last one first.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Names and values of `entries` in a row, the oldest first, behind what has been evicted.
+    /// Concatenated names and values of `entries`, the oldest first, after the text of evicted entries.
     text: Vec<u8>,
     entries: VecDeque<Entry>,
-    /// Bytes of all entries, with their overhead.
+    /// Size of all entries in bytes, with their overhead.
     size: usize,
-    /// What `size` may be.
+    /// Maximum of `size`.
     limit: usize,
 }
 
@@ -132,13 +133,13 @@ impl Table {
         }
     }
 
-    /// The peer uses so many bytes from now on.
+    /// Sets the size that the peer uses from now on, in bytes.
     pub(super) fn resize(&mut self, limit: usize) {
         self.limit = limit;
         self.evict(0);
     }
 
-    /// An entry, by its number among those of this table from 0 on.
+    /// Returns an entry, by its index in this table from 0 on.
     pub(super) fn get(&self, number: usize) -> Option<(Entry, &[u8], &[u8])> {
         let entry = *self.entries.get(number)?;
         let text = self.text.get(entry.start..)?;
@@ -146,14 +147,14 @@ impl Table {
         Some((entry, name, rest.get(..entry.value_length)?))
     }
 
-    /// Adds an entry, and makes room for it. One that is larger than the table empties it.
+    /// Adds an entry and evicts others for it. One that is larger than the table empties it.
     pub(super) fn insert(&mut self, kind: (Name, bool), name: &[u8], value: &[u8]) {
         let length = name.len() + value.len();
         self.evict(length + OVERHEAD);
         if length + OVERHEAD > self.limit {
             return;
         }
-        // At least so much goes at a time, so that moving the rest costs little for each entry.
+        // A minimum is removed at a time, so that moving the rest costs little for each entry.
         let live = self
             .entries
             .back()
@@ -177,7 +178,7 @@ impl Table {
         self.size += length + OVERHEAD;
     }
 
-    /// Drops the oldest entries until there is room for so many bytes.
+    /// Evicts the oldest entries until there is room for `room` bytes.
     fn evict(&mut self, room: usize) {
         while self.size + room > self.limit
             && let Some(entry) = self.entries.pop_back()

@@ -395,8 +395,9 @@ fn start(
     let asked = (replicas, Arc::clone(graphs), table.clone());
     let operator = proxy_service::run::run(asked, (proxies, inserts), auto, term.subscribe());
     spawn("ProxyServices", Box::pin(operator));
-    let secrets = gateways.as_ref().map(|options| options.scope.clone());
-    let secrets = secrets.unwrap_or_default();
+    let secrets = gateways
+        .as_ref()
+        .map(|options| options.certificates.clone());
     if let Some(options) = gateways {
         let client = clients.operators.clone();
         let events = Events::new(client.clone(), "maglor.dev/gateway", &replica);

@@ -22,7 +22,7 @@ use crate::identity::start::{CaSource, Settings};
 use crate::lifecycle;
 use crate::proxy_service;
 use crate::revision::Revision;
-use crate::scope::Scope;
+use crate::scope::{Certificates, Scope, SecretName};
 use crate::webhook;
 
 /// Shorter lifetimes would cause constant renewal.
@@ -302,10 +302,10 @@ struct Proxies {
     /// Only in these namespaces [default: all].
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
     proxy_services_in: Vec<String>,
-    /// Serve Gateways of the Gateway API: deploy their proxies, and read their certificates from Secrets.
+    /// Serve Gateways of the Gateway API: deploy their proxies.
     #[arg(long)]
     gateways: bool,
-    /// Only Gateways and Secrets in these namespaces [default: all].
+    /// Only Gateways in these namespaces [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -313,6 +313,17 @@ struct Proxies {
         requires = "gateways"
     )]
     gateways_in: Vec<String>,
+    /// A Secret with a certificate that Gateways may use. No other Secrets are read. May be repeated.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        value_delimiter = ',',
+        requires = "gateways"
+    )]
+    gateway_certificates: Vec<SecretName>,
+    /// Read all Secrets of type kubernetes.io/tls, in the namespaces of Gateways, in place of named ones.
+    #[arg(long, requires = "gateways", conflicts_with = "gateway_certificates")]
+    gateway_all_certificates: bool,
     /// Initial number of proxies of a Gateway.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     gateway_replicas: u32,
@@ -431,6 +442,10 @@ fn serve(run: Run) -> Result<(), String> {
     let inserts = Scope::new(inserts, &run.proxies.proxy_services_in);
     let gateways = run.proxies.gateways;
     let scope = Scope::new(gateways, &run.proxies.gateways_in);
+    let certificates = match run.proxies.gateway_all_certificates {
+        true => Certificates::All(scope.clone()),
+        false => Certificates::Named(run.proxies.gateway_certificates.iter().cloned().collect()),
+    };
     let replicas = run.proxies.gateway_replicas;
     let service_type = run.proxies.gateway_service_type.clone();
     let proxies = run.proxies.settings(&sidecar, trust_domain);
@@ -440,6 +455,7 @@ fn serve(run: Run) -> Result<(), String> {
             service_type,
             replicas,
             scope,
+            certificates,
         })
     });
     let webhook = run.webhook.map(|listen| webhook::Options {

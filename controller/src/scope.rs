@@ -3,6 +3,9 @@
 //! It is what the chart binds the feature's role to, so that the controller does not try what the API server refuses.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use crate::names::{is_label, is_subdomain};
 
 /// Where a feature may write.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -43,6 +46,49 @@ impl Scope {
         match namespaces {
             [] => *self == Self::Everywhere,
             some => some.iter().all(|one| self.covers(one)),
+        }
+    }
+}
+
+/// Which certificates of Gateways the controller reads: Secrets of type `kubernetes.io/tls`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Certificates {
+    /// All in this scope.
+    All(Scope),
+    /// These.
+    Named(BTreeSet<SecretName>),
+}
+
+impl Default for Certificates {
+    fn default() -> Self {
+        Self::Named(BTreeSet::new())
+    }
+}
+
+/// The name of a Secret, written `NAMESPACE/NAME`.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct SecretName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its own name.
+    pub name: String,
+}
+
+/// A text is no name of a Secret.
+#[derive(Debug, thiserror::Error)]
+#[error("expected NAMESPACE/NAME, such as edge/shop-example")]
+pub struct SecretNameError;
+
+impl FromStr for SecretName {
+    type Err = SecretNameError;
+
+    fn from_str(text: &str) -> Result<Self, SecretNameError> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => Err(SecretNameError),
         }
     }
 }

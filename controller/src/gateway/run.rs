@@ -26,7 +26,7 @@ use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
 use crate::lease::Term;
 use crate::proxy_pod::Settings;
 use crate::proxy_service::manifests::is_as_applied;
-use crate::scope::Scope;
+use crate::scope::{Certificates, Scope};
 use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
@@ -54,6 +54,8 @@ pub struct Options {
     pub replicas: u32,
     /// Where Gateways are served.
     pub scope: Scope,
+    /// Certificates that may be read.
+    pub certificates: Certificates,
 }
 
 /// The kinds of what is made.

@@ -167,7 +167,7 @@ impl Index {
         }
         match self.gateways.secrets.get(secret) {
             None => invalid(format!(
-                "there is no Secret {secret} of type kubernetes.io/tls"
+                "Secret {secret} of type kubernetes.io/tls not found, or not in `gateway.certificates` of the installation"
             )),
             Some(found) => match &found.certificate {
                 Ok(certificate) => Ok(Arc::clone(certificate)),

@@ -5,8 +5,9 @@
 //! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
 //! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.
 
-mod namespaced;
+mod permitted;
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ use crate::api_server;
 use crate::app::threads::all_end;
 use crate::index::facts::{Key, Kind, Object};
 use crate::metrics::on_call::Answered;
-use crate::scope::Scope;
+use crate::scope::{Certificates, Scope};
+use permitted::Part;
 
 /// How long a watch rests after its first failure; each further one doubles it.
 const REST: Duration = Duration::from_millis(500);
@@ -54,12 +56,12 @@ const OF_GATEWAYS: [Kind; 4] = [
     Kind::Secret,
 ];
 
-/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if `gateways` are
-/// served, and Secrets only in these namespaces.
+/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if Gateways are
+/// served, which is if there are `certificates`, and Secrets only as far as these say.
 pub async fn watch(
     client: Client,
     events: mpsc::Sender<Event>,
-    gateways: Scope,
+    certificates: Option<Certificates>,
     answered: Answered,
 ) {
     let mut watches = tokio::task::JoinSet::new();
@@ -67,14 +69,17 @@ pub async fn watch(
     let definitions = heard(&client, &answered, "CustomResourceDefinition");
     watches.spawn(definition::follow(definitions, events.clone(), said));
     for kind in Kind::ALL {
-        if gateways == Scope::Off && OF_GATEWAYS.contains(&kind) {
+        if certificates.is_none() && OF_GATEWAYS.contains(&kind) {
             let _ = events.send(Watch::new(kind).reset()).await;
             continue;
         }
-        if let (Kind::Secret, Scope::In(namespaces)) = (kind, &gateways) {
+        if let (Kind::Secret, Some(parts)) = (kind, certificates.as_ref().and_then(parts)) {
+            if parts.is_empty() {
+                let _ = events.send(Watch::new(kind).reset()).await;
+                continue;
+            }
             let client = heard(&client, &answered, kind.label());
-            let watched = namespaced::watch(client, kind, namespaces.clone(), events.clone());
-            watches.spawn(watched);
+            watches.spawn(permitted::watch(client, kind, parts, events.clone()));
             continue;
         }
         let (watched, mut known) = (
@@ -95,6 +100,17 @@ pub async fn watch(
     tokio::select! {
         () = events.closed() => {}
         () = all_end(&mut watches) => {}
+    }
+}
+
+/// What may be read of the certificates; `None` = all.
+fn parts(certificates: &Certificates) -> Option<BTreeSet<Part>> {
+    match certificates {
+        Certificates::All(Scope::In(namespaces)) => {
+            Some(namespaces.iter().cloned().map(Part::Namespace).collect())
+        }
+        Certificates::All(Scope::Everywhere | Scope::Off) => None,
+        Certificates::Named(names) => Some(names.iter().cloned().map(Part::Object).collect()),
     }
 }
 

@@ -44,11 +44,13 @@ const CASES: [&[&str]; 13] = [
         "proxyServices.enabled=true",
         "gateway.enabled=true",
         "externalMetrics=true",
+        "gateway.certificates[0].namespace=edge,gateway.certificates[0].name=a.b",
+        "gateway.certificates[1].namespace=web,gateway.certificates[1].name=tls",
     ],
     &["networkPolicy.enabled=false"],
     &[
         "proxyServices.enabled=true,proxyServices.namespaces={shop,web}",
-        "gateway.enabled=true,gateway.namespaces={edge},gateway.replicas=3",
+        "gateway.enabled=true,gateway.namespaces={edge},gateway.replicas=3,gateway.allCertificates=true",
         "tuning.enabled=true,tuning.namespaces={n1}",
         "placement.namespaces={shop}",
     ],
@@ -252,6 +254,18 @@ fn each_value_grants_the_documented_permissions() {
     ] {
         let set = format!("{value}=true");
         assert_eq!(of(&[&set]), documented(&["always", value]), "{value}");
+    }
+    let gateway = ["always", "gateway.enabled"];
+    let certificates = [
+        ("gateway.allCertificates=true", "gateway.allCertificates"),
+        (
+            "gateway.certificates[0].namespace=edge,gateway.certificates[0].name=shop-example",
+            "gateway.certificates",
+        ),
+    ];
+    for (set, value) in certificates {
+        let documented = documented(&[&gateway[..], &[value]].concat());
+        assert_eq!(of(&["gateway.enabled=true", set]), documented, "{value}");
     }
     // What a stolen token must not do.
     let writes = ["create", "delete", "patch", "update"];

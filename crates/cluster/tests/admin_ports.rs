@@ -51,7 +51,7 @@ const TO_ADMIN_PORTS: [IpAddr; 2] = [
 ];
 const VALUES: [&str; 4] = [
     "networkPolicy.enabled=false",
-    "gateway.enabled=true",
+    "gateway.enabled=true,gateway.allCertificates=true",
     "proxyServices.enabled=true",
     "externalMetrics=true",
 ];

@@ -9,7 +9,7 @@
 //! 5. *limit*: rate limits of listener and route, then the route's fault;
 //! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or redirect;
 //! 7. *respond*: header fields of the response; the record is attached to its body and closed with the last
-//!   byte.
+//!    byte.
 
 use std::rc::Rc;
 use std::sync::Arc;

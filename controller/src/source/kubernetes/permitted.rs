@@ -1,12 +1,13 @@
-//! A kind in some namespaces: a watch for each, which together are one list.
+//! A kind as far as the controller may read it: a watch for each namespace or name, which together are one list.
 //!
-//! The first list is whole once every namespace was listed. A namespace that the API server refuses (its RoleBinding is gone,
-//! or it does not exist) has no resources until it is allowed, and keeps what is known of it otherwise.
+//! The first list is complete once every part was listed. A part that the API server refuses (its RoleBinding is
+//! gone, or its namespace does not exist) has no resources until it is allowed, and keeps known resources otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::SelectAll;
+use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Error, watcher};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
@@ -14,43 +15,75 @@ use tokio::time::{Instant, sleep};
 
 use super::{Event, Step, Watch, api_resource, config};
 use crate::index::facts::{Key, Kind, Object};
+use crate::scope::SecretName;
 
-/// Watches a kind in these namespaces until the receiver of `events` is dropped.
+/// A part of a kind that is watched by itself.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Part {
+    /// All objects of a namespace.
+    Namespace(String),
+    /// One object. A rule of RBAC with `resourceNames` permits a watch with this field selector.
+    Object(SecretName),
+}
+
+impl Part {
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Namespace(namespace) => namespace,
+            Self::Object(object) => &object.namespace,
+        }
+    }
+
+    fn config(&self, kind: Kind) -> watcher::Config {
+        match self {
+            Self::Namespace(_) => config(kind),
+            Self::Object(object) => {
+                let config = config(kind);
+                let name = format!("metadata.name={}", object.name);
+                let fields = match &config.field_selector {
+                    Some(others) => format!("{name},{others}"),
+                    None => name,
+                };
+                config.fields(&fields)
+            }
+        }
+    }
+}
+
+/// Watches these parts of a kind until the receiver of `events` is dropped.
 pub(super) async fn watch(
     client: Client,
     kind: Kind,
-    namespaces: BTreeSet<String>,
+    parts: BTreeSet<Part>,
     events: mpsc::Sender<Event>,
 ) {
     let mut streams = SelectAll::new();
-    for namespace in &namespaces {
-        let api = Api::<kube::api::DynamicObject>::namespaced_with(
-            client.clone(),
-            namespace,
-            &api_resource(kind),
-        );
+    for part in &parts {
+        let resource = api_resource(kind);
+        let api =
+            Api::<DynamicObject>::namespaced_with(client.clone(), part.namespace(), &resource);
         let mut watch = Watch::new(kind);
-        let name = namespace.clone();
-        let steps = watcher(api, config(kind)).then(move |watched| {
+        let own = part.clone();
+        let steps = watcher(api, part.config(kind)).then(move |watched| {
             let refused = matches!(&watched, Err(error) if is_refused(error));
             let step = watch.take(watched, Instant::now());
-            let name = name.clone();
+            let part = own.clone();
             async move {
                 if let Some(rest) = step.rest {
                     sleep(rest).await;
                 }
-                (name, step, refused)
+                (part, step, refused)
             }
         });
         streams.push(Box::pin(steps));
     }
-    let mut joined = Joined::new(kind, namespaces);
-    while let Some((namespace, Step { events: said, .. }, refused)) = streams.next().await {
+    let mut joined = Joined::new(kind, parts);
+    while let Some((part, Step { events: said, .. }, refused)) = streams.next().await {
         let said = match refused {
-            true => joined.refused(&namespace),
+            true => joined.refused(&part),
             false => said
                 .into_iter()
-                .flat_map(|event| joined.take(&namespace, event))
+                .flat_map(|event| joined.take(&part, event))
                 .collect(),
         };
         for event in said {
@@ -70,44 +103,44 @@ fn is_refused(error: &Error) -> bool {
     matches!(cause, kube::Error::Api(status) if status.code == 403)
 }
 
-/// What the namespaces have said so far.
+/// What the parts have listed so far.
 struct Joined {
     kind: Kind,
     /// Those that were not listed yet.
-    missing: BTreeSet<String>,
+    missing: BTreeSet<Part>,
     /// The first lists, until the last of them is there.
     first: (Vec<Object>, Vec<Key>),
-    /// What each namespace has.
-    known: BTreeMap<String, BTreeSet<Key>>,
+    /// Objects of each part.
+    known: BTreeMap<Part, BTreeSet<Key>>,
 }
 
 impl Joined {
-    fn new(kind: Kind, namespaces: BTreeSet<String>) -> Self {
+    fn new(kind: Kind, parts: BTreeSet<Part>) -> Self {
         Self {
             kind,
-            missing: namespaces,
+            missing: parts,
             first: (Vec::new(), Vec::new()),
             known: BTreeMap::new(),
         }
     }
 
-    /// A namespace that may not be read: before it was listed, it has nothing.
-    fn refused(&mut self, namespace: &str) -> Vec<Event> {
-        self.listed(namespace, Vec::new(), Vec::new(), true)
+    /// A part that may not be read: before it was listed, it has nothing.
+    fn refused(&mut self, part: &Part) -> Vec<Event> {
+        self.listed(part, Vec::new(), Vec::new(), true)
     }
 
-    fn take(&mut self, namespace: &str, event: Event) -> Vec<Event> {
+    fn take(&mut self, part: &Part, event: Event) -> Vec<Event> {
         match event {
             Event::Reset {
                 objects, unread, ..
-            } => self.listed(namespace, objects, unread, false),
+            } => self.listed(part, objects, unread, false),
             Event::Apply(object) => {
-                let known = self.known.entry(namespace.to_owned()).or_default();
+                let known = self.known.entry(part.clone()).or_default();
                 known.insert(object.key.clone());
                 vec![Event::Apply(object)]
             }
             Event::Delete(kind, key) => {
-                if let Some(known) = self.known.get_mut(namespace) {
+                if let Some(known) = self.known.get_mut(part) {
                     known.remove(&key);
                 }
                 vec![Event::Delete(kind, key)]
@@ -116,21 +149,21 @@ impl Joined {
         }
     }
 
-    /// A whole list of one namespace.
+    /// A complete list of one part.
     fn listed(
         &mut self,
-        namespace: &str,
+        part: &Part,
         objects: Vec<Object>,
         unread: Vec<Key>,
         refused: bool,
     ) -> Vec<Event> {
-        let first = self.missing.remove(namespace);
+        let first = self.missing.remove(part);
         if refused && !first {
             return Vec::new();
         }
         let keys = objects.iter().map(|object| &object.key).chain(&unread);
         let keys: BTreeSet<Key> = keys.cloned().collect();
-        let before = self.known.insert(namespace.to_owned(), keys.clone());
+        let before = self.known.insert(part.clone(), keys.clone());
         if first {
             self.first.0.extend(objects);
             self.first.1.extend(unread);
@@ -190,26 +223,36 @@ mod tests {
 
     #[test]
     fn namespaces_are_one_list() {
-        let names = ["a", "b", "c"].map(str::to_owned);
-        let mut joined = Joined::new(Kind::Secret, names.into());
-        assert!(joined.take("a", list("a", &["one", "two"])).is_empty());
-        assert!(joined.refused("b").is_empty(), "c was not listed yet");
-        let first = joined.take("c", list("c", &["three"]));
+        let [a, b, c] = ["a", "b", "c"].map(|name| Part::Namespace(name.to_owned()));
+        let parts = [&a, &b, &c].map(Part::clone);
+        let mut joined = Joined::new(Kind::Secret, parts.into());
+        assert!(joined.take(&a, list("a", &["one", "two"])).is_empty());
+        assert!(joined.refused(&b).is_empty(), "c was not listed yet");
+        let first = joined.take(&c, list("c", &["three"]));
         assert_eq!(shown(&first), ["list a/one a/two c/three"]);
         // Lists of one namespace change nothing of the others.
-        let again = joined.take("a", list("a", &["two", "four"]));
+        let again = joined.take(&a, list("a", &["two", "four"]));
         assert_eq!(
             shown(&again),
             ["delete a/one", "apply a/two", "apply a/four"]
         );
         // What may not be read any more holds, and what may be read now is there.
-        assert!(joined.refused("a").is_empty());
+        assert!(joined.refused(&a).is_empty());
         assert_eq!(
-            shown(&joined.take("b", list("b", &["five"]))),
+            shown(&joined.take(&b, list("b", &["five"]))),
             ["apply b/five"]
         );
-        let gone = joined.take("b", Event::Delete(Kind::Secret, Key::new("b", "five")));
+        let gone = joined.take(&b, Event::Delete(Kind::Secret, Key::new("b", "five")));
         assert_eq!(shown(&gone), ["delete b/five"]);
-        assert!(joined.take("b", list("b", &[])).is_empty());
+        assert!(joined.take(&b, list("b", &[])).is_empty());
+    }
+
+    #[test]
+    fn an_object_is_selected_by_its_name() {
+        let part = Part::Object("edge/shop-example".parse().unwrap());
+        let selector = part.config(Kind::Secret).field_selector;
+        let expected = "metadata.name=shop-example,type=kubernetes.io/tls";
+        assert_eq!(selector.as_deref(), Some(expected));
+        assert_eq!(part.namespace(), "edge");
     }
 }

@@ -1,5 +1,6 @@
-//! Removes objects of the controller that Kubernetes does not remove with it: trust bundles in every namespace, its
-//! Secrets, Leases, and the communication graph. Run it only after the controller has ended, which would restore them.
+//! Deletes objects of the controller that Kubernetes does not delete with it: trust bundles in every namespace, its
+//! Secrets, Leases, and the communication graph. Run it only after the controller has ended, which would restore
+//! them.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -10,17 +11,18 @@ use super::{LifecycleError, Say, asked, unless_missing};
 use crate::crd::{CommunicationGraph, GRAPH_NAME};
 use crate::writes::{self, Seen};
 
-/// What the names of Leases begin with: that of the leader, and one of each replica.
+/// The prefix of the names of Leases: that of the leader, and one for each replica.
 const LEASES: &str = "maglor-";
 /// The ConfigMap with the roots.
 const ROOTS: &str = "maglor-trust-bundle";
-/// Secrets that the controller makes.
+/// Secrets that the controller creates.
 const SECRETS: [&str; 3] = ["maglor-ca", "maglor-ca-in-force", "maglor-webhook"];
 
-/// Removes it; `namespace` is the mesh's. The authority goes as well: who wants to keep it copies the Secret before.
+/// Deletes the objects; `namespace` is the mesh's. The authority is deleted as well: copy its Secret before to keep
+/// it.
 ///
 /// # Errors
-/// The API server refuses something, or does not answer.
+/// The API server rejects a request, or does not respond.
 pub async fn clean_up(
     client: &Client,
     namespace: &str,

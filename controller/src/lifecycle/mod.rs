@@ -1,44 +1,44 @@
 //! One-off steps of an installation: [`definitions`] before an upgrade, [`uninject`] before the controller is
 //! removed, [`clean_up`] afterwards.
 //!
-//! The chart runs them as hooks, with an account and rights that are deleted with the Job; `maglor` runs them with
-//! the rights of its user.
+//! The chart runs them as hooks, with an account and permissions that are deleted with the Job; `maglor` runs them
+//! with the permissions of its user.
 
 pub mod clean_up;
 pub mod definitions;
 pub mod uninject;
 
-/// Owner of the fields that are applied or patched.
+/// The field manager of applied and patched fields.
 pub const FIELD_MANAGER: &str = "maglor-lifecycle";
 
 /// The output for progress, one line each.
 pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// Why a step was not done.
+/// The reason why a step has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LifecycleError {
-    /// The API server refuses a request, or does not answer.
+    /// The API server rejects a request, or does not respond.
     #[error("{what}: {source}")]
     Api {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What came back.
+        /// The error.
         source: Box<kube::Error>,
     },
     /// The definitions could not be made.
     #[error("{0}")]
     Definitions(#[from] crate::crd::DefinitionError),
-    /// Something has not happened in time.
+    /// A condition was not met in time.
     #[error("{what}: timeout after {seconds} s")]
     TooLong {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// The timeout in seconds.
         seconds: u64,
     },
 }
 
-/// Names the request that has failed.
+/// Adds the name of the failed request to an error.
 fn asked(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LifecycleError {
     move |source| LifecycleError::Api {
         what: what.into(),
@@ -46,7 +46,7 @@ fn asked(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LifecycleError 
     }
 }
 
-/// Passes over what is not there.
+/// Turns the error for a missing object into `None`.
 fn unless_missing<T>(outcome: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match outcome {
         Err(error) if crate::api_server::is(&error, 404) => Ok(None),

@@ -1,7 +1,8 @@
-//! A kind in some namespaces: a watch for each, which together are one list.
+//! Watches a kind in some namespaces: one watch for each, joined into one list.
 //!
-//! The first list is whole once every namespace was listed. A namespace that the API server refuses (its RoleBinding is gone,
-//! or it does not exist) has no resources until it is allowed, and keeps what is known of it otherwise.
+//! The first list is complete once every namespace was listed. A namespace that the API server rejects (its
+//! RoleBinding was deleted, or it does not exist) counts as empty if it was not listed before; otherwise its known
+//! resources stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +62,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Whether the API server does not allow the watch.
+/// Returns whether the API server forbids the watch.
 fn is_refused(error: &Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
     let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
@@ -70,14 +71,14 @@ fn is_refused(error: &Error) -> bool {
     matches!(cause, kube::Error::Api(status) if status.code == 403)
 }
 
-/// What the namespaces have said so far.
+/// The joined state of the namespaces.
 struct Joined {
     kind: Kind,
-    /// Those that were not listed yet.
+    /// Namespaces that were not listed yet.
     missing: BTreeSet<String>,
-    /// The first lists, until the last of them is there.
+    /// The first lists, collected until the last of them is complete.
     first: (Vec<Object>, Vec<Key>),
-    /// What each namespace has.
+    /// The known resources of each namespace.
     known: BTreeMap<String, BTreeSet<Key>>,
 }
 
@@ -91,7 +92,7 @@ impl Joined {
         }
     }
 
-    /// A namespace that may not be read: before it was listed, it has nothing.
+    /// Handles a namespace that may not be read: if it was not listed before, it counts as empty.
     fn refused(&mut self, namespace: &str) -> Vec<Event> {
         self.listed(namespace, Vec::new(), Vec::new(), true)
     }
@@ -116,7 +117,7 @@ impl Joined {
         }
     }
 
-    /// A whole list of one namespace.
+    /// Handles a complete list of one namespace.
     fn listed(
         &mut self,
         namespace: &str,

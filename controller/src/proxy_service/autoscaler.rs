@@ -17,7 +17,7 @@ pub(super) fn replicas(claim: &ProxyServiceSpec, there: Option<&Value>) -> Optio
 }
 
 /// Returns the autoscaler of the proxies, if one is configured. It scales by the CPU of the proxies' own container,
-/// or by the total requests in flight at them, which the controller serves as an external metric.
+/// or by their total requests per second, which the controller serves as an external metric.
 pub(super) fn autoscaler(owned: &Owned, claim: &ProxyServiceSpec) -> Option<Value> {
     let wanted = claim.autoscaling.as_ref()?;
     let (least, most) = wanted.range();

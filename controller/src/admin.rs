@@ -1,8 +1,8 @@
 //! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /shared /trust`.
 //!
-//! Every peer gets `/ready`, `/live` and `/metrics`; the rest shows names of Services and which proxies are
-//! connected, and is answered over loopback only ([`maglor_admin`]). Replicas ask each other elsewhere
-//! ([`crate::graph::peers`]).
+//! `/ready`, `/live` and `/metrics` are open to every peer. The other pages show names of Services and the connected
+//! proxies, and are served over loopback only ([`maglor_admin`]). Replicas use another port for requests to each
+//! other ([`crate::graph::peers`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,24 +57,24 @@ const PAGES: [Page; 10] = [
     Page::operators("/trust", Methods::Read),
 ];
 
-/// What the admin server shows.
+/// The state behind the admin server's pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) table: Table,
     /// The communication graph.
     pub(crate) graphs: Arc<Graphs>,
-    /// All resources are known.
+    /// True once all resources are known.
     pub(crate) whole: Arc<AtomicBool>,
-    /// The API server can call the webhook, or it is disabled.
+    /// True if the API server can call the webhook, or if the webhook is disabled.
     pub(crate) webhook: Arc<AtomicBool>,
-    /// Whether all threads work.
+    /// The liveness of all threads.
     pub(crate) alive: Arc<Pulse>,
-    /// What certifies, and where a rotation is; `None` in plain text.
+    /// The certificate issuer and the progress of a rotation; `None` in plain text.
     pub(crate) identity: Option<(Watched, watch::Receiver<Option<Progress>>)>,
 }
 
-/// Answers until it is dropped; `opened`: pages for operators are answered to every peer.
+/// Serves requests until the future is dropped. If `opened`, every peer gets the pages for operators.
 pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool) {
     let mut server = Server::new(socket, &PAGES, opened, Limits::default());
     loop {
@@ -111,7 +111,7 @@ impl Admin {
                 response.headers_mut().insert(header::CONTENT_TYPE, kind);
                 response
             }
-            // Relaxed: nothing else is read because of it.
+            // Relaxed: no other data depends on it.
             "/ready" => {
                 let whole = self.whole.load(Ordering::Relaxed);
                 let (status, why) = match (whole, self.webhook.load(Ordering::Relaxed)) {
@@ -133,7 +133,7 @@ impl Admin {
             "/graph" => page::graph(&self.graphs, &query),
             "/shared" => page::shared(&self.table),
             "/trust" => self.trust(),
-            // Which pages there are is in [`PAGES`].
+            // The list of pages is in [`PAGES`].
             _ => text(StatusCode::OK, INDEX.to_owned()),
         }
     }

@@ -1,8 +1,7 @@
-//! `maglor analyze`: applies manifests to the index, and reports their statuses.
+//! `maglor analyze`: applies manifests to the index and reports their statuses.
 //!
-//! What is not among the files is not known here: a Service that a route names may well be there. So
-//! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is
-//! not there.
+//! Only the files are known: a Service that a route names may exist in the cluster. Missing resources are therefore
+//! warnings. Resources that can never take effect are errors, and so are a missing Gateway and a missing subset.
 
 mod fronts;
 mod gateways;
@@ -27,29 +26,29 @@ use crate::index::Index;
 use crate::index::facts::route::{RouteKind, Unsupported};
 use crate::index::facts::{Facts, Object, ReadError};
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Severity {
-    /// The resource would not be in force.
+    /// The resource would have no effect.
     Error,
-    /// A part of it would not be, or it depends on what is not among the files.
+    /// A part of it would have no effect, or it depends on a resource that is not among the files.
     Warning,
 }
 
-/// Something that is not done, or cannot be.
+/// A setting that is not supported or is invalid.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// The file, as it was named.
+    /// The file's name, as passed in.
     pub file: String,
-    /// The line, from 1.
+    /// The line in the file, from 1.
     pub line: usize,
     /// Kind, namespace and name.
     pub resource: String,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// A word, as in the status of the resource.
+    /// A CamelCase reason, as in the status of the resource.
     pub reason: String,
-    /// What, and where: it begins with the field's path if there is one.
+    /// The problem; begins with the field's path if there is one.
     pub message: String,
 }
 
@@ -74,14 +73,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was looked at.
+/// The result of an analysis.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Analysis {
-    /// Resources of kinds that the mesh reads.
+    /// The number of resources of supported kinds.
     pub resources: usize,
-    /// Resources of other kinds, those included that are a problem because of that.
+    /// The number of resources of other kinds, including those whose kind is reported as a problem.
     pub others: usize,
-    /// The error, by file and line.
+    /// The problems, by file and line.
     pub problems: Vec<Problem>,
 }
 
@@ -91,11 +90,11 @@ struct Place<'a> {
     file: &'a str,
     /// The text of the document.
     text: &'a str,
-    /// Lines of the file before it.
+    /// The number of lines of the file before the document.
     before: usize,
 }
 
-/// Looks at files: pairs of a name and a text.
+/// Analyzes files: pairs of a name and a text.
 #[must_use]
 pub fn analyze(files: &[(String, String)]) -> Analysis {
     let mut analysis = Analysis::default();
@@ -125,7 +124,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 fronts.take(place, &value);
                 gateways.take(place, &value);
                 let mut value = value;
-                // What is not of its type is taken out, so that the rest is checked, too.
+                // Mistyped fields are removed, so that the rest is checked, too.
                 let mistyped = typed_as_its_own(&mut value);
                 for error in &mistyped {
                     let problem =
@@ -180,7 +179,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
 }
 
 impl Analysis {
-    /// Unknown or invalid labels and annotations of the mesh.
+    /// Reports unknown or invalid labels and annotations of the mesh.
     fn misread(&mut self, place: Place<'_>, value: &Value) {
         let problem = |finding: keys::Finding| {
             let (severity, reason) = match finding.fault {
@@ -194,7 +193,7 @@ impl Analysis {
             .extend(keys::look(value).into_iter().map(problem));
     }
 
-    /// Takes what the index does not read.
+    /// Handles a resource of a kind that the index does not read.
     fn other(&mut self, place: Place<'_>, value: &Value) {
         let (version, kind) = (word(&value["apiVersion"]), word(&value["kind"]));
         let group = group(value);
@@ -241,7 +240,7 @@ fn group(value: &Value) -> &str {
     version.split_once('/').unwrap_or_default().0
 }
 
-/// Whether an API server would take a resource of the mesh's own.
+/// Checks a resource of the mesh's own kinds against its schema, as an API server would, and removes mistyped fields.
 fn typed_as_its_own(value: &mut Value) -> Vec<SpecError> {
     match group(value) {
         GROUP => typed::check(value),
@@ -249,7 +248,7 @@ fn typed_as_its_own(value: &mut Value) -> Vec<SpecError> {
     }
 }
 
-/// Whether a problem is of a block of which a field was taken out: what it lacks may be just that.
+/// Returns whether a problem is about a block from which a mistyped field was removed: it may be a consequence.
 fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
     let block = problem.message.split(": ").next().unwrap_or_default();
     mistyped.iter().any(|error| {
@@ -259,7 +258,7 @@ fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
     })
 }
 
-/// Why a route has no effect, if it has no parent whose status could report it.
+/// Returns why a route has no effect, if it has no parent whose status could report it.
 fn without_parent(facts: &Facts) -> Option<&Unsupported> {
     match facts {
         // A VirtualService always has a status.
@@ -287,7 +286,7 @@ impl Place<'_> {
         }
     }
 
-    /// The line of what a message is about: of the field that it begins with, else of the name.
+    /// Returns the line that a message is about: that of the field that it begins with, else that of the name.
     fn line(&self, message: &str) -> usize {
         let path = message.split(": ").next();
         let path = path.filter(|path| path.starts_with("spec") || path.starts_with("metadata"));
@@ -307,8 +306,8 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-/// A document that is no resource is a warning, since folders have other files, too. A configuration of the proxy is
-/// an error that names the right command.
+/// Reports a document that is not a resource: a warning, since folders contain other files, too. A configuration of
+/// the proxy is an error that names the right command.
 fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let is_configuration = ["listeners", "clusters"]
         .iter()
@@ -329,7 +328,7 @@ fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     }
 }
 
-/// The parts of a message that names several fields.
+/// Splits a message that names several fields into its parts.
 fn parts(message: &str) -> Vec<String> {
     if !message.starts_with("spec") {
         return vec![message.to_owned()];
@@ -342,7 +341,7 @@ fn parts(message: &str) -> Vec<String> {
     each.map(part).collect()
 }
 
-/// The resources of a document; a list has several.
+/// Reads the resources of a document; a list contains several.
 fn read(text: &str) -> Result<Vec<Value>, yaml::ReadError> {
     let mut resources = Vec::new();
     for document in yaml::documents(text)? {

@@ -1,8 +1,8 @@
-//! The HTTP client for the API server: requests do not wait for a connection whose other end is gone.
+//! The HTTP client for the API server, which detects dead connections.
 //!
-//! A node that is cut off for a while, or an API server that dies without a word, leaves connections on which nothing
-//! comes any more, and nothing says so. Watches are therefore short: the server ends each of them in order after
-//! [`WATCH`], and begins the next where it ended. A connection that says nothing for longer is dead.
+//! A network partition, or an API server that dies without closing its connections, leaves connections on which no
+//! data arrives and no error is reported. Watches are therefore short: the server ends each of them after [`WATCH`],
+//! and the next one begins where it ended. A connection that is silent for longer is considered dead.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use kube::{Client, Config};
 
 /// Time to connect, with TLS.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a watch lasts, in seconds. Its end costs a request, where kube's own default, 290 s, is the time for
-/// which proxies would go by what has long changed.
+/// Duration of a watch, in seconds. Its end costs one request. With kube's own default, 290 s, proxies would use
+/// outdated data for that long.
 const WATCH: u32 = 20;
-/// After a failure to learn the version.
+/// Pause after a failed request for the version.
 const REST: Duration = Duration::from_secs(1);
-/// Any answer begins after this long; a watch waits for its end at most.
+/// The longest time until a response begins; a watch is silent until its end at most.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A client of the cluster of the kubeconfig, or of the pod that this runs in. Each request is sent once: kube would
-/// send one that is refused for now (429 with `Retry-After`: an eviction by a PodDisruptionBudget, a busy server)
-/// again without a word, and a write longer than the term holds in which it was decided. Those who need it ask again
-/// themselves.
+/// Returns a client of the cluster of the kubeconfig, or of the pod that this process runs in. Each request is sent
+/// once: kube would silently retry one that is rejected temporarily (429 with `Retry-After`: an eviction by a
+/// PodDisruptionBudget, a busy server), and a retried write could outlast the term in which it was decided. Callers
+/// that need retries do them themselves.
 ///
 /// # Errors
-/// There is neither, or it cannot be read.
+/// There is neither of them, or the configuration cannot be read.
 pub(crate) async fn client() -> Result<Client, kube::Error> {
     let mut config = config().await?;
     config.default_retry = false;
@@ -38,18 +38,18 @@ async fn config() -> Result<Config, kube::Error> {
     let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
-    // Or a pooled connection that was idle for long would be taken for dead.
+    // Otherwise a pooled connection that was idle for long would be considered dead.
     config.reset_reader_on_write = true;
     Ok(config)
 }
 
-/// How a kind is watched; the caller adds selectors.
+/// Returns the watch configuration for a kind; the caller adds selectors.
 pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
 }
 
-/// The same client; `answered` is called after each answer of the API server, an unknown kind included. A request
-/// that it refuses for a missing right does not count.
+/// Returns the same client with a hook: `answered` is called after each response of the API server, including one for
+/// an unknown kind. A request that is rejected for a missing permission does not count.
 pub(crate) fn noting_answers(
     client: &Client,
     answered: impl Fn() + Clone + Send + 'static,
@@ -70,14 +70,14 @@ pub(crate) fn noting_answers(
     Client::new(tower::service_fn(send), namespace)
 }
 
-/// Whether it is what an API server has answered, with this status code.
+/// Returns whether an error is a response of the API server with this status code.
 pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The minor version of Kubernetes 1 of the API server; `None` if unknown. It is queried until it
-/// answers: what was guessed would hold until the next start, and an older server takes pods with native sidecars,
-/// whose applications then never begin.
+/// Returns the minor version of Kubernetes 1 of the API server; `None` if unknown. It retries until the API server
+/// responds: a guess would hold until the next start, and an older server accepts pods with native sidecars whose
+/// applications then never start.
 pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
     loop {
         let error = match client.apiserver_version().await {
@@ -94,7 +94,7 @@ pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
     }
 }
 
-/// Of `30+`, too.
+/// Parses a minor version, including the form `30+`.
 fn minor(text: &str) -> Option<u32> {
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()

@@ -1,4 +1,4 @@
-//! The life of a controller: sources, the index, what is served, and the end.
+//! The life cycle of a controller: starts the sources, the index and the servers, and shuts them down.
 
 mod kubernetes;
 mod serving;
@@ -46,12 +46,12 @@ use crate::status::{self, Wanted};
 use crate::tuning;
 use crate::webhook;
 
-/// Events that are taken into the index in one go.
+/// The most events that are applied to the index at once.
 const AT_ONCE: usize = 4096;
-/// Time for streams to end, and for the lease to be given back.
+/// Time for streams to end and for the Lease to be released.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Where resources come from.
+/// The source of resources.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "once per process")]
 pub enum Source {
@@ -61,58 +61,57 @@ pub enum Source {
     Kubernetes {
         /// The namespace of the Lease that lets one replica write.
         namespace: String,
-        /// Who this replica is; different from every other.
+        /// The unique name of this replica.
         replica: String,
         /// Which control plane this is.
         revision: Revision,
-        /// The proxies of `ProxyService`s.
+        /// Settings for the proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
-        /// Where such proxies may be started.
+        /// The namespaces where such proxies may be started.
         inserts: Scope,
-        /// The proxies of Gateways; `None` = there are none, and Secrets are not read.
+        /// Options for the proxies of Gateways; `None` = Gateways have no proxies, and Secrets are not read.
         gateways: Option<Box<gateway::run::Options>>,
-        /// Where pods may be moved, by `PlacementPolicy`s.
+        /// The namespaces where `PlacementPolicy`s may move pods.
         moves: Scope,
-        /// Where Deployments may be changed, by `TuningPolicy`s.
+        /// The namespaces where `TuningPolicy`s may change Deployments.
         tunes: Scope,
     },
 }
 
-/// What a controller is to do.
+/// Options of a controller.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where resources come from.
+    /// The source of resources.
     pub source: Source,
-    /// Where proxies are served; port 0 lets the system choose.
+    /// The address of the port for proxies; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// How clients prove who they are, and become workloads of the mesh; `None` = plain text, and anybody
-    /// is trusted.
+    /// How clients authenticate and get certificates; `None` = plain text, and every client is trusted.
     pub identity: Option<identity::Settings>,
     /// Options of the communication graph.
     pub graph: graph::Settings,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
-    /// Its pages for operators are answered to every peer, not over loopback only.
+    /// Serves the admin pages for operators to every peer, not over loopback only.
     pub admin_opened: bool,
-    /// What the API server asks before it stores something; `None` = it does not ask. Only with Kubernetes.
+    /// The admission webhook; `None` = disabled. Only with Kubernetes.
     pub webhook: Option<webhook::Options>,
-    /// Where the API server asks what proxies are sent, with the webhook's certificate; `None` = it does not ask.
+    /// The address of the external metrics server, which uses the webhook's certificate; `None` = disabled.
     pub external_metrics: Option<SocketAddr>,
-    /// How eagerly proxies of `ProxyService`s come and go by themselves.
+    /// Thresholds for starting and removing proxies of `ProxyService`s in automatic mode.
     pub auto: Limits,
-    /// Where to write the bound addresses once proxies are served, as JSON.
+    /// The file for the bound addresses, as JSON; written once proxies are served.
     pub ready_file: Option<PathBuf>,
 }
 
-/// Why a controller did not start, or could not continue.
+/// The reason why a controller did not start, or could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A port is taken.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The folder cannot be read or watched.
@@ -121,10 +120,10 @@ pub enum RunError {
     /// The identity service cannot be started.
     #[error(transparent)]
     Identity(#[from] StartError),
-    /// There is no kubeconfig, and this is no pod; or the API server's address is invalid.
+    /// There is no kubeconfig, and the process does not run in a pod; or the API server's address is invalid.
     #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
-    /// A task has ended by a panic, which the log has.
+    /// A task has panicked; the panic is in the log.
     #[error("task `{0}` has panicked")]
     Panicked(&'static str),
     /// The system cannot create threads.
@@ -135,7 +134,7 @@ pub enum RunError {
     ReadyFile {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -143,7 +142,7 @@ pub enum RunError {
 /// Runs a controller until `stop` resolves.
 ///
 /// # Errors
-/// When it cannot be started, or its folder cannot be watched any more.
+/// Returns an error if the controller cannot be started, or its folder cannot be watched any more.
 pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
     panics::count();
     let listener = bind(options.listen).await?;
@@ -224,7 +223,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     outcome
 }
 
-/// Starts what answers the API server: the webhook, and external metrics.
+/// Starts the servers for the API server: the webhook and external metrics.
 async fn serve_api_server(
     webhook: webhook::Options,
     external_metrics: Option<SocketAddr>,
@@ -248,7 +247,7 @@ async fn serve_api_server(
     Ok(())
 }
 
-/// Starts the admin server; where it listens.
+/// Starts the admin server; returns its address.
 async fn serve_admin(
     address: SocketAddr,
     opened: bool,
@@ -270,7 +269,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(failed)
 }
 
-/// A source at work, and what writes to where it reads from.
+/// A running source, and the writers to where it reads from.
 struct Started {
     watch: tokio::task::JoinHandle<Result<(), FolderError>>,
     statuses: Option<mpsc::UnboundedSender<Wanted>>,
@@ -290,7 +289,7 @@ impl Started {
     }
 }
 
-/// Has proxies report what they send where, and keeps and writes what comes of it.
+/// Makes proxies report their calls, and stores and publishes the resulting graph.
 fn observe(
     settings: graph::Settings,
     table: &Table,
@@ -430,10 +429,10 @@ fn start(
     }
 }
 
-/// How often the metric is compared with the leadership, which also ends without an event, in a partition.
+/// How often the metric is compared with the leadership: in a partition that ends without an event.
 const LEADS: Duration = Duration::from_secs(1);
 
-/// Keeps the metric of the leader true.
+/// Keeps the leader metric up to date.
 async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
     loop {
         metrics.leads(term.borrow_and_update().holds(Instant::now()));

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line arguments.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -153,7 +153,7 @@ struct Run {
     /// Log format: `text` or `json`.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: String,
-    // Last: a heading holds for all that follows.
+    // Last: a heading applies to all following arguments.
     #[command(flatten)]
     identity: Identity,
     #[command(flatten)]
@@ -243,7 +243,7 @@ impl Identity {
     }
 }
 
-/// A duration in the format of configuration files.
+/// Parses a duration in the format of configuration files.
 fn time(text: &str) -> Result<Duration, String> {
     text.parse::<raw::TimeSpan>()
         .map(|span| span.0)
@@ -352,7 +352,7 @@ impl Proxies {
             .and_then(|policy| Some(policy.as_str()?.to_owned()));
         proxy_service::Settings {
             trust_domain,
-            // Until the cluster says what it knows.
+            // Until the version of the cluster is known.
             sleeps: true,
             image: or(self.proxy_image, &sidecar.image),
             pull_policy: self.proxy_pull_policy.or(policy),

@@ -1,7 +1,7 @@
-//! Bounds what the clients of one port can use: connections in all and by source address, and new ones a second.
+//! Limits the connections of one port: in total, by source address, and new ones per second.
 //!
-//! A source that opens connections faster than [`PER_SECOND`] has the newest of them closed before any work is done
-//! for it. Where there is no room, [`maglor_admin::Connections`] closes another connection, of the source with the
+//! If a source opens connections faster than [`PER_SECOND`], the newest of them are closed before any work is done
+//! for them. If the port is full, [`maglor_admin::Connections`] closes another connection, of the source with the
 //! most.
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,12 +14,12 @@ use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_telemetry::{Counter, Registry};
 use tokio::time::Instant;
 
-/// New connections of a source a second. A handshake takes half a millisecond of a core: a source has 5 % of one.
+/// New connections of a source per second. A handshake takes half a millisecond of a core: a source gets 5 % of one.
 const PER_SECOND: u32 = 100;
-/// And at once: where addresses are translated, all pods of a node (at most 256 by default) are one source, and each
-/// has a proxy that opens several connections.
+/// The burst of new connections of a source: behind NAT all pods of a node (at most 256 by default) are one source,
+/// and each has a proxy that opens several connections.
 const AT_ONCE: u32 = 1024;
-/// Sources that are remembered.
+/// The number of sources that are remembered.
 const SOURCES: usize = 16_384;
 
 /// Token buckets by source address.
@@ -43,7 +43,7 @@ impl BySource {
         }
     }
 
-    /// Takes a token of a source, if it has one.
+    /// Takes a token from a source's bucket, if there is one.
     pub(crate) fn take(&self, source: IpAddr) -> maglor_balance::guard::rate::Verdict {
         let key = match network_of(source) {
             IpAddr::V4(ip) => hash_bytes(&ip.octets()),
@@ -63,11 +63,11 @@ pub(crate) struct ClientMetrics {
     silent: Counter,
 }
 
-/// Ports with bounds, as their label in metrics.
+/// Ports with limits, as their label in metrics.
 pub(crate) const PORTS: [&str; 3] = ["discovery", "external-metrics", "webhook"];
 
 impl ClientMetrics {
-    /// Of each of [`PORTS`].
+    /// Registers the metrics of each of [`PORTS`].
     pub(crate) fn of_ports(registry: &Registry) -> [(&'static str, Self); PORTS.len()] {
         let family = registry.counter(
             "controller_connections_shed_total",
@@ -85,13 +85,13 @@ impl ClientMetrics {
         })
     }
 
-    /// Time for a handshake or a request has passed.
+    /// Counts a connection that was closed because a handshake or a request took too long.
     pub(crate) fn silent(&self) {
         self.silent.add_shared(1);
     }
 }
 
-/// See the module's documentation.
+/// The connection limits of a port; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections: Arc<Connections>,
@@ -100,7 +100,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Of a port with these limits; loopback is a source like every other.
+    /// Creates the limits of a port; loopback is a source like every other.
     pub(crate) fn new(limits: Limits, metrics: ClientMetrics) -> Self {
         Self {
             connections: Arc::new(Connections::new(limits)),
@@ -109,7 +109,7 @@ impl Clients {
         }
     }
 
-    /// A place for a connection that was accepted; `None` = it is to be closed at once.
+    /// Admits an accepted connection; `None` = the connection must be closed at once.
     pub(crate) fn enter(&self, peer: SocketAddr) -> Option<Place> {
         if !self.rate.take(peer.ip()).allowed {
             self.metrics.rate.add_shared(1);
@@ -118,7 +118,7 @@ impl Clients {
         Some(self.place(&self.connections, peer))
     }
 
-    /// A place among connections that are bounded apart, for one that has had a place before.
+    /// Moves an admitted connection to another set with its own limits.
     pub(crate) fn next(&self, before: Place, among: &Arc<Connections>, peer: SocketAddr) -> Place {
         drop(before);
         self.place(among, peer)

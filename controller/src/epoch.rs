@@ -1,9 +1,9 @@
-//! Times that continue where another process ended: since 1970, and as statuses write them.
+//! Wall-clock times that outlast a process: since 1970, and in the format of statuses.
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
 
-/// Now.
+/// Returns the current time.
 pub(crate) fn now() -> Time {
     time(Timestamp::now())
 }
@@ -12,7 +12,7 @@ fn time(at: Timestamp) -> Time {
     Time::from_nanos(u64::try_from(at.as_nanosecond()).unwrap_or(0))
 }
 
-/// To the second, as Kubernetes writes times (RFC 3339).
+/// Formats a time to the second, as Kubernetes does (RFC 3339).
 pub(crate) fn text(at: Time) -> Option<String> {
     let seconds = i64::try_from(at.as_nanos() / 1_000_000_000).ok()?;
     Timestamp::from_second(seconds)
@@ -20,7 +20,7 @@ pub(crate) fn text(at: Time) -> Option<String> {
         .map(|at| at.to_string())
 }
 
-/// What [`text`] has written.
+/// Parses the output of [`text`].
 pub(crate) fn read(text: Option<&String>) -> Option<Time> {
     text?.parse::<Timestamp>().ok().map(time)
 }

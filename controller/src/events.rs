@@ -1,4 +1,4 @@
-//! Events (`events.k8s.io/v1`) about rejections, at the objects concerned.
+//! Events (`events.k8s.io/v1`) about rejections, attached to the objects concerned.
 //!
 //! Reporting never blocks: the queue is short, and events that do not fit are only in the log and the metrics. An
 //! object gets one event of a reason in ten seconds; repetitions within six minutes are counted in the existing event
@@ -15,13 +15,13 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Events that wait to be written.
+/// The most events that wait to be written.
 const QUEUE: usize = 64;
-/// Between two events of one reason about one resource.
+/// The minimum time between two events of one reason about one resource.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Objects whose last event is remembered; further objects get events only when some of those are old.
 const REMEMBERED: usize = 1024;
-/// Kubernetes refuses longer notes.
+/// The longest note that Kubernetes accepts.
 const LONGEST_NOTE: usize = 1024;
 
 type Receiver = mpsc::Receiver<(ObjectReference, Event)>;
@@ -31,8 +31,8 @@ type Receiver = mpsc::Receiver<(ObjectReference, Event)>;
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
 
 impl Events {
-    /// Writes events as long as a handle exists. `controller` is the reporter, as in
-    /// `maglor.dev/webhook`; `replica` which of its instances.
+    /// Writes events as long as a handle exists. `controller` is the reporter, as in `maglor.dev/webhook`; `replica`
+    /// is its instance.
     #[must_use]
     pub fn new(client: Client, controller: &str, replica: &str) -> Self {
         let reporter = Reporter {

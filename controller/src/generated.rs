@@ -5,10 +5,10 @@ use maglor_service_graph::advise::{BreakerAdvice, RetryAdvice, TrafficAdvice};
 
 use crate::crd::{TargetRef, TrafficPolicy, TrafficPolicySpec};
 
-/// What is repeated, as in the paper's Fig. 5.
+/// The conditions for a retry, as in the paper's Fig. 5.
 const RETRY_ON: [&str; 3] = ["gateway-error", "connect-failure", "refused-stream"];
 
-/// The policy of a Service, called `SERVICE-generated`.
+/// Returns the policy of a Service, named `SERVICE-generated`.
 #[must_use]
 pub fn traffic_policy(namespace: &str, service: &str, advice: &TrafficAdvice) -> TrafficPolicy {
     let spec = TrafficPolicySpec {
@@ -22,7 +22,7 @@ pub fn traffic_policy(namespace: &str, service: &str, advice: &TrafficAdvice) ->
     policy
 }
 
-/// A Service, as a policy names it.
+/// Returns the reference to a Service in a policy.
 pub(crate) fn target(service: &str) -> TargetRef {
     TargetRef {
         kind: "Service".to_owned(),
@@ -31,7 +31,7 @@ pub(crate) fn target(service: &str) -> TargetRef {
     }
 }
 
-/// The part of a cluster.
+/// Returns the cluster settings of a recommendation.
 #[must_use]
 pub fn cluster(advice: &TrafficAdvice) -> raw::Cluster {
     let limits = raw::Limits {
@@ -63,7 +63,7 @@ pub fn cluster(advice: &TrafficAdvice) -> raw::Cluster {
     cluster
 }
 
-/// The part of a route.
+/// Returns the route settings of a recommendation.
 #[must_use]
 pub fn route(advice: &TrafficAdvice) -> raw::Route {
     let retry = |advice: &RetryAdvice| raw::Retry {
@@ -82,7 +82,7 @@ pub fn route(advice: &TrafficAdvice) -> raw::Route {
     }
 }
 
-/// Of the service as a whole, and of single endpoints; the latter in a way that Istio can say, too.
+/// Returns the breakers of the whole service and of single endpoints; the latter use only fields that Istio has, too.
 fn breakers(advice: &BreakerAdvice) -> (Option<raw::CircuitBreaker>, Option<raw::OutlierEjection>) {
     let breaker = raw::CircuitBreaker {
         consecutive_failures: Some(advice.consecutive_failures),

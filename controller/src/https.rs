@@ -1,9 +1,9 @@
-//! HTTPS for the API server's questions: connections, certificates that change, and an end to those that send
-//! nothing.
+//! The HTTPS server for requests of the API server: limits connections, reloads certificates, and closes idle
+//! connections.
 //!
 //! The API server presents no certificate to a webhook by default, so it cannot be distinguished from a pod before
-//! its request is read. No pod can keep it out all the same: connections are bounded by source ([`crate::clients`]),
-//! so are the bytes of requests that have not come whole, and a connection that has sent no request is closed first.
+//! its request is read. A pod still cannot lock it out: connections are limited by source ([`crate::clients`]), so
+//! are the bytes of incomplete requests, and a connection that has sent no request is closed first.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,14 +26,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::clients::Clients;
 
-/// The API server waits for ten seconds by default.
+/// The API server's timeout is ten seconds by default.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
-/// An object that etcd takes is 1.5 MB; a question holds it twice.
+/// The largest body, in bytes: an object that etcd accepts is 1.5 MB, and a request contains it twice.
 const LARGEST: usize = 4 << 20;
-/// Bytes of a request's head, and of a body that hyper reads ahead.
+/// Bytes for a request's head, and for the part of a body that hyper reads ahead.
 const BUFFER: usize = 64 << 10;
-/// An API server keeps a few connections, and opens one for each question that it asks at the same time. JSON takes
-/// up to 16 times its text in memory, so that all questions together take at most 200 MB.
+/// An API server keeps a few connections, and opens one for each concurrent request. JSON takes up to 16 times its
+/// text in memory, so that all requests together take at most 200 MB.
 pub(crate) const LIMITS: Limits = Limits {
     network: 256,
     source: 128,
@@ -41,10 +41,10 @@ pub(crate) const LIMITS: Limits = Limits {
     bytes: 3 * LARGEST,
 };
 
-/// What connections are taken with; `None` until there is a certificate.
+/// The TLS configuration for new connections; `None` until there is a certificate.
 pub(crate) type Serving = watch::Receiver<Option<Arc<ServerConfig>>>;
 
-/// Answers as long as it is polled; waits for a certificate first. `what` is what is served, for the log.
+/// Serves requests as long as it is polled; waits for a certificate first. `what` names the service in the log.
 pub(crate) async fn serve<H, F>(
     socket: TcpListener,
     mut serving: Serving,
@@ -132,7 +132,7 @@ async fn connection<H, F>(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        // Also how long a connection may stay idle between two questions.
+        // Also the longest idle time between two requests.
         .header_read_timeout(9 * LONGEST)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(tls), service);
@@ -141,14 +141,14 @@ async fn connection<H, F>(
     }
 }
 
-/// The whole body; its bytes are counted in `held`.
+/// Reads the whole body; its bytes are counted in `held`.
 async fn whole(
     mut body: Incoming,
     place: &Place,
     held: &mut Held,
 ) -> Result<Bytes, Response<Full<Bytes>>> {
     let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB");
-    // An announced length is not waited for.
+    // Do not read a body whose announced length is too large.
     if body.size_hint().lower() > LARGEST as u64 {
         return Err(too_long());
     }
@@ -167,7 +167,7 @@ async fn whole(
     Ok(whole.freeze())
 }
 
-/// A response that says why there is no answer.
+/// Returns an error response with its reason.
 pub(crate) fn refuse(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(format!("{why}\n")));
     *response.status_mut() = status;

@@ -1,10 +1,10 @@
-//! Leader election by a Lease (`coordination.k8s.io/v1`): the leader writes. Reading needs no lease: every replica
-//! serves proxies.
+//! Leader election by a Lease (`coordination.k8s.io/v1`): only the leader writes. Reading needs no Lease: every
+//! replica serves proxies.
 //!
-//! The rules are those of client-go's leader election: no clocks are compared between machines. A
-//! replica takes a lease over when it has not seen it change for a lease's duration by its own clock;
-//! the holder stops writing well before, by its own clock, if it cannot renew. Replacing the object
-//! under its `resourceVersion` lets only one of several win.
+//! The rules are those of client-go's leader election: no clocks are compared between machines. A replica takes over
+//! a Lease that has not changed for the Lease's duration by the replica's own clock; the holder stops writing well
+//! before that, by its own clock, if it cannot renew. Replacing the object under its `resourceVersion` lets only one
+//! of several replicas win.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,18 +16,18 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a lease holds without being renewed.
+/// How long a Lease is valid without being renewed.
 const DURATION: Duration = Duration::from_secs(15);
-/// How long its holder writes without having renewed it: a write that was sent in time has arrived
-/// before another replica holds the lease.
+/// How long its holder may write without having renewed it: a write that was sent in time has arrived before another
+/// replica holds the Lease.
 const WRITES: Duration = Duration::from_secs(10);
-/// How often it is renewed, or looked at.
+/// How often it is renewed or read.
 const PERIOD: Duration = Duration::from_secs(2);
-/// No request about it takes longer, nor any write of its holder.
+/// The timeout of a request about it, and of any write of its holder.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 
-/// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others
-/// may hold the lease when it continues. The system's clock has gone on meanwhile; where it is set forward the term
+/// The end of a term by two clocks. The monotonic clock stands still while a machine is suspended, and another
+/// replica may hold the Lease when it resumes. The system clock continues meanwhile; if it is set forward, the term
 /// ends early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Until {
@@ -36,7 +36,7 @@ struct Until {
 }
 
 impl Until {
-    /// After a time from a moment, and whether it is past by then.
+    /// Returns the end of a term that lasts `time` from the moment `asked`.
     fn after(asked: (Instant, SystemTime), time: Duration) -> Self {
         Self {
             steady: asked.0 + time,
@@ -49,16 +49,16 @@ impl Until {
     }
 }
 
-/// Whether this replica may write.
+/// The right of this replica to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Term {
     until: Option<Until>,
-    /// How often the lease has changed hands: terms differ by it.
+    /// How often the Lease has changed hands; it identifies the term.
     transitions: i32,
 }
 
 impl Term {
-    /// Whether a write may be begun at a time.
+    /// Returns whether a write may begin at `now`.
     #[must_use]
     pub fn holds(&self, now: Instant) -> bool {
         self.holds_at(now, SystemTime::now())
@@ -69,7 +69,7 @@ impl Term {
             .is_some_and(|until| until.is_to_come(now, system))
     }
 
-    /// One that holds for a while, for tests of those who write.
+    /// Returns a term of some seconds, for tests.
     #[cfg(test)]
     pub(crate) fn of_seconds(seconds: u64) -> Self {
         let now = (Instant::now(), SystemTime::now());
@@ -79,20 +79,20 @@ impl Term {
         }
     }
 
-    /// One that holds for a day.
+    /// Returns a term of a day, for tests.
     #[cfg(test)]
     pub(crate) fn held() -> Self {
         Self::of_seconds(86_400)
     }
 
-    /// The number of the term, larger than that of any before it.
+    /// Returns the number of the term, larger than that of any term before it.
     #[must_use]
     pub fn number(&self) -> i32 {
         self.transitions
     }
 }
 
-/// What is to be done about a lease.
+/// The next action for a Lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Decision {
     Create,
@@ -174,7 +174,7 @@ async fn release_own(api: &Api<Lease>, name: &str, me: &str) {
     }
 }
 
-/// Says what has come of a look at the lease that was begun at `asked`.
+/// Publishes the term that results from an election step that began at `asked`.
 fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sender<Term>) {
     let before = *term.borrow();
     let Some(lease) = lease else {
@@ -195,7 +195,7 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
     term.send_replace(held);
 }
 
-/// Looks at the lease and does what is to be done; the lease if it is this replica's now.
+/// Reads the Lease and renews or takes it over; returns it if this replica holds it now.
 async fn step(
     api: &Api<Lease>,
     name: &str,
@@ -223,7 +223,7 @@ async fn step(
     }
 }
 
-/// The lease as it is written by its holder.
+/// Returns the Lease as its holder writes it.
 fn renewed(lease: Option<Lease>, name: &str, me: &str) -> Lease {
     let now = MicroTime(Timestamp::now());
     let mut lease = lease.unwrap_or_else(|| Lease {

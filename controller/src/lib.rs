@@ -1,4 +1,4 @@
-//! The control plane: from Kubernetes, or from a folder of the same resources, to proxies.
+//! The control plane: turns resources from Kubernetes, or from a folder, into configuration for proxies.
 //!
 //! ```text
 //! source: folder, kubernetes ──events──► pipeline: index ──changes──► serve: proxies, by xDS
@@ -6,27 +6,27 @@
 //!                     └──────────────────────────────────────────────┘
 //! ```
 //!
-//! | module | what |
+//! | module | responsibility |
 //! | --- | --- |
-//! | [`args`], [`app`] | the program: arguments, start and end |
+//! | [`args`], [`app`] | the program: arguments, start and shutdown |
 //! | [`crd`] | the mesh's own resources |
-//! | [`source`] | where resources come from |
-//! | [`index`], [`pipeline`] | from objects to resources for proxies; pure |
-//! | [`analyze`] | what would become of resources that are still files |
-//! | [`generated`] | what Algorithm 2 advises, as a resource |
-//! | [`serve`] | which client gets which resources |
-//! | `clients` | how much the clients of a port can use |
-//! | `wire` | whether what is accepted can be encoded, and is read back as it was meant |
-//! | [`identity`] | who is certified, and by which authority |
-//! | [`events`] | events about rejections, at the objects concerned |
-//! | [`status`], [`lease`], [`writes`] | what is written back, by which replica, and under which precondition |
-//! | [`graph`] | who calls whom, from proxies' reports: the communication graph |
-//! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
-//! | `external_metrics` | what the API server asks of proxies' load, for their autoscalers |
+//! | [`source`] | reading resources from a folder or from Kubernetes |
+//! | [`index`], [`pipeline`] | translation of objects into resources for proxies; pure |
+//! | [`analyze`] | checks of manifests before they are applied |
+//! | [`generated`] | recommendations of Algorithm 2 as a resource |
+//! | [`serve`] | discovery: which client gets which resources |
+//! | `clients` | connection limits of a port |
+//! | `wire` | checks that an accepted resource survives encoding and decoding |
+//! | [`identity`] | certificates: authentication, authorities and rotation |
+//! | [`events`] | events about rejections, attached to the objects concerned |
+//! | [`status`], [`lease`], [`writes`] | writes to the API server: statuses, leader election and preconditions |
+//! | [`graph`] | the communication graph, from proxies' reports |
+//! | [`webhook`] | admission webhooks: sidecar injection and validation |
+//! | `external_metrics` | the external metrics API: proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |
-//! | [`placement`] | services where few of their calls leave a node: how pods move |
-//! | [`tuning`] | what Algorithm 2 advises, carried out on what runs |
-//! | [`proxy_service`] | proxies in front of Services: how they come and go |
+//! | [`placement`] | moving pods so that few calls leave a node |
+//! | [`tuning`] | applying recommendations of Algorithm 2 to running services |
+//! | [`proxy_service`] | starting and removing proxies in front of Services |
 
 mod admin;
 pub mod analyze;

@@ -1,4 +1,4 @@
-//! `maglor-controller`: arguments in, exit code out.
+//! `maglor-controller`: runs the control plane and returns its exit code.
 
 use std::process::ExitCode;
 

@@ -18,11 +18,11 @@ use crate::webhook;
 use crate::writes::WriteMetrics;
 use on_call::OnCall;
 
-/// Every family of the controller.
+/// All metric families of the controller.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// By kind.
+    /// Counters by kind.
     events: Vec<(Kind, Counter)>,
     changes: Vec<(ResourceKind, Counter)>,
     refused: Counter,
@@ -38,11 +38,11 @@ pub(crate) struct Metrics {
     pub(crate) placement: PlacementMetrics,
     pub(crate) tuning: TuningMetrics,
     sessions: [(&'static str, Gauge); 2],
-    /// By webhook and decision.
+    /// Counters by webhook and decision.
     admissions: Vec<((&'static str, webhook::Word), Counter)>,
 }
 
-/// What is counted of pods that are moved.
+/// Metrics of moved pods.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacementMetrics {
     begun: Counter,
@@ -99,7 +99,7 @@ impl PlacementMetrics {
     }
 }
 
-/// What has become of a change by a `TuningPolicy`.
+/// The outcome of a change by a `TuningPolicy`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tuned {
     Done,
@@ -107,7 +107,7 @@ pub(crate) enum Tuned {
     TakenBack,
 }
 
-/// What is counted of services that are tuned.
+/// Metrics of tuned services.
 #[derive(Clone, Debug)]
 pub(crate) struct TuningMetrics(Vec<((Part, Tuned), Counter)>);
 
@@ -268,7 +268,7 @@ impl Metrics {
         self.update.observe_shared(time);
     }
 
-    /// The API server has asked, and this was decided.
+    /// Counts a decision of a webhook.
     pub(crate) fn admitted(&self, webhook: &str, decision: &str) {
         let known = self.admissions.iter();
         for (_, counter) in known.filter(|(labels, _)| *labels == (webhook, decision)) {
@@ -276,7 +276,7 @@ impl Metrics {
         }
     }
 
-    /// What is counted of the clients of a port, one of [`PORTS`].
+    /// Returns the client metrics of a port, one of [`PORTS`].
     pub(crate) fn clients(&self, port: &'static str) -> ClientMetrics {
         let mut all = self.clients.iter();
         let found = all.find(|(name, _)| *name == port);
@@ -287,7 +287,7 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
-    /// Where the replacement of the root is, and whether what the source says now is not used.
+    /// Sets the phase of a root rotation, and whether the current content of the source was rejected.
     pub(crate) fn rotation(&self, now: Phase, refused: bool) {
         self.authority_refused.set(i64::from(refused));
         for (phase, gauge) in &self.rotation {

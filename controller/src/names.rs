@@ -1,12 +1,13 @@
-//! Names of Kubernetes that others send: what is no name must not become a part of a path of the API server.
+//! Validates names of Kubernetes objects from untrusted input, before they become a part of an API server path.
 
-/// Whether a text is a label of RFC 1123, which names of namespaces are: 1 to 63 of `a-z 0-9 -`, and no hyphen at either end.
+/// Returns whether a text is an RFC 1123 label, the form of namespace names: 1 to 63 of `a-z 0-9 -`, with no hyphen
+/// at either end.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Whether a text is what Kubernetes calls a subdomain of RFC 1123, as most other names are: parts like labels with dots
-/// between them, up to 253 bytes in all. A part alone has no limit there.
+/// Returns whether a text is an RFC 1123 subdomain in the sense of Kubernetes, the form of most other names: parts
+/// like labels, separated by dots, up to 253 bytes in all. A single part has no length limit there.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }

@@ -1,4 +1,5 @@
-//! Common parts of the policy operators: rounds while this replica is the leader, the policies, and their statuses.
+//! The common loop of the policy operators: periodic passes while this replica is the leader, listing policies, and
+//! writing their statuses.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,30 +19,30 @@ use crate::writes::{Manager, Seen};
 
 /// Poll interval.
 const TICK: Duration = Duration::from_secs(2);
-/// Without policies, and with nothing in progress.
+/// Poll interval without policies, and with nothing in progress.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// An operator that carries out policies periodically.
 pub(crate) trait Operator {
-    /// In messages.
+    /// The operator's name, for log messages.
     const NAME: &'static str;
 
-    /// Which replica writes.
+    /// Returns the current term.
     fn term(&self) -> &watch::Receiver<Term>;
 
-    /// A term begins: another replica may have written meanwhile.
+    /// Resets state at the begin of a term: another replica may have written meanwhile.
     fn begin_term(&mut self);
 
-    /// Takes all steps that can be taken now; whether there is anything to look at soon.
+    /// Takes all steps that are possible now; returns whether to call it again soon.
     fn look(&mut self) -> impl Future<Output = Result<bool, kube::Error>> + Send;
 
-    /// Whether this replica may write.
+    /// Returns whether this replica may write.
     fn writes(&self) -> bool {
         self.term().borrow().holds(Instant::now())
     }
 }
 
-/// Lets an operator look whenever this replica holds the Lease, as long as the process runs.
+/// Runs an operator while this replica holds the Lease, as long as the process runs.
 pub(crate) async fn run<O: Operator>(mut operator: O) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -69,7 +70,7 @@ pub(crate) async fn run<O: Operator>(mut operator: O) {
     }
 }
 
-/// The policies of a kind, the oldest first; none where the kind is not defined.
+/// Returns the policies of a kind, the oldest first; none if the kind is not defined.
 pub(crate) async fn policies<K>(client: &Client) -> Result<Vec<K>, kube::Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -90,7 +91,7 @@ where
     Ok(policies)
 }
 
-/// Writes a policy's status, where it is not as it was `before`; its generation is the one that was seen.
+/// Writes a policy's status if it differs from `before`, for the generation that was observed.
 pub(crate) async fn report<K, S>(
     api: &Api<K>,
     policy: &K,

@@ -1,7 +1,7 @@
-//! Counts panics of the process, wherever they are caught.
+//! Counts the panics of the process, wherever they are caught.
 //!
-//! A task that lasts ends the process where it panics ([`crate::app::threads`]) or is begun again; one that serves a
-//! connection ends that alone. None goes unseen: the metric counts all.
+//! A long-running task that panics ends the process ([`crate::app::threads`]) or is restarted; a panic in a task that
+//! serves a connection ends only that connection. The metric counts all of them.
 
 use std::panic;
 use std::sync::Once;
@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static COUNTING: Once = Once::new();
 
-/// Counts from now on.
+/// Installs the hook that counts panics.
 pub(crate) fn count() {
     COUNTING.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // Relaxed: nothing else is read because of it.
+            // Relaxed: no other data depends on it.
             COUNT.fetch_add(1, Ordering::Relaxed);
             before(info);
         }));
     });
 }
 
-/// How many there were.
+/// Returns the number of panics so far.
 pub(crate) fn counted() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
-//! Events in, changes out: the index, and whether it is whole.
+//! Applies events to the index, returns the changes, and tracks whether the index is complete.
 //!
-//! Nothing is given before every kind has been listed once: a proxy that asked earlier would learn
-//! that a Service has no endpoints, which is worse than to learn nothing.
+//! Changes are published only after every kind has been listed once: a proxy that connected earlier would learn that
+//! a Service has no endpoints, which is worse than getting no response.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::index::facts::{Key, Kind};
 use crate::index::{Called, Changes, Index};
 use crate::source::Event;
 
-/// The index and what has come of it.
+/// The index, and the kinds that have been listed.
 #[derive(Debug, Default)]
 pub struct Pipeline {
     index: Index,
@@ -17,7 +17,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Takes what has happened, and says what is different for it.
+    /// Applies events, and returns the resulting changes.
     pub fn take(&mut self, events: impl IntoIterator<Item = Event>) -> Changes {
         for event in events {
             match event {
@@ -47,7 +47,7 @@ impl Pipeline {
         }
     }
 
-    /// Says from which nodes Services are called, in proportion, and what is different for it.
+    /// Sets the nodes from which Services are called, in proportion, and returns the resulting changes.
     pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) -> Changes {
         self.index.set_callers(callers);
         match self.is_whole() {
@@ -56,7 +56,7 @@ impl Pipeline {
         }
     }
 
-    /// Says what is called by whose pods, and what is different for it.
+    /// Sets which Services are called by which pods, and returns the resulting changes.
     pub fn set_called(&mut self, called: Called) -> Changes {
         self.index.set_called(called);
         match self.is_whole() {
@@ -65,13 +65,13 @@ impl Pipeline {
         }
     }
 
-    /// Whether every kind has been listed.
+    /// Returns whether every kind has been listed.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.listed.len() == Kind::ALL.len()
     }
 
-    /// What is known.
+    /// Returns the index.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.index

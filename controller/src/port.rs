@@ -1,8 +1,8 @@
-//! The port where proxies are served, and other replicas: TLS, or plain text where that is asked for.
+//! The port for proxies and for other replicas: TLS, or plain text if configured.
 //!
-//! A connection passes three bounds, each by source and in all: of those whose handshake continues, of those that
-//! have proved nothing and come for a certificate, and of members. So clients without an identity take no room from
-//! members.
+//! A connection passes through three sets of limits, each by source and in total: connections in the TLS handshake,
+//! unauthenticated clients that request a certificate, and members. Clients without an identity therefore take no
+//! capacity from members.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,12 +23,12 @@ use crate::metrics::Metrics;
 use crate::metrics::on_call::Expiries;
 use crate::serve::Table;
 
-/// Handshakes: 20 kB each. A thousand proxies may come back at once, from one address where addresses are translated.
+/// Handshakes: 20 kB each. A thousand proxies may reconnect at once, behind NAT from one address.
 const ARRIVING: Limits = limits(2048, 1024);
-/// Clients without an identity: at most 100 kB each ([`maglor_xds_server::Server::serve`]). A node's proxies may
+/// Clients without an identity: at most 100 kB each ([`maglor_xds_server::Server::serve`]). All proxies of a node may
 /// start at once.
 const ENROLLING: Limits = limits(512, 256);
-/// Members; all nodes behind one address are bounded by 4096.
+/// Members; all nodes behind one address are limited to 4096.
 const MEMBERS: Limits = limits(1 << 16, 4096);
 
 const fn limits(all: usize, source: usize) -> Limits {
@@ -40,24 +40,24 @@ const fn limits(all: usize, source: usize) -> Limits {
     }
 }
 
-/// Who has proved nothing asks for a certificate, and goes.
+/// Time limit for unauthenticated clients, which only request a certificate.
 const ANONYMOUS: Duration = Duration::from_secs(60);
-/// Time for the first byte in plain text.
+/// Time limit for the first byte in plain text.
 const FIRST: Duration = Duration::from_secs(10);
-/// After a failure to accept.
+/// Pause after a failed accept.
 const REST: Duration = Duration::from_millis(100);
 
-/// Of TLS; `None` inside until there is a certificate.
+/// The TLS configuration; `None` inside until there is a certificate.
 type Tls = watch::Receiver<Option<OpenServer>>;
 
-/// See the module's documentation.
+/// The port for proxies and replicas; see the module's documentation.
 pub(crate) struct Port {
     listener: TcpListener,
     tls: Option<Tls>,
     served: Arc<Served>,
 }
 
-/// What clients are served, and how many there may be.
+/// The services of the port, and the limits of each set of clients.
 struct Served {
     table: Table,
     peers: Peers,
@@ -68,7 +68,7 @@ struct Served {
 }
 
 impl Port {
-    /// Serves a table, and to other replicas what `peers` says; without `tls` in plain text.
+    /// Serves a table to proxies and `peers` to other replicas; in plain text without `tls`.
     pub(crate) fn new(
         listener: TcpListener,
         table: Table,
@@ -91,12 +91,12 @@ impl Port {
         }
     }
 
-    /// Whether clients can be served: there is a certificate where one is needed.
+    /// Returns whether clients can be served: there is a certificate, or none is needed.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.borrow().is_some())
     }
 
-    /// Takes one client, if clients may be `served` yet; else waits until something is different.
+    /// Accepts one client, if clients may be `served` yet; else waits for a change.
     pub(crate) async fn accept(&mut self, served: bool) {
         if !served {
             if let Some(tls) = &mut self.tls
@@ -104,7 +104,7 @@ impl Port {
             {
                 return;
             }
-            // Without its sender nothing will be different.
+            // The sender is gone: there will be no change.
             std::future::pending::<()>().await;
         }
         match self.listener.accept().await {
@@ -126,8 +126,8 @@ impl Port {
 }
 
 impl Served {
-    /// Serves one client to its end, or to the end of what it has proved: by then it has a new certificate,
-    /// and comes back with that.
+    /// Serves one client until it disconnects or its certificate expires: by then it has a new certificate, and
+    /// reconnects with that.
     async fn connection(
         self: Arc<Self>,
         place: Place,
@@ -166,7 +166,8 @@ impl Served {
         }
     }
 
-    /// Who is at the other end; `None`: the handshake has failed, or the connection was closed for another one.
+    /// Runs the handshake and returns the peer's identity; `None`: it has failed, or the connection was closed in
+    /// favour of another one.
     async fn handshake(
         &self,
         place: &Place,
@@ -187,8 +188,7 @@ impl Served {
             .ok()
     }
 
-    /// Serves a client in plain text, which is not authenticated. Proxies speak HTTP/2; another replica sends
-    /// GET.
+    /// Serves a client in plain text, which is not authenticated. Proxies speak HTTP/2; another replica sends GET.
     async fn plain(&self, place: Place, socket: TcpStream, address: SocketAddr) {
         let mut first = [0];
         let peeked = tokio::select! {
@@ -215,7 +215,7 @@ impl Served {
     }
 }
 
-/// Who a client is, and how long it is served.
+/// Returns the identity of a client, and how long its connection may last.
 fn until(proved: own::Proved, client: SocketAddr) -> (Option<SpiffeId>, Duration) {
     match proved {
         Ok((identity, until)) => {

@@ -6,32 +6,31 @@ use serde_json::{Value, json};
 
 use crate::api_server;
 
-/// A proxy that is to end continues taking connections for this long: every node knows by then that it is
-/// not to be sent to any more.
+/// A terminating proxy accepts connections for this long, in seconds: by then every node has stopped sending to it.
 pub(crate) const FAREWELL_SECONDS: u32 = 5;
-/// Default drain time of a proxy.
+/// Default drain time of a proxy, in seconds.
 pub(crate) const DRAIN_SECONDS: u32 = 30;
 
-/// After so long a pod is ended whatever it is doing; `drain` as for [`pod`].
+/// Returns the grace period after which a pod is killed, in seconds; `drain` as for [`pod`].
 pub(crate) fn grace_seconds(drain: u32) -> u32 {
     FAREWELL_SECONDS + drain + 5
 }
 
-/// What holds for all standalone proxies.
+/// Settings of all standalone proxies.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
     /// Their image.
     pub image: String,
-    /// `Always`, `IfNotPresent` or `Never`; `None` = as Kubernetes would.
+    /// The image pull policy, `Always`, `IfNotPresent` or `Never`; `None` = the default of Kubernetes.
     pub pull_policy: Option<String>,
-    /// Where this control plane is, as `NAME:PORT`.
+    /// The address of this control plane, as `NAME:PORT`.
     pub control_plane: String,
-    /// Domain of the Services' names.
+    /// The domain of the Services' names.
     pub cluster_domain: String,
     /// The trust domain of issued certificates; `None` if TLS is off.
     pub trust_domain: Option<String>,
-    /// The cluster knows `preStop.sleep`: without, requests of nodes that have not heard yet that a proxy ends are
-    /// refused.
+    /// The cluster supports `preStop.sleep`. Without it, a terminating proxy refuses requests of nodes that still
+    /// send to it.
     pub sleeps: bool,
 }
 
@@ -39,7 +38,7 @@ pub struct Settings {
 const SLEEP: u32 = 30;
 
 impl Settings {
-    /// As the cluster understands them.
+    /// Returns the settings for the version of the cluster.
     pub(crate) async fn for_cluster(self, client: &Client) -> Self {
         let minor = api_server::minor_version(client).await;
         Self {
@@ -49,8 +48,7 @@ impl Settings {
     }
 }
 
-/// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common; `drain` as for
-/// [`pod`].
+/// Returns the arguments of a proxy that all roles (`maglor-proxy ROLE`) have in common; `drain` as for [`pod`].
 pub(crate) fn arguments(role: &str, drain: u32, settings: &Settings) -> Vec<String> {
     let mut arguments = vec![
         role.to_owned(),
@@ -69,7 +67,7 @@ pub(crate) fn arguments(role: &str, drain: u32, settings: &Settings) -> Vec<Stri
     arguments
 }
 
-/// The container of a proxy.
+/// Returns the container of a proxy.
 pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Settings) -> Value {
     let variable = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let probe = |path: &str, period: u32, failures: u32| {
@@ -102,8 +100,8 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
     container
 }
 
-/// A pod of one proxy, which has `drain` seconds for what it has begun when it is to end; those with the same labels,
-/// of which `own` are enough to know them, are spread over nodes.
+/// Returns a pod of one proxy, which gets `drain` seconds to finish its requests on termination. Pods with the same
+/// labels are spread over nodes; `own` is the subset of labels that identifies them.
 pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     json!({
         "automountServiceAccountToken": false,
@@ -118,12 +116,12 @@ pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     })
 }
 
-/// What a pod needs for ports below 1024 without the right to do anything else: a "safe" sysctl.
+/// Returns the security context for ports below 1024 without any capability: a "safe" sysctl.
 pub(crate) fn low_ports() -> Value {
     json!({"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]})
 }
 
-/// What a Deployment of such pods is to do: a new one is there before an old one goes.
+/// Returns the rollout settings of a Deployment of such pods: a new pod is ready before an old one is removed.
 pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value) -> Value {
     json!({
         "selector": {"matchLabels": own},

@@ -1,11 +1,11 @@
-//! The query of a request: `name`, or `name=value`, with escapes. A client that takes queries apart, kubectl for one,
-//! writes `name=` for `name`, and escapes of its own.
+//! Parses the query of a request: `name`, or `name=value`, with escapes. Clients that rebuild queries, such as
+//! kubectl, write `name=` for `name`, and add their own escapes.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// See the module's documentation.
+/// A parsed query; see the module's documentation.
 pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {

@@ -1,26 +1,27 @@
 //! The scope of an optional feature: disabled, all namespaces, or those of the installation.
 //!
-//! It is what the chart binds the feature's role to, so that the controller does not try what the API server refuses.
+//! The chart binds the feature's role to the same scope, so that the controller sends no requests that the API server
+//! rejects.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use crate::names::{is_label, is_subdomain};
 
-/// Where a feature may write.
+/// The namespaces where a feature may write.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Scope {
     /// In all namespaces.
     Everywhere,
-    /// In these.
+    /// In these namespaces.
     In(BTreeSet<String>),
-    /// It is switched off.
+    /// The feature is disabled.
     #[default]
     Off,
 }
 
 impl Scope {
-    /// Of a switch, and of the namespaces that it holds for; none of them means all.
+    /// Returns the scope for a switch and a list of namespaces; an empty list means all.
     #[must_use]
     pub fn new(on: bool, namespaces: &[String]) -> Self {
         match (on, namespaces) {
@@ -30,7 +31,7 @@ impl Scope {
         }
     }
 
-    /// Whether the feature may write in a namespace.
+    /// Returns whether the feature may write in a namespace.
     #[must_use]
     pub fn covers(&self, namespace: &str) -> bool {
         match self {
@@ -40,7 +41,7 @@ impl Scope {
         }
     }
 
-    /// Whether it may write in all of these namespaces; none of them means all that there are.
+    /// Returns whether it may write in all of these namespaces; an empty list means every namespace of the cluster.
     #[must_use]
     pub fn covers_all(&self, namespaces: &[String]) -> bool {
         match namespaces {

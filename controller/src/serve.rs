@@ -1,8 +1,8 @@
-//! From the index to proxies: encodes what has changed, and says who may see what.
+//! Serves the index to proxies: encodes changed resources, and decides which client may get which resource.
 //!
-//! A client that has proved an identity sees what its namespace sees, and what its own workload does: its
-//! node ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. One that has
-//! not (where the server takes plain text: files, tests) is trusted for the namespace in its node ID.
+//! An authenticated client gets what is visible to its namespace, and the configuration of its own workload: its node
+//! ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. For an unauthenticated
+//! client (where the server accepts plain text: files, tests) the namespace in its node ID is trusted.
 
 mod variants;
 
@@ -31,7 +31,7 @@ use crate::index::{Change, Endpoint, Place, Resource, ResourceId, ResourceKind};
 use crate::metrics::on_call::PushMetrics;
 use crate::shown::{self, protocol_name};
 
-/// What proxies are served. A clone is the same table.
+/// The resources served to proxies. Clones share the same table.
 #[derive(Clone)]
 pub struct Table {
     server: Server,
@@ -50,13 +50,13 @@ pub(crate) struct SharedProxy {
     pub(crate) ports: BTreeSet<u16>,
 }
 
-/// Whose proxies may ask for an `Inbound`: the service account, by `NAMESPACE/POD`.
+/// The service accounts of proxies that may request an `Inbound`, by `NAMESPACE/POD`.
 type Accounts = Arc<RwLock<BTreeMap<String, String>>>;
 
 /// The ports of proxies that groups of Services share, by `NAMESPACE/POD`.
 type Shared = Arc<RwLock<BTreeMap<String, BTreeSet<u16>>>>;
 
-/// What some clients get instead of what everybody gets.
+/// The per-client variants of resources.
 type Consumers = Arc<RwLock<Variants>>;
 
 impl fmt::Debug for Table {
@@ -66,13 +66,13 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// An empty table; `strict`: clients have to prove who they are.
+    /// Creates an empty table; `strict`: clients must authenticate.
     #[must_use]
     pub fn new(strict: bool) -> Self {
         Self::with(strict, None)
     }
 
-    /// An empty table for clients that prove who they are, and are certified here for a token.
+    /// Creates an empty table for clients that authenticate, and get their certificates here for a token.
     #[must_use]
     pub fn certifying(certifier: Certifier) -> Self {
         Self::with(true, Some(certifier))
@@ -99,19 +99,19 @@ impl Table {
         }
     }
 
-    /// Has clients report what they send where, from now on.
+    /// Makes clients report their calls from now on.
     pub fn observe(&self, graphs: Arc<Graphs>) {
-        // The first one stays: there is one graph.
+        // The first one is kept: there is one graph.
         let _ = self.graphs.set(graphs);
     }
 
-    /// Counts what clients say of what they are sent, from now on.
+    /// Counts the clients' acknowledgements and rejections from now on.
     pub fn count(&self, pushes: PushMetrics) {
-        // The first one stays, as above.
+        // The first one is kept, as above.
         let _ = self.pushes.set(pushes);
     }
 
-    /// How long the client that has left a response without an answer for longest has done so.
+    /// Returns the longest time for which a client has not acknowledged or rejected a response.
     pub(crate) fn longest_unanswered(&self) -> Duration {
         self.server.longest_unanswered()
     }
@@ -122,24 +122,23 @@ impl Table {
         self.server.cache(|cache, now| cache.set(resource, now));
     }
 
-    /// Who of the clients trusts the bundle as it is now, by node id.
+    /// Returns for each client, by node ID, whether it trusts the current bundle.
     #[must_use]
     pub fn trusting(&self) -> Vec<(Arc<str>, bool)> {
         self.server.holders(Kind::Bundle, xds::BUNDLE)
     }
 
-    /// The clients that do not trust it, by node id.
+    /// Returns the clients that do not trust it, by node ID.
     pub(crate) fn distrusting(&self) -> Vec<Arc<str>> {
         let clients = self.trusting().into_iter();
         let behind = clients.filter(|(_, holds)| !holds);
         behind.map(|(node, _)| node).collect()
     }
 
-    /// The proxies that groups of Services share, of those that are connected and have put in force what they were
-    /// published last: a proxy acknowledges it when it listens.
+    /// Returns the shared proxies of groups of Services that are connected and have acknowledged the last published
+    /// version: a proxy acknowledges it when it listens.
     pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {
-        // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked
-        // at.
+        // Read before the cache: an entry is in the cache before the cache can be read.
         let known = self
             .shared
             .read()
@@ -155,7 +154,7 @@ impl Table {
             .collect()
     }
 
-    /// Puts changes in force, all at once; how many of them cannot be encoded.
+    /// Publishes changes, all at once; returns how many of them cannot be encoded.
     pub fn publish(&self, changes: &[Change]) -> u64 {
         let mut unserved = 0;
         self.server.cache(|cache, now| {
@@ -187,7 +186,7 @@ impl Table {
                     let mut consumers = self.consumers.write().unwrap_or_else(PoisonError::into_inner);
                     let differs = consumers.note(&key, consumer, matches!(change, Change::Set(..)));
                     drop(consumers);
-                    // Subscribers of the name get another resource.
+                    // Subscribers of the name now get another resource.
                     if differs {
                         cache.mark_changed(kind, &id.name, now);
                     }
@@ -197,7 +196,7 @@ impl Table {
         unserved
     }
 
-    /// Whose an `Inbound` is, and which ports it has, is known before it is served.
+    /// Records the owner and the ports of an `Inbound` before it is served.
     fn note_account(&self, id: &ResourceId, change: &Change) {
         if id.kind != ResourceKind::Inbound {
             return;
@@ -220,7 +219,7 @@ impl Table {
         }
     }
 
-    /// Notes where pods run, which decides what they get of some Services.
+    /// Records where pods run, which determines their variants of some Services.
     pub fn place(&self, places: Vec<(Key, Option<Place>)>) {
         if places.is_empty() {
             return;
@@ -237,13 +236,13 @@ impl Table {
         let matters = consumers.has_places();
         drop(consumers);
         if matters {
-            // A proxy may have asked before it was known where it runs.
+            // A proxy may have subscribed before its location was known.
             self.server
                 .look_again(Kind::Endpoints, |node| moved.contains(node));
         }
     }
 
-    /// Serves one client up to its end.
+    /// Serves one client until it disconnects.
     pub async fn serve<Io>(&self, io: Io, address: SocketAddr, identity: Option<SpiffeId>)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -252,12 +251,12 @@ impl Table {
         self.server.clone().serve(io, peer).await;
     }
 
-    /// Ends all streams, so that clients go elsewhere.
+    /// Ends all streams, so that clients connect to another replica.
     pub fn close(&self) {
         self.server.close();
     }
 
-    /// How many clients speak which protocol.
+    /// Returns the number of clients by protocol.
     pub(crate) fn protocols(&self) -> [(&'static str, usize); 2] {
         let sessions = self.server.sessions();
         let count = |protocol| {
@@ -270,13 +269,13 @@ impl Table {
             .map(|protocol| (protocol_name(protocol), count(protocol)))
     }
 
-    /// Who is connected.
+    /// Returns the connected clients.
     pub(crate) fn sessions(&self) -> Vec<Value> {
         let sessions = self.server.sessions();
         sessions.iter().map(shown::session).collect()
     }
 
-    /// The last changes, the newest first; all that are kept where `all`.
+    /// Returns the last changes, the newest first; all retained ones if `all`.
     pub(crate) fn receipts(&self, all: bool) -> Vec<Value> {
         let (last, now) = self
             .server
@@ -284,21 +283,21 @@ impl Table {
         last.iter().map(|one| shown::receipt(one, now)).collect()
     }
 
-    /// Which resources there are, or which of one kind.
+    /// Returns the resources, or those of one kind.
     pub(crate) fn resources(&self, kind: Option<Kind>) -> Vec<Value> {
-        // What is under the lock delays proxies: words are made after it.
+        // Work under the lock delays proxies: strings are formatted after it.
         let listed = self.server.cache(|cache, _| shown::listed(cache, kind));
         shown::resources(listed)
     }
 
-    /// Every resource of a kind, in our words.
+    /// Returns every resource of a kind, in the format of the configuration file.
     pub(crate) fn all_of(&self, kind: Kind) -> Result<Vec<Value>, DecodeError> {
         let bodies = self.server.cache(|cache, _| shown::bodies(cache, kind));
         let each = bodies.iter().map(|body| shown::resource(kind, body));
         each.collect()
     }
 
-    /// A resource in our words.
+    /// Returns a resource in the format of the configuration file.
     pub(crate) fn resource(&self, kind: Kind, name: &str) -> Result<Option<Value>, DecodeError> {
         let body = self.server.cache(|cache, _| shown::body(cache, kind, name));
         body.map(|body| shown::resource(kind, &body)).transpose()
@@ -330,7 +329,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
     }
 }
 
-/// Who may see what, and who is certified.
+/// The access rules: which client gets which resources and certificates.
 struct Access {
     strict: bool,
     certifier: Option<Certifier>,
@@ -340,13 +339,13 @@ struct Access {
     pushes: Arc<OnceLock<PushMetrics>>,
 }
 
-/// Who a client is, and where.
+/// A client's identity and location.
 struct Client {
     /// Its namespace, if it has one.
     namespace: Option<String>,
-    /// What it calls itself.
+    /// Its node ID, as it reports it.
     node: String,
-    /// The service account that it has proved to be.
+    /// The service account that it has authenticated as.
     account: Option<String>,
 }
 
@@ -380,7 +379,7 @@ impl Access {
 }
 
 impl Client {
-    /// Whether the `Inbound` of this name is the client's own.
+    /// Returns whether the `Inbound` of this name is the client's own.
     fn is_own(&self, name: &str, accounts: &Accounts) -> bool {
         let Some(account) = &self.account else {
             let of = name.split_once('/').map(|(of, _)| of);
@@ -416,7 +415,7 @@ impl Policy for Access {
                 }
                 (Kind::Endpoints, Some(namespace)) => {
                     let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
-                    // Which pod it is a client only says: it decides what is near, nothing else.
+                    // The pod is only the client's claim: it decides which endpoints are near, nothing else.
                     let pod = client.node.split_once('/').map_or("", |(_, pod)| pod);
                     Some((&*consumers.of_pod(name, namespace, pod)).into())
                 }
@@ -460,7 +459,7 @@ impl Policy for Access {
                 let what = format!("node `{}` belongs to another workload", client.node);
                 return Err(Status::new(Code::PermissionDenied, what));
             }
-            // No such pod, or it is not known yet: the report is ignored.
+            // There is no such pod, or it is not known yet: the report is ignored.
             None => {}
         }
         Ok(())

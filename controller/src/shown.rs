@@ -11,10 +11,10 @@ use maglor_xds::{Health, Inbound, Kind, Listener, ServedEndpoint};
 use maglor_xds_server::SessionReport;
 use serde_json::{Value, json};
 
-/// Receipts that are shown unless more are asked for.
+/// Default number of receipts on a page.
 const RECEIPTS: usize = 100;
 
-/// How a protocol is called in metrics and by the admin server.
+/// Returns the name of a protocol in metrics and admin pages.
 pub(crate) fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Delta => "delta",
@@ -42,7 +42,7 @@ pub(crate) fn session(session: &SessionReport) -> Value {
     })
 }
 
-/// The last changes, the newest first; all that are kept where `all`.
+/// Returns the last changes, the newest first; all retained ones if `all`.
 pub(crate) fn receipts(cache: &Cache, all: bool) -> Vec<Receipt> {
     let most = if all { usize::MAX } else { RECEIPTS };
     let last = cache.receipts().iter().rev().take(most);
@@ -77,7 +77,7 @@ pub(crate) fn receipt(receipt: &Receipt, now: Time) -> Value {
     })
 }
 
-/// A resource as it is in the cache: what is copied under its lock.
+/// A copy of a resource in the cache, made under its lock.
 pub(crate) struct Body {
     name: Arc<str>,
     body: Bytes,
@@ -85,7 +85,7 @@ pub(crate) struct Body {
     version: Option<String>,
 }
 
-/// A resource in the cache; `None` = there is none of that name.
+/// Returns a resource in the cache; `None` = there is none of that name.
 pub(crate) fn body(cache: &Cache, kind: Kind, name: &str) -> Option<Body> {
     let (body, changed) = cache.body(kind, name)?;
     Some(Body {
@@ -96,7 +96,7 @@ pub(crate) fn body(cache: &Cache, kind: Kind, name: &str) -> Option<Body> {
     })
 }
 
-/// All of a kind, by name.
+/// Returns all resources of a kind, by name.
 pub(crate) fn bodies(cache: &Cache, kind: Kind) -> Vec<Body> {
     let names = cache.names(kind);
     let mut bodies: Vec<_> = names.filter_map(|name| body(cache, kind, name)).collect();
@@ -104,7 +104,7 @@ pub(crate) fn bodies(cache: &Cache, kind: Kind) -> Vec<Body> {
     bodies
 }
 
-/// Kind, name and version of every resource, or only of one kind.
+/// Returns kind, name and version of every resource, or of one kind.
 pub(crate) fn listed(cache: &Cache, wanted: Option<Kind>) -> Vec<(Kind, Arc<str>, Option<String>)> {
     let kinds = Kind::ALL.into_iter();
     let kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
@@ -117,7 +117,7 @@ pub(crate) fn listed(cache: &Cache, wanted: Option<Kind>) -> Vec<(Kind, Arc<str>
     all.collect()
 }
 
-/// What is [`listed`], in the order of kinds and names.
+/// Formats [`listed`] resources, ordered by kind and name.
 pub(crate) fn resources(mut listed: Vec<(Kind, Arc<str>, Option<String>)>) -> Vec<Value> {
     let place = |kind: &Kind| Kind::ALL.iter().position(|one| one == kind);
     listed.sort_unstable_by(|(kind, name, _), (other, its, _)| {
@@ -130,10 +130,10 @@ pub(crate) fn resources(mut listed: Vec<(Kind, Arc<str>, Option<String>)>) -> Ve
     .collect()
 }
 
-/// A resource in the words of the configuration file.
+/// Formats a resource as in the configuration file.
 ///
 /// # Errors
-/// When it cannot be read back, which would be a fault of the encoder.
+/// The resource cannot be decoded, which would be a bug in the encoder.
 pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError> {
     let Body {
         name,
@@ -141,7 +141,7 @@ pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError
         changed,
         version,
     } = resource;
-    // What some clients have of their own stands under another name in the cache than inside.
+    // A per-client variant has another name in the cache than in the resource itself.
     let (own, of) = name.split_once('#').unwrap_or((name, ""));
     let (node, zone) = (of.strip_prefix("node/"), of.strip_prefix("zone/"));
     let namespace = (!of.is_empty() && node.is_none() && zone.is_none()).then_some(of);
@@ -172,7 +172,7 @@ pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError
     })))
 }
 
-/// Without the fields that say nothing.
+/// Removes null fields.
 fn said(value: Value) -> Value {
     match value {
         Value::Array(list) => list.into_iter().map(said).collect(),
@@ -195,7 +195,7 @@ fn endpoint(endpoint: &ServedEndpoint) -> Value {
     value
 }
 
-/// Without private keys; clients of the admin port may see the rest.
+/// Formats an `Inbound` without private keys; clients of the admin port may see the rest.
 fn shown_inbound(mut inbound: Inbound) -> Value {
     let chains = inbound.gateway.iter_mut().flat_map(|port| &mut port.chains);
     for certificate in chains.flat_map(|chain| &mut chain.certificates) {

@@ -1,9 +1,8 @@
-//! Writes statuses into resources, as long as this replica holds the lease.
+//! Writes the statuses of resources while this replica holds the Lease.
 //!
-//! What a resource says already is not written again; a condition keeps its time of transition as long
-//! as its status is the same. The mesh's own kinds are written by server-side apply; a route's status is
-//! shared with other controllers in one list, so it is replaced. Either as the version that was seen
-//! ([`crate::writes`]).
+//! A status that is already up to date is not written; a condition keeps its transition time as long as its status is
+//! the same. The mesh's own kinds are written by server-side apply; the status of a route is a list shared with other
+//! controllers, so it is replaced. Both are conditional on the version that was read ([`crate::writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,18 +22,18 @@ use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
 use crate::writes::{Manager, Seen};
 
-/// The owner of what is applied.
+/// The field manager of applied statuses.
 pub const FIELD_MANAGER: &str = "maglor-controller";
-/// After a failure; each further one doubles it.
+/// Pause after a failure; each further failure doubles it.
 const REST: Duration = Duration::from_secs(1);
 const MOST_REST: Duration = Duration::from_secs(60);
-/// Statuses of resources that change quickly are written once.
+/// Delay in which changes of one resource are merged into one write.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The desired status of an object; `None`: another controller writes it from now on.
 pub type Wanted = (Kind, Key, Option<Status>);
 
-/// What is to be written, and what of it is not written yet.
+/// The desired statuses, and the keys of those that are not written yet.
 #[derive(Default)]
 struct Queue {
     all: BTreeMap<Id, Status>,
@@ -96,8 +95,8 @@ impl Queue {
         }
     }
 
-    /// Writes all that is open, as long as this replica may; a rejected one does not delay others. Whether
-    /// nothing was refused.
+    /// Writes all pending statuses, as long as this replica may; a rejected one does not delay others. Returns
+    /// whether none was rejected.
     async fn write(&mut self, client: &Client, term: &watch::Receiver<Term>) -> bool {
         let mut again = BTreeSet::new();
         while term.borrow().holds(Instant::now()) {
@@ -132,11 +131,11 @@ impl Queue {
 }
 
 enum Written {
-    /// It was changed between two requests: it is checked again.
+    /// The object was changed between two requests: it is checked again.
     Changed,
-    /// There is no such resource any more.
+    /// The object does not exist any more.
     Gone,
-    /// The resource says it.
+    /// The status was already up to date.
     There,
 }
 
@@ -154,7 +153,7 @@ async fn write_one(
     let Some(current) = api.get_opt(&key.name).await? else {
         return Ok(Written::Gone);
     };
-    // To the second, as everybody else writes them.
+    // To the second, as other controllers write them.
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     let now = now.to_string();
     let before = current.data.get("status").cloned().unwrap_or(Value::Null);
@@ -177,14 +176,14 @@ async fn write_one(
         Status::Route(_) => by.merge_status(&api, &key.name, patch, &seen).await,
     };
     match written {
-        // It has gone meanwhile, or its kind has no statuses.
+        // It was deleted meanwhile, or its kind has no status subresource.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Written::Gone),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Changed),
         other => other.map(|_| Written::There),
     }
 }
 
-/// The status that a resource is to have: that of others stays, and times of what has not changed.
+/// Returns the status to write: entries of other controllers stay, and so do times of unchanged conditions.
 fn merged(before: &Value, status: &Status, now: &str) -> Value {
     let mut wanted = status.to_json();
     match status {
@@ -224,7 +223,7 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
     wanted
 }
 
-/// What to apply to a resource of the mesh's own so that it has a status; `None` where that is as it was `before`.
+/// Returns the patch that sets the status of a mesh resource; `None` if it equals `before`.
 pub(crate) fn patch_of(kind: &str, name: &str, before: &Value, mut status: Value) -> Option<Value> {
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     keep_times(

@@ -6,10 +6,10 @@ use std::fmt::Debug;
 use maglor_config::{raw, resource};
 use maglor_xds::{Inbound, Listener, Resource, ServedEndpoint, decode, encode};
 
-/// A cluster.
+/// Encodes a cluster.
 ///
 /// # Errors
-/// Why a proxy would refuse it, or take it for another.
+/// The reason why a proxy would reject it, or decode it to something else.
 pub(crate) fn cluster(raw: &raw::Cluster) -> Result<Resource, String> {
     let meant = resource::cluster(raw, true).map_err(text)?;
     let encoded = encode::cluster(raw).map_err(text)?;
@@ -19,20 +19,20 @@ pub(crate) fn cluster(raw: &raw::Cluster) -> Result<Resource, String> {
     Ok(encoded)
 }
 
-/// The endpoints of a cluster.
+/// Encodes the endpoints of a cluster.
 ///
 /// # Errors
-/// Why a proxy would refuse them.
+/// The reason why a proxy would reject them.
 pub(crate) fn endpoints(name: &str, all: &[ServedEndpoint]) -> Result<Resource, String> {
     let encoded = encode::endpoints(name, all).map_err(text)?;
     decode::usable_endpoints(name, &encoded.body).map_err(text)?;
     Ok(encoded)
 }
 
-/// A table of routes.
+/// Encodes a table of routes.
 ///
 /// # Errors
-/// Why a proxy would refuse it, or take it for another.
+/// The reason why a proxy would reject it, or decode it to something else.
 pub(crate) fn routes(raw: &raw::RouteTable) -> Result<Resource, String> {
     let meant = resource::routes(raw).map_err(text)?;
     let encoded = encode::routes(raw).map_err(text)?;
@@ -42,20 +42,20 @@ pub(crate) fn routes(raw: &raw::RouteTable) -> Result<Resource, String> {
     Ok(encoded)
 }
 
-/// What is done with connections to a name.
+/// Encodes the listener for connections to a name.
 ///
 /// # Errors
-/// Why a proxy would refuse it.
+/// The reason why a proxy would reject it.
 pub(crate) fn listener(name: &str, listener: &Listener) -> Result<Resource, String> {
     let encoded = encode::listener(name, listener).map_err(text)?;
     decode::listener(name, &encoded.body).map_err(text)?;
     Ok(encoded)
 }
 
-/// What a workload's own proxy does.
+/// Encodes the inbound configuration of a workload's own proxy.
 ///
 /// # Errors
-/// Why a proxy would refuse it, or take it for another.
+/// The reason why a proxy would reject it, or decode it to something else.
 pub(crate) fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result<Resource, String> {
     let encoded = encode::inbound(name, inbound, ahead).map_err(text)?;
     let (read, _) = decode::inbound(name, &encoded.body).map_err(text)?;
@@ -68,7 +68,7 @@ pub(crate) fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result
 
 const CHANGED: &str = "a proxy would read another value than this one";
 
-/// The types of a checked configuration hold regular expressions, which compare by their text only.
+/// Compares by debug text: regular expressions, which a checked configuration contains, have no equality.
 fn same(read: &impl Debug, meant: &impl Debug) -> Result<(), String> {
     match format!("{read:?}") == format!("{meant:?}") {
         true => Ok(()),

@@ -1,13 +1,13 @@
-//! Writes to an API server, each under a precondition.
+//! Conditional writes to the API server.
 //!
-//! A write names the uid and the version of the object that the decision was based on, and the API server refuses it
+//! A write names the UID and the version of the object that the decision was based on, and the API server rejects it
 //! if the object has changed. So a late request of a replica that has lost the Lease (it was suspended, or the
-//! request was slow) undoes nothing that the next leader has written. Objects are created under a field manager: an
-//! object that another client has created differently is a conflict. Every write of the controller is here, except
+//! request was slow) does not undo a write of the next leader. Objects are created under a field manager: an object
+//! that another client has created differently is a conflict. Every write of the controller is in this module, except
 //! those to its own Leases, TokenReviews and events; a test finds others.
 //!
-//! `fenced` is the client for everything that only the leader writes: it sends nothing once the term of this replica
-//! is over, and no request outlasts the Lease.
+//! `fenced` returns the client for all leader-only writes: it sends nothing once the term of this replica is over,
+//! and no request outlasts the Lease.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::lease::{self, Term};
 
-/// Which object, in which version, a decision was made by; `None` of a part = any.
+/// The object, and its version, that a decision was based on; `None` of a part = any.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Seen {
     uid: Option<String>,
@@ -36,7 +36,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Of an object that was read.
+    /// Returns the identity of an object that was read.
     #[must_use]
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Seen {
         }
     }
 
-    /// The same, of an object that was read as JSON.
+    /// Returns the identity of an object that was read as JSON.
     #[must_use]
     pub fn of_value(object: &Value) -> Self {
         let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
@@ -55,7 +55,7 @@ impl Seen {
         }
     }
 
-    /// By its parts, of an object that is kept otherwise.
+    /// Returns the identity for a UID and a version.
     #[must_use]
     pub fn new(uid: &str, version: &str) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Seen {
     }
 }
 
-/// An object as the API server answers with it.
+/// An object as returned by the API server.
 pub trait Stored: Clone + DeserializeOwned + Debug {}
 
 impl<K: Clone + DeserializeOwned + Debug> Stored for K {}
@@ -82,10 +82,10 @@ impl<K: Clone + DeserializeOwned + Debug> Stored for K {}
 pub struct Manager(pub &'static str);
 
 impl Manager {
-    /// Applies an object that was seen, and takes over fields of other managers; or creates one that was not there.
+    /// Applies an object that was read, and takes over fields of other managers; or creates one that did not exist.
     ///
     /// # Errors
-    /// 409 if it is not what was seen any more, or was created by another client meanwhile.
+    /// 409 if the object has changed, or was created by another client meanwhile.
     pub async fn apply<K: Stored>(
         self,
         api: &Api<K>,
@@ -98,7 +98,7 @@ impl Manager {
         api.patch(name, &params, &wanted).await
     }
 
-    /// The same, but fields of another manager are a conflict also if the object was seen.
+    /// Like [`Manager::apply`], but fields of other managers are a conflict even if the object was read.
     ///
     /// # Errors
     /// As [`Manager::apply`].
@@ -113,10 +113,10 @@ impl Manager {
         api.patch(name, &self.applies(false), &wanted).await
     }
 
-    /// Applies the status of an object that was seen.
+    /// Applies the status of an object that was read.
     ///
     /// # Errors
-    /// 409 where it is not what was seen any more.
+    /// 409 if the object has changed.
     pub async fn apply_status<K: Stored>(
         self,
         api: &Api<K>,
@@ -128,7 +128,7 @@ impl Manager {
         api.patch_status(name, &self.applies(true), &wanted).await
     }
 
-    /// Merges a status into that of an object that was seen: where several controllers share a list.
+    /// Merges a status into that of an object that was read: for lists shared by several controllers.
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
@@ -143,7 +143,7 @@ impl Manager {
         api.patch_status(name, &self.patches(), &patch).await
     }
 
-    /// Merges fields into an object that was seen.
+    /// Merges fields into an object that was read.
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
@@ -158,7 +158,7 @@ impl Manager {
         api.patch(name, &self.patches(), &patch).await
     }
 
-    /// The same, with lists merged by the names of their items.
+    /// Like [`Manager::merge`], with lists merged by the names of their items.
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
@@ -173,10 +173,10 @@ impl Manager {
         api.patch(name, &self.patches(), &patch).await
     }
 
-    /// Puts an object in place of the one that was seen, by the version that it has in itself.
+    /// Replaces the object that was read, under the version that it contains.
     ///
     /// # Errors
-    /// 409 where that is not what is there any more.
+    /// 409 if the object has changed.
     pub async fn replace<K: Stored + Serialize>(
         self,
         api: &Api<K>,
@@ -186,10 +186,10 @@ impl Manager {
         api.replace(name, &self.posts(), object).await
     }
 
-    /// Makes an object.
+    /// Creates an object.
     ///
     /// # Errors
-    /// 409 if there is one of its name.
+    /// 409 if an object of this name exists.
     pub async fn create<K: Stored + Serialize>(
         self,
         api: &Api<K>,
@@ -198,7 +198,7 @@ impl Manager {
         api.create(&self.posts(), object).await
     }
 
-    /// `force`: take over fields of other managers.
+    /// Returns the parameters of an apply; `force`: take over fields of other managers.
     fn applies(self, force: bool) -> PatchParams {
         PatchParams {
             force,
@@ -221,7 +221,7 @@ impl Manager {
     }
 }
 
-/// With the id and the version of what was seen.
+/// Adds the UID and the version of the object that was read.
 fn stamped(mut patch: Value, seen: Option<&Seen>) -> Value {
     let parts = seen.map(|seen| [("uid", &seen.uid), ("resourceVersion", &seen.version)]);
     for (name, part) in parts.into_iter().flatten() {
@@ -232,10 +232,10 @@ fn stamped(mut patch: Value, seen: Option<&Seen>) -> Value {
     patch
 }
 
-/// Deletes an object that was seen; what belongs to it goes in the background.
+/// Deletes an object that was read; its dependents are deleted in the background.
 ///
 /// # Errors
-/// 409 where it is not what was seen any more.
+/// 409 if the object has changed.
 pub async fn delete<K: Stored>(api: &Api<K>, name: &str, seen: &Seen) -> Result<(), kube::Error> {
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
@@ -245,12 +245,12 @@ pub async fn delete<K: Stored>(api: &Api<K>, name: &str, seen: &Seen) -> Result<
     api.delete(name, &params).await.map(drop)
 }
 
-/// Takes a pod that was seen away, where its PodDisruptionBudget allows it.
+/// Evicts a pod that was read, if its PodDisruptionBudget allows it.
 ///
 /// # Errors
-/// 409 where it is not what was seen any more, 429 where the budget does not allow it now.
+/// 409 if the pod has changed, 429 if the budget does not allow it now.
 pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::Error> {
-    // kube itself writes `delete_options` (5.0.0), which no API server reads: nothing would be compared.
+    // kube itself writes `delete_options` (5.0.0), which API servers ignore: the preconditions would not be checked.
     let eviction = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -262,7 +262,7 @@ pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::
     evicted.await.map(drop)
 }
 
-/// Why a write was not sent, or its result is unknown.
+/// The reason why a write was not sent, or why its result is unknown.
 #[derive(Debug, thiserror::Error)]
 enum FenceError {
     #[error("this replica is no longer the leader")]
@@ -273,7 +273,7 @@ enum FenceError {
     Path(#[from] http::Error),
 }
 
-/// What became of requests to write.
+/// Results of write requests.
 #[derive(Clone, Debug)]
 pub struct WriteMetrics {
     conflict: Counter,
@@ -309,7 +309,7 @@ impl WriteMetrics {
     }
 }
 
-/// A client of the same API server whose writes do not outlive the term.
+/// Returns a client of the same API server whose writes do not outlast the term.
 pub(crate) fn fenced(
     client: &Client,
     term: watch::Receiver<Term>,
@@ -349,7 +349,7 @@ async fn send_in_term(
     sent.map_err(|_| FenceError::Slow(lease::REQUEST))
 }
 
-/// With a limit for the API server, too: it aborts the request by then.
+/// Adds a timeout for the API server, too: it aborts the request by then.
 fn limited(uri: &Uri) -> Result<Uri, http::Error> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.trim_end_matches(['?', '&']);

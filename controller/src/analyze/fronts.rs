@@ -1,4 +1,4 @@
-//! `ProxyService`s, and whether the Services that they name can have proxies: what the operator would say.
+//! Checks whether the Services named by `ProxyService`s can have proxies, as the operator would.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::crd::GROUP;
 use crate::index::facts::Key;
 use crate::proxy_service::{Refusal, refusal_of};
 
-/// Services, and what names them.
+/// Services, and the `ProxyService`s that name them.
 #[derive(Default)]
 pub(super) struct Fronts<'a> {
     services: BTreeMap<Key, Value>,
@@ -22,7 +22,7 @@ fn key(namespace: &Value, name: &Value) -> Key {
 }
 
 impl<'a> Fronts<'a> {
-    /// Takes what it is about.
+    /// Collects a resource if it is a Service or a `ProxyService`.
     pub(super) fn take(&mut self, place: Place<'a>, value: &Value) {
         let meta = &value["metadata"];
         match (word(&value["apiVersion"]), word(&value["kind"])) {
@@ -39,7 +39,8 @@ impl<'a> Fronts<'a> {
         }
     }
 
-    /// Why Services that are named cannot have proxies. Those that no file has may be there all the same.
+    /// Returns why named Services cannot have proxies. Services that are not in the files are skipped, since they may
+    /// exist in the cluster.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         self.named.iter().filter_map(|(place, value)| {
             let name = &value["spec"]["targetRef"]["name"];

@@ -1,5 +1,5 @@
-//! Gateways whose class no file has or is of another controller, and routes of such Gateways and of those that no
-//! file has.
+//! Checks the classes of Gateways, which may be missing from the files or belong to another controller, and routes to
+//! such or missing Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const GROUP: &str = "gateway.networking.k8s.io";
 /// The class that the chart installs.
 const OWN: &str = "maglor";
 
-/// Classes, Gateways, and what names them.
+/// Classes, Gateways, and the resources that refer to them.
 #[derive(Default)]
 pub(super) struct Gateways<'a> {
     /// Name → controller.
@@ -35,7 +35,7 @@ fn namespace(value: &Value) -> &str {
 }
 
 impl<'a> Gateways<'a> {
-    /// Takes what it is about.
+    /// Collects a resource if it is relevant.
     pub(super) fn take(&mut self, place: Place<'a>, value: &Value) {
         match Kind::of(word(&value["apiVersion"]), word(&value["kind"])) {
             Some(Kind::GatewayClass) => {
@@ -53,7 +53,7 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// The Gateways whose class no file has.
+    /// Returns the Gateways whose class is not in the files.
     fn unclassed(&self) -> impl Iterator<Item = (&Place<'a>, &Value, &str)> {
         let each = self
             .gateways
@@ -62,7 +62,7 @@ impl<'a> Gateways<'a> {
         each.filter(|(_, _, class)| !self.classes.contains_key(*class))
     }
 
-    /// The Gateways of other controllers, each with its class and the name of the controller.
+    /// Returns the Gateways of other controllers, each with its class and the name of the controller.
     fn foreign(&self) -> impl Iterator<Item = (&Place<'a>, &Value, &str, &str)> {
         self.gateways.iter().filter_map(|(place, value)| {
             let class = word(&value["spec"]["gatewayClassName"]);
@@ -71,7 +71,7 @@ impl<'a> Gateways<'a> {
         })
     }
 
-    /// Judges Gateways whose class no file has as if it were ours.
+    /// Makes the index treat missing classes as ours, so that their Gateways are checked.
     pub(super) fn assume(&self, index: &mut Index) {
         for (_, _, class) in self.unclassed() {
             let class = json!({
@@ -86,7 +86,7 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// What is assumed of classes, and which Gateways are missing.
+    /// Reports assumed classes and missing Gateways.
     pub(super) fn problems(&self) -> Vec<Problem> {
         let classes = self.unclassed().filter(|(_, _, class)| *class != OWN);
         let classes = classes.map(|(place, value, class)| {

@@ -1,4 +1,4 @@
-//! `ProxyService`s that share proxies: what they say of these, and who is in whose way.
+//! Finds contradictions between `ProxyService`s that share proxies.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::crd::{GROUP, ProxyServiceSpec, check};
 use crate::index::facts::Key;
 use crate::proxy_service::contradicts;
 
-/// The first resource of each group, with its name. Which is the oldest in a cluster no file says: most likely it is
-/// the first one here, and of two that contradict each other one is refused whichever it is.
+/// The first `ProxyService` of each group, with its name. The files do not contain ages: most likely the first one
+/// here is also the oldest, and of two that contradict each other one is rejected in either order.
 #[derive(Debug, Default)]
 pub(super) struct Groups(BTreeMap<Key, (String, ProxyServiceSpec)>);
 
 impl Groups {
-    /// What a resource says otherwise than one before it of its group.
+    /// Adds a resource, and returns a contradiction to the first one of its group.
     pub(super) fn join(&mut self, place: Place<'_>, value: &Value) -> Option<Problem> {
         let ours = word(&value["apiVersion"]).starts_with(GROUP);
         if !ours || value["kind"] != "ProxyService" {

@@ -1,4 +1,4 @@
-//! A resource of a file, and the error: its statuses, and what they leave out.
+//! Collects the problems of a resource in a file: from its statuses, and those that statuses do not report.
 
 use maglor_istio::ALLOWS_NOTHING;
 use serde::Deserialize as _;
@@ -9,13 +9,13 @@ use crate::index::facts::istio::{self, WILDCARD};
 use crate::index::facts::{Facts, Key, Kind, Object};
 use crate::index::{Index, NO_LISTENER, Status, UNKNOWN_LABELS};
 
-/// Where a resource was read, and what of it is checked beside its status.
+/// The place of a resource, and the parts that are checked in addition to its status.
 pub(super) struct Source<'a> {
     pub(super) place: Place<'a>,
     pub(super) id: (Kind, Key),
-    /// What it says and is not done, whether or not the rest is in force.
+    /// Unsupported settings, independent of whether the rest is in force.
     notes: Vec<String>,
-    /// Parts of Services that it sends to, each with the field.
+    /// Subsets of Services that it refers to, each with the field.
     subsets: Vec<(String, Key, String)>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// All that is wrong with it, each fault once.
+    /// Returns all problems, each one once.
     pub(super) fn problems(&self, conditions: &[Condition], index: &Index) -> Vec<Problem> {
         let mut found: Vec<Problem> = Vec::new();
         let mut add = |reason: &str, message: String| {
@@ -125,9 +125,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Without what says of a fault a second time what another one says: a Service that is missing as the parent and as a
-/// backend, hosts none of which is a Service beside each of them, a Gateway beside its listeners, the kinds of routes
-/// of a listener whose protocol is not supported.
+/// Removes problems that follow from another one: a Service that is missing both as parent and as backend, a list of
+/// hosts without any Service beside the single hosts, a Gateway beside its listeners, the kinds of routes of a
+/// listener whose protocol is not supported.
 fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     let missing = found.iter().filter_map(|one| {
         let rest = one.message.split("there is no Service ").nth(1)?;
@@ -160,7 +160,7 @@ fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     found
 }
 
-/// What a status says of what holds. Nothing is programmed by files alone.
+/// Returns the conditions of a status, except `Programmed`, which files alone cannot fulfil.
 pub(super) fn conditions(status: &Status) -> Vec<Condition> {
     match status {
         Status::Kept(conditions, _) | Status::Policy(conditions) => conditions.clone(),

@@ -1,5 +1,5 @@
-//! Unsupported fields of Gateway API resources, unsupported kinds of Istio and the Gateway API, and unsupported Istio
-//! labels.
+//! Reports unsupported fields of Gateway API resources, unsupported kinds of Istio and the Gateway API, and
+//! unsupported Istio labels.
 
 use maglor_config::suggest;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::{Place, Problem, Severity};
 use crate::crd::{GROUP, VERSION};
 use crate::index::facts;
 
-/// A warning for each field of a resource that has no effect.
+/// Returns a warning for each field of a resource that has no effect.
 pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Problem> {
     facts::unread(value).into_iter().map(move |path| {
         let what = format!("{path}: not supported");
@@ -16,7 +16,7 @@ pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Pr
     })
 }
 
-/// Which kind and version of the mesh's own was probably meant.
+/// Returns the kind and version of the mesh's own that were probably intended.
 pub(super) fn kind_meant(version: &str, kind: &str) -> Option<String> {
     let definitions = crate::crd::definitions().unwrap_or_default();
     let kinds: Vec<_> = definitions
@@ -32,7 +32,7 @@ pub(super) fn kind_meant(version: &str, kind: &str) -> Option<String> {
     }
 }
 
-/// What to write in place of a resource of a kind that is not read.
+/// Returns what to write instead of a resource of an unsupported kind.
 pub(super) fn alternative(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "BackendTLSPolicy" => {
@@ -67,7 +67,7 @@ pub(super) fn alternative(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// A warning for each label and annotation of Istio's by which its sidecars are added or set: pods get ours by other
+/// Returns a warning for each label and annotation of Istio that adds or configures its sidecars: ours have other
 /// keys.
 pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
     let kind = value["kind"].as_str().unwrap_or_default();
@@ -98,7 +98,7 @@ pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
     found
 }
 
-/// The mesh's own key for one of Istio's.
+/// Returns the mesh's own key that corresponds to one of Istio's.
 fn own_key(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "istio-injection"

@@ -1,4 +1,4 @@
-//! The API server, and what of a controller lives on it.
+//! The parts of the controller that use the API server.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,8 +28,7 @@ use crate::tuning;
 use crate::webhook::{self, Webhook};
 use crate::writes::fenced;
 
-/// Clients of the API server for each thread. What is written by the replica that writes alone is written by those
-/// that are [`fenced`].
+/// Clients of the API server for each thread. Those for leader-only writes are [`fenced`].
 pub(super) struct Clients {
     pub(super) discovery: kube::Client,
     /// Fenced.
@@ -69,7 +68,7 @@ impl Clients {
     }
 }
 
-/// The API server, and whether this replica writes there.
+/// The API server, and the leadership of this replica.
 pub(super) struct Kubernetes {
     pub(super) clients: Clients,
     pub(super) namespace: String,
@@ -85,7 +84,7 @@ pub(super) struct Kubernetes {
     pub(super) term: watch::Sender<Term>,
     /// Leadership among the replicas of this control plane, which keeps its webhook's certificate.
     pub(super) own_term: watch::Sender<Term>,
-    /// How other replicas are reached.
+    /// The connection to other replicas.
     pub(super) way: Way,
 }
 

@@ -1,4 +1,4 @@
-//! The index, and what is served of it: events in, resources and statuses out.
+//! The main loop: applies events to the index, and publishes resources and statuses.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,10 +21,10 @@ use crate::serve::Table;
 use crate::source::Event;
 use crate::status::Wanted;
 
-/// How often the vertices of the graph follow the index, which changes more often.
+/// How often the graph's vertices are updated from the index, which changes more often.
 const MAP_EVERY: Duration = Duration::from_secs(1);
 
-/// What is written once proxies are served.
+/// The content of the ready file, written once proxies are served.
 pub(super) struct Ready<'a> {
     pub(super) file: Option<&'a Path>,
     pub(super) listen: Option<SocketAddr>,
@@ -36,7 +36,7 @@ impl Ready<'_> {
         tracing::info!(listen = ?self.listen, admin = ?self.admin, "serving");
         let Some(path) = self.file else { return Ok(()) };
         let text = json!({"listen": self.listen, "admin": self.admin}).to_string();
-        // By a rename: who waits for the file finds all of it.
+        // By a rename: a process that waits for the file never reads a part of it.
         let new = path.with_extension("new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
         written.map_err(|source| RunError::ReadyFile {
@@ -46,17 +46,17 @@ impl Ready<'_> {
     }
 }
 
-/// The index, and everybody who lives on it.
+/// The index, and the services that depend on it.
 pub(super) struct Serving {
     pub(super) pipeline: Pipeline,
     pub(super) table: Table,
     pub(super) graphs: Arc<Graphs>,
-    /// The graph's vertices are those of the index.
+    /// Whether the graph's vertices are those of the index.
     pub(super) mapped: bool,
     pub(super) port: Port,
-    /// Whom the authority vouches for; `None` in plain text.
+    /// The trust domain of the authority; `None` in plain text.
     pub(super) trust_domain: Option<TrustDomain>,
-    /// It was said that the MeshConfig has another one.
+    /// Whether the warning that the MeshConfig has another trust domain was logged.
     pub(super) warned: bool,
     pub(super) metrics: Arc<Metrics>,
     pub(super) whole: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Takes events and clients; clients only once everything is known.
+    /// Handles events and clients; clients only once all resources are known.
     pub(super) async fn serve(
         &mut self,
         mut events: mpsc::Receiver<Event>,
@@ -80,7 +80,7 @@ impl Serving {
         loop {
             if !serves && self.pipeline.is_whole() && self.port.is_open() {
                 serves = true;
-                // Relaxed: nothing else is read because of it.
+                // Relaxed: no other data depends on it.
                 self.whole.store(true, Ordering::Relaxed);
                 ready.write()?;
             }
@@ -102,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Clients expect IDs of the MeshConfig's trust domain, but get those of the authority.
+    /// Warns if the MeshConfig's trust domain, which clients expect, is not that of the authority.
     fn compare_trust_domains(&mut self) {
         let Some(own) = &self.trust_domain else {
             return;
@@ -130,8 +130,8 @@ impl Serving {
         self.publish(changes, begun);
     }
 
-    /// Updates the callers of Services in the index, if known and have changed significantly, and what
-    /// new pods will call.
+    /// Updates the callers of Services in the index, if they are known and have changed significantly, and the calls
+    /// expected of new pods.
     fn follow_callers(&mut self) {
         let begun = Instant::now();
         if let Some(callers) = self.graphs.callers() {
@@ -159,7 +159,7 @@ impl Serving {
             unusable.judged(kind, &key, status.as_ref());
             match &self.statuses {
                 Some(statuses) => {
-                    // Without its writer the process is about to end.
+                    // The writer is gone: the process is about to end.
                     let _ = statuses.send((kind, key, status));
                 }
                 None => {

@@ -1,9 +1,9 @@
-//! The threads of the controller, and its tasks.
+//! The threads and tasks of the controller.
 //!
-//! Each thread has a runtime of its own, so that work of one kind does not delay that of another: a burst of
-//! admission questions, of proxies, or a page for operators leaves the Lease where it is. A client of the API server
-//! belongs to the thread that has made it, with its connections. A task that panics ends the process: what it did
-//! would be missing without a sign of it.
+//! Each thread has its own runtime, so that work of one kind does not delay that of another: a burst of admission
+//! requests or of proxies, or a page for operators, does not delay the renewal of the Lease. A client of the API
+//! server belongs to the thread that has created it, with its connections. A task that panics ends the process:
+//! without it, a part of the controller would silently stop working.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,16 +18,16 @@ use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-/// What a thread is for.
+/// A thread, by its task.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Thread {
-    /// The index, the certificates, and the port where proxies are served: the thread of `main`.
+    /// The index, the certificates, and the port for proxies: the thread of `main`.
     Discovery,
-    /// The Lease alone.
+    /// Only the Lease.
     Lease,
-    /// Everything else: operators that write, statuses, the graph, the admin port.
+    /// Everything else: policy operators, statuses, the graph, the admin port.
     Operators,
-    /// The API server's admission questions.
+    /// Admission requests of the API server.
     Webhook,
 }
 
@@ -49,17 +49,16 @@ impl Thread {
     }
 }
 
-/// How often a thread shows that it works.
+/// Interval of each thread's heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A thread that has not shown it for this long does not work: `/live` fails, and Kubernetes starts the container
-/// again.
+/// A thread without a heartbeat for this long is stuck: `/live` fails, and Kubernetes restarts the container.
 const LATE: Duration = Duration::from_secs(30);
 
-/// When each thread has run a task last.
+/// The last heartbeat of each thread.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     started: Instant,
-    /// In milliseconds since then, by thread.
+    /// Milliseconds since `started`, by thread.
     last: [AtomicU64; ALL.len()],
 }
 
@@ -77,13 +76,13 @@ impl Pulse {
 
     async fn heartbeat(self: Arc<Self>, thread: Thread) {
         loop {
-            // Relaxed: nothing else is read because of it.
+            // Relaxed: no other data depends on it.
             self.last[thread as usize].store(self.now(), Ordering::Relaxed);
             tokio::time::sleep(HEARTBEAT).await;
         }
     }
 
-    /// A thread that does not work.
+    /// Returns the name of a stuck thread.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.late_at(self.now())
     }
@@ -97,10 +96,10 @@ impl Pulse {
     }
 }
 
-/// A task of any type.
+/// A boxed task.
 pub(crate) type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// See the module's documentation. Threads and tasks end when it is dropped.
+/// The threads and tasks of the process; they end when it is dropped. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Threads {
     handles: [Handle; ALL.len()],
@@ -112,7 +111,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts the threads besides this one, whose runtime becomes that of [`Thread::Discovery`].
+    /// Starts the other threads; the current runtime becomes that of [`Thread::Discovery`].
     pub(super) fn start() -> io::Result<Self> {
         let mut ends = Vec::new();
         let mut start = |thread: Thread| -> io::Result<Handle> {
@@ -147,12 +146,12 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Whether all of them work.
+    /// Returns the heartbeats of all threads.
     pub(super) fn pulse(&self) -> Arc<Pulse> {
         Arc::clone(&self.pulse)
     }
 
-    /// Runs a task on a thread until it ends.
+    /// Runs a task on a thread until the task ends.
     pub(super) fn spawn(
         &mut self,
         thread: Thread,
@@ -163,7 +162,7 @@ impl Threads {
         self.names.insert(task.id(), name);
     }
 
-    /// The same; the result resolves when the task has ended.
+    /// Like `spawn`; the result resolves when the task has ended.
     pub(super) fn spawn_watched(
         &mut self,
         thread: Thread,
@@ -178,7 +177,7 @@ impl Threads {
         ended
     }
 
-    /// Runs something short on a thread, which what it makes belongs to.
+    /// Runs a short task on a thread; resources that it creates belong to that thread.
     pub(super) async fn make<T: Send + 'static>(
         &self,
         thread: Thread,
@@ -188,13 +187,13 @@ impl Threads {
             Ok(made) => made,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Only the end of the thread cancels it, which is that of this.
+                // Only the end of that thread cancels it; then this thread ends, too.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 
-    /// The name of a task that has panicked; waits for one.
+    /// Waits for a task that panics, and returns its name.
     pub(super) async fn panicked(&mut self) -> &'static str {
         loop {
             match self.tasks.join_next_with_id().await {
@@ -209,8 +208,8 @@ impl Threads {
     }
 }
 
-/// Waits for the end of all of them. A panic of one is that of the task that waits: what it did would be missing
-/// without a sign of it.
+/// Waits for the end of all tasks. Propagates a panic of a task: without it, a part of the controller would silently
+/// stop working.
 pub(crate) async fn all_end(tasks: &mut JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {

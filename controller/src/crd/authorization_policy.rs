@@ -1,4 +1,4 @@
-//! `AuthorizationPolicy`: which clients may call what.
+//! `AuthorizationPolicy`: rules for which clients may call a workload.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// Whether an object with these labels is selected.
+    /// Returns whether an object with these labels is selected.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);

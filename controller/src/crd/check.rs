@@ -10,27 +10,27 @@ use super::{
 };
 use crate::wire;
 
-/// Why a resource is not used.
+/// The reason why a resource is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpecError {
-    /// A field that Kubernetes or a route decides.
+    /// A field that is determined by Kubernetes or by a route.
     #[error("spec.{field} is derived from the Service and its routes; remove it")]
     Foreign {
-        /// Which one, as `cluster.endpoints`.
+        /// The field, such as `cluster.endpoints`.
         field: String,
     },
-    /// A value that the proxy would refuse.
+    /// A value that the proxy would reject.
     #[error("{path}: {message}")]
     Value {
-        /// Where it stands, as `spec.cluster.limits.max_requests`.
+        /// Its path, such as `spec.cluster.limits.max_requests`.
         path: String,
-        /// The error, and what to write instead.
+        /// The error, and a valid alternative.
         message: String,
     },
 }
 
-/// Checks the `spec` of a kind that operators read, not the index: a `CommunicationGraph`, `PlacementPolicy`,
-/// `ProxyService` or `TuningPolicy` of this version. `None` if it is something else.
+/// Validates the `spec` of a kind that operators read, not the index: a `CommunicationGraph`, `PlacementPolicy`,
+/// `ProxyService` or `TuningPolicy` of this version. Returns `None` for any other object.
 #[must_use]
 pub fn operated(object: &Value) -> Option<Result<(), SpecError>> {
     if object["apiVersion"] != format!("{GROUP}/{VERSION}") {
@@ -45,14 +45,14 @@ pub fn operated(object: &Value) -> Option<Result<(), SpecError>> {
     })
 }
 
-/// Reads the `spec` of a resource of the mesh's own.
+/// Reads the `spec` of one of the mesh's own resources.
 ///
 /// # Errors
-/// The fields that are not of their types, or unknown.
+/// Fields with a wrong type, and unknown fields.
 pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     let spec = &object["spec"];
     T::deserialize(spec).map_err(|error| {
-        // The reader of a proxy's file knows where in it that is.
+        // The parser of the proxy's files reports the path of the error.
         let reported = resource::read::<T>(&spec.to_string(), "spec").err();
         let each = reported.into_iter().flat_map(|errors| errors.0).map(|one| {
             let path = match &*one.path {
@@ -68,10 +68,10 @@ pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     })
 }
 
-/// Errors that are reported at once.
+/// The most errors that are reported at once.
 const MOST_ERRORS: usize = 10;
 
-/// Several errors as one: the first with its path, the others after it with theirs. `None` where there are none.
+/// Joins several errors into one: the first with its path, the others after it with theirs. `None` if there are none.
 pub(crate) fn all(errors: impl IntoIterator<Item = SpecError>) -> Option<SpecError> {
     let mut errors = errors.into_iter();
     let first = errors.next()?;
@@ -88,7 +88,7 @@ pub(crate) fn all(errors: impl IntoIterator<Item = SpecError>) -> Option<SpecErr
     Some(SpecError::Value { path, message })
 }
 
-/// What the proxy's checks say, of a field of a resource.
+/// Converts an error of the proxy's checks to one about a field of a resource.
 fn value(path: String, reported: Diagnostic) -> SpecError {
     let message = match reported.help {
         Some(help) => format!("{}; {help}", reported.message),
@@ -99,10 +99,10 @@ fn value(path: String, reported: Diagnostic) -> SpecError {
 
 const ROUTE: &str = "listeners[0].http.virtual_hosts[0].routes[0]";
 
-/// Checks the blocks of a `TrafficPolicy` or `MeshConfig`.
+/// Validates the blocks of a `TrafficPolicy` or `MeshConfig`.
 ///
 /// # Errors
-/// All that is wrong.
+/// All errors.
 pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Result<(), SpecError> {
     if let Some(field) = foreign_fields(cluster, route).into_iter().next() {
         return Err(SpecError::Foreign { field });
@@ -128,7 +128,7 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
     Ok(())
 }
 
-/// A table of these routes only.
+/// Returns a table with only these routes.
 fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
     raw::RouteTable {
         name: Some("policy".to_owned()),
@@ -140,8 +140,7 @@ fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
     }
 }
 
-/// Without a configured timeout there is no limit other than a proxy's default: an attempt
-/// may take any time.
+/// Removes the limit by the proxy's default timeout: if no timeout is configured, an attempt may take any time.
 fn unlimited(route: &mut raw::Route) {
     route
         .timeout
@@ -151,10 +150,10 @@ fn unlimited(route: &mut raw::Route) {
 /// Errors of routes.
 pub type RouteErrors = Vec<(Option<usize>, String)>;
 
-/// Checks routes that have no action yet, or answer by themselves.
+/// Validates routes without an action, or with a direct response.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All errors.
 pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
     for route in &mut routes {
         if route.redirect.is_none() && route.direct_response.is_none() {
@@ -192,10 +191,10 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
     }
 }
 
-/// Checks the rules of an `AuthorizationPolicy`.
+/// Validates the rules of an `AuthorizationPolicy`.
 ///
 /// # Errors
-/// All that is wrong.
+/// All errors.
 pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
     let answer = raw::Route {
         direct_response: Some(raw::DirectResponse {
@@ -282,7 +281,7 @@ fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), 
     }
 }
 
-/// Errors with other paths.
+/// Replaces the paths of errors.
 fn renamed(errors: Vec<SpecError>, from: &[(&str, &str)]) -> SpecError {
     let renamed = errors.into_iter().map(|error| match error {
         SpecError::Value { mut path, message } => {

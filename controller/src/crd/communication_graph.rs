@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::check::SpecError;
 use super::schema::Shape;
 
-/// The only [`CommunicationGraph`] that is written.
+/// The name of the only [`CommunicationGraph`] that is written.
 pub const GRAPH_NAME: &str = "default";
 
 /// Default for the number of edges in a status.
@@ -58,7 +58,7 @@ impl CommunicationGraphSpec {
         }
     }
 
-    /// Maximum number of edges in the status.
+    /// Returns the maximum number of edges in the status.
     #[must_use]
     pub fn edges(&self) -> usize {
         self.max_edges.unwrap_or(EDGES).min(MOST_EDGES) as usize

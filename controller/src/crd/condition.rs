@@ -24,7 +24,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition without a time, which is added when it is written.
+    /// Creates a condition without a time, which is added when it is written.
     #[must_use]
     pub fn new(
         kind: &str,

@@ -29,7 +29,7 @@ fn slack() -> u8 {
 }
 
 impl LocalFirst {
-    /// The slack as a fraction of a fair share, 0 to 1.
+    /// Returns the slack as a fraction of a fair share, 0 to 1.
     #[must_use]
     pub fn slack(self) -> f64 {
         f64::from(self.slack_percent.min(100)) / 100.0

@@ -1,4 +1,4 @@
-//! The mesh's own resources, group `maglor.dev/v1alpha1`: one file a kind.
+//! The mesh's own resources, group `maglor.dev/v1alpha1`: one file for each kind.
 //!
 //! Clusters, routes and authorization use the fields of [`maglor_config::raw`], so that a block can be copied from a
 //! proxy's configuration into a resource and back. Fields of Kubernetes (`targetRefs`, `selector`, `conditions`)
@@ -55,26 +55,26 @@ pub use tuning_policy::{
 pub const GROUP: &str = "maglor.dev";
 /// Their version.
 pub const VERSION: &str = "v1alpha1";
-/// The annotation of a definition that says of which version of the mesh it is.
+/// The annotation of a definition with the version of the mesh.
 pub const VERSION_KEY: &str = "maglor.dev/definitions-version";
-/// The only [`MeshConfig`] that counts.
+/// The name of the only [`MeshConfig`] that is used.
 pub const MESH_CONFIG_NAME: &str = "default";
 
-/// A definition could not be made: the types and the rules of Kubernetes do not fit each other.
+/// A definition could not be created: a type does not fit the rules of Kubernetes.
 #[derive(Debug, thiserror::Error)]
 #[error("the schema of {kind} is not valid in Kubernetes: {source}")]
 pub struct DefinitionError {
-    /// Which kind.
+    /// The kind.
     pub kind: &'static str,
-    /// What does not fit.
+    /// The error.
     #[source]
     pub source: serde_json::Error,
 }
 
-/// The definitions of all kinds, by name.
+/// Returns the definitions of all kinds, by name.
 ///
 /// # Errors
-/// When a schema is not one that Kubernetes takes, which a test excludes.
+/// A schema is not valid for Kubernetes, which a test excludes.
 pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
     Ok(vec![
         with_schema(
@@ -103,10 +103,10 @@ pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
     ])
 }
 
-/// The definitions as YAML documents, ready for `kubectl apply -f -`.
+/// Returns the definitions as YAML documents, ready for `kubectl apply -f -`.
 ///
 /// # Errors
-/// As [`definitions`].
+/// Those of [`definitions`].
 pub fn yaml() -> Result<Vec<(String, String)>, DefinitionError> {
     let mut documents = Vec::new();
     for definition in definitions()? {

@@ -270,7 +270,7 @@ pub struct PlacementMeasure {
 }
 
 impl PlacementPolicyStatus {
-    /// Whether the policy is valid.
+    /// Returns whether the policy is valid.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
         let refuses = |one: &Condition| one.r#type == "Accepted" && one.status == "False";
@@ -279,7 +279,7 @@ impl PlacementPolicyStatus {
 }
 
 impl PlacementPolicySpec {
-    /// Whether plans are only reported or carried out.
+    /// Returns whether plans are only reported or carried out.
     #[must_use]
     pub fn mode(&self) -> PlacementMode {
         self.mode.unwrap_or_default()
@@ -335,7 +335,7 @@ impl PlacementPolicySpec {
         Ok(())
     }
 
-    /// Numeric fields and their ranges.
+    /// Returns the numeric fields and their ranges.
     fn numbers(&self) -> [(&'static str, Option<u32>, u32, u32); 15] {
         let nodes = self.nodes.clone().unwrap_or_default();
         let guard = self.guard.clone().unwrap_or_default();

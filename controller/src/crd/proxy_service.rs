@@ -228,10 +228,10 @@ impl ProxyServiceSpec {
         }
     }
 
-    /// The load balancing policy of the proxies.
+    /// Returns the load balancing policy of the proxies.
     ///
     /// # Errors
-    /// If it is not a policy, or one that only the simulator supports.
+    /// It is not a policy, or one that only the simulator supports.
     pub fn policy(&self) -> Result<Spec, SpecError> {
         let wrong = |message| SpecError::Value {
             path: "spec.policy".to_owned(),
@@ -250,43 +250,43 @@ impl ProxyServiceSpec {
         }
     }
 
-    /// Proxies run only while they pay off.
+    /// Returns whether proxies run only while they are worthwhile.
     #[must_use]
     pub fn is_auto(&self) -> bool {
         self.mode.unwrap_or_default() == ProxyMode::Auto
     }
 
-    /// Recommendations are not carried out.
+    /// Returns whether recommendations are only reported, not applied.
     #[must_use]
     pub fn dry_run(&self) -> bool {
         self.dry_run.unwrap_or(true)
     }
 
-    /// Policies of the callers' sidecars are considered.
+    /// Returns whether policies of the callers' sidecars are considered.
     #[must_use]
     pub fn sidecar_policies(&self) -> bool {
         self.sidecar_policies.unwrap_or(false)
     }
 
-    /// Maximum number of Services with proxies at a time.
+    /// Returns the maximum number of Services with proxies at a time.
     #[must_use]
     pub fn max_services(&self) -> u32 {
         self.max_services.unwrap_or(10)
     }
 
-    /// See the field.
+    /// Returns the drain time of the proxies in seconds.
     #[must_use]
     pub fn drain_seconds(&self) -> u32 {
         self.drain_seconds.unwrap_or(DRAIN_SECONDS)
     }
 
-    /// Number of proxies.
+    /// Returns the number of proxies.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         self.replicas.unwrap_or(1)
     }
 
-    /// Initial number of proxies, also with an autoscaler.
+    /// Returns the initial number of proxies, also with an autoscaler.
     #[must_use]
     pub fn first_replicas(&self) -> u32 {
         let scaled = self.autoscaling.as_ref();
@@ -294,7 +294,7 @@ impl ProxyServiceSpec {
     }
 }
 
-/// Whether a name is valid as part of the names of a group's objects.
+/// Returns whether a name is valid as part of the names of a group's objects.
 fn is_group_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends = !name.starts_with('-') && !name.ends_with('-');
@@ -345,7 +345,7 @@ pub(super) fn schema() -> Value {
     shape.into_schema()
 }
 
-/// Validation rules of the API server beyond types, with their messages.
+/// Returns the validation rules of the API server beyond types, with their messages.
 fn rules(all: &[(&str, &str)]) -> Value {
     let rule = |(rule, message): &(&str, &str)| json!({"rule": rule, "message": message});
     all.iter().map(rule).collect()

@@ -4,8 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 
-/// The first field of the `spec` that `own` has and `there` does not, such as `spec.rules[].to[].headers`: the API
-/// server accepts an object with it, but drops the field. `None` if nothing is pruned.
+/// Returns the first field of the `spec` that `own` has and `there` does not, such as `spec.rules[].to[].headers`:
+/// the API server accepts an object with it, but drops the field. `None` if nothing is pruned.
 #[must_use]
 pub fn pruned(own: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Option<String> {
     let wanted = spec(own, None)?;
@@ -16,7 +16,7 @@ pub fn pruned(own: &CustomResourceDefinition, there: &CustomResourceDefinition) 
     }
 }
 
-/// The schema of the `spec` of a version.
+/// Returns the schema of the `spec` of a version.
 fn spec<'a>(
     definition: &'a CustomResourceDefinition,
     version: Option<&str>,

@@ -1,15 +1,15 @@
-//! From the schema of a type to one that Kubernetes takes ("structural").
+//! Converts the schema of a type to the subset that Kubernetes accepts ("structural").
 //!
 //! Kubernetes supports no references, no alternatives of different types and no `null` type, and writes defaults into
-//! stored objects, which would end inheritance between levels. So references are inlined, of alternatives the one
-//! with fields (or items) is kept, and defaults move into the description. The string forms that the proxy's file
-//! also accepts (`retry: 5xx`) are therefore written out in a resource: `retry: {retry_on: [5xx]}`.
+//! stored objects, which would end inheritance between levels. So references are inlined, the alternative with fields
+//! (or items) is kept, and defaults are moved to the description. The short forms that the proxy's file also accepts
+//! (`retry: 5xx`) must therefore be written out in a resource: `retry: {retry_on: [5xx]}`.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// The schemas of the two halves of a kind.
+/// The schemas of `spec` and `status` of a kind.
 pub(super) struct Shape {
     pub(super) spec: Value,
     status: Value,
@@ -64,7 +64,7 @@ fn structural(schema: Value) -> Value {
     }
     choose_alternative(&mut map);
     choose_type(&mut map);
-    // Fields that are not known are refused by strict validation; this word is not allowed beside them.
+    // Unknown fields are rejected by strict validation; this keyword is not allowed beside `properties`.
     if map
         .get("additionalProperties")
         .is_some_and(Value::is_boolean)
@@ -94,7 +94,7 @@ fn structural(schema: Value) -> Value {
     Value::Object(map)
 }
 
-/// `anyOf` and `oneOf`: enums become a list of words; of other alternatives one is kept.
+/// Resolves `anyOf` and `oneOf`: enums become a list of values; of other alternatives one is kept.
 fn choose_alternative(map: &mut Map<String, Value>) {
     for word in ["anyOf", "oneOf"] {
         let Some(Value::Array(mut list)) = map.remove(word) else {
@@ -117,8 +117,8 @@ fn choose_alternative(map: &mut Map<String, Value>) {
             map.insert("x-kubernetes-int-or-string".into(), json!(true));
             continue;
         }
-        // A policy is a text here; everything else with fields or items is written out, and what may
-        // be a number may be a text.
+        // A policy is a string here; other types with fields or items are written out, and a value that may be a
+        // number may also be a string.
         let policy = |item: &Value| item["required"] == json!(["name"]);
         let named =
             list.iter().any(policy) && list.iter().any(|item| item.get("examples").is_some());
@@ -140,14 +140,14 @@ fn choose_alternative(map: &mut Map<String, Value>) {
     }
 }
 
-/// A single type: without `null`, and a string if a number is an alternative form.
+/// Reduces to a single type: without `null`, and a string if a number is an alternative form.
 fn choose_type(map: &mut Map<String, Value>) {
     match map.remove("type") {
         Some(Value::Array(mut types)) => {
             types.retain(|one| one != "null");
             let text_or_number = types.iter().any(|one| one == "string") && types.len() > 1;
             if text_or_number && map.remove("maximum").is_some() {
-                // A time: the only number that it may be is 0, which is also a text.
+                // A duration: the only allowed number is 0, which is also a valid string.
                 map.remove("minimum");
                 map.insert("type".into(), json!("string"));
             } else if text_or_number {

@@ -72,7 +72,7 @@ impl TrafficPolicySpec {
 
 const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
 
-/// Fields of a cluster that the Service determines.
+/// Fields of a cluster that are determined by the Service.
 const OF_THE_SERVICE: [&str; 7] = [
     "address",
     "dns_addresses",
@@ -82,7 +82,7 @@ const OF_THE_SERVICE: [&str; 7] = [
     "tls",
     "type",
 ];
-/// Fields of a route that HTTPRoute, GRPCRoute and the Service determine.
+/// Fields of a route that are determined by HTTPRoute, GRPCRoute and the Service.
 const OF_THE_ROUTE: [&str; 11] = [
     "cluster",
     "clusters",
@@ -97,7 +97,7 @@ const OF_THE_ROUTE: [&str; 11] = [
     "sticky",
 ];
 
-/// The cluster and route blocks, common to several kinds.
+/// Restricts the cluster and route blocks, which several kinds have in common.
 pub(super) fn limit_blocks(properties: &mut Value) {
     without(&mut properties["cluster"], &OF_THE_SERVICE);
     without(&mut properties["route"], &OF_THE_ROUTE);
@@ -105,7 +105,7 @@ pub(super) fn limit_blocks(properties: &mut Value) {
         "How an endpoint is chosen, with parameters in parentheses, such as `lor(choices=2)`. \
          Default: `lor(choices=2)`."
     );
-    // Not the defaults of a proxy by itself.
+    // The defaults differ from those of a standalone proxy.
     properties["cluster"]["properties"]["protocol"]["description"] = json!(
         "HTTP version spoken to the endpoints. Absent: HTTP/2 where the Service's port declares it \
          (`h2c`, `grpc`), else that of the client."
@@ -126,7 +126,7 @@ pub(super) fn schema() -> Value {
     shape.into_schema()
 }
 
-/// The fields that are set but not allowed in a policy, such as `cluster.endpoints`.
+/// Returns the fields that are set but not allowed in a policy, such as `cluster.endpoints`.
 pub(crate) fn foreign_fields(
     cluster: Option<&raw::Cluster>,
     route: Option<&raw::Route>,

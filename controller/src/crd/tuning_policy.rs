@@ -179,13 +179,13 @@ pub struct TuningGuard {
 }
 
 impl TuningPolicySpec {
-    /// Whether recommendations are only reported or carried out.
+    /// Returns whether recommendations are only reported or carried out.
     #[must_use]
     pub fn mode(&self) -> TuningMode {
         self.mode.unwrap_or_default()
     }
 
-    /// Whether a part may be set.
+    /// Returns whether a part may be set.
     #[must_use]
     pub fn sets(&self, part: TuningPart) -> bool {
         self.parts.is_empty() || self.parts.contains(&part)
@@ -223,7 +223,7 @@ impl TuningPolicySpec {
         Ok(())
     }
 
-    /// Numeric fields and their ranges.
+    /// Returns the numeric fields and their ranges.
     fn numbers(&self) -> [(&'static str, Option<u32>, u32, u32); 18] {
         let limits = self.thresholds.clone().unwrap_or_default();
         let scaling = self.scaling.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Type errors that an API server would report by the schema, for files without one.
+//! Finds the type errors that an API server would report by the schema, in files.
 //!
-//! The types of the mesh's kinds take the short forms of the proxy's file, too (`namespaces: shop`). An API server
-//! does not: a field has one type there.
+//! The Rust types of the mesh's kinds also accept the short forms of the proxy's file (`namespaces: shop`). An API
+//! server does not: there a field has a single type.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::check::SpecError;
 
-/// The schema of the `spec` of each kind; made once, as files may have thousands of resources.
+/// The schema of the `spec` of each kind; created once, since files may contain thousands of resources.
 static SPECS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
     let definitions = super::definitions().unwrap_or_default().into_iter();
     let schemas = definitions.filter_map(|definition| {
@@ -24,8 +24,8 @@ static SPECS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
     schemas.collect()
 });
 
-/// Checks the `spec` of a resource of the mesh's own by its definition: the values that are not of their field's
-/// type, which are taken out of it. Other resources pass.
+/// Checks the `spec` of one of the mesh's own resources against its definition: returns an error for each value of a
+/// wrong type, and removes the value. Other resources pass.
 pub fn check(object: &mut Value) -> Vec<SpecError> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let schema = SPECS.get(kind).unwrap_or(&Value::Null);
@@ -38,9 +38,9 @@ pub fn check(object: &mut Value) -> Vec<SpecError> {
     errors
 }
 
-/// Whether a value is of its type; what is not of its type inside it is taken out.
+/// Returns whether a value has the right type; removes wrong values inside it.
 fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecError>) -> bool {
-    // An API server takes `null` for a field that is not there.
+    // An API server treats `null` like a missing field.
     if value.is_null() {
         return true;
     }
@@ -51,7 +51,7 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
                 for (at, item) in items.iter_mut().enumerate() {
                     good &= of_type(&schema["items"], item, &format!("{path}[{at}]"), errors);
                 }
-                // As a whole: the other items keep their numbers.
+                // The list is removed as a whole: without a single item the indices of the others would change.
                 return good;
             }
             None => "a list",
@@ -60,7 +60,7 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
             Some(fields) => {
                 for (name, field) in fields {
                     let known = schema["properties"].get(name);
-                    // Unknown fields are reported by the reader of the resource.
+                    // Unknown fields are reported when the resource is read.
                     let inner = known.unwrap_or(&schema["additionalProperties"]);
                     if !of_type(inner, field, &format!("{path}.{name}"), errors) {
                         *field = Value::Null;
@@ -86,7 +86,7 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
     false
 }
 
-/// What to write in place of a value of another type.
+/// Returns what to write instead of a value of another type.
 fn instead(wanted: &str, value: &Value) -> String {
     match (wanted, value) {
         ("a string", Value::Number(number)) => {

@@ -1,5 +1,4 @@
-//! Paths, selectors and answers, as the API server writes and reads them (`k8s.io/metrics`,
-//! `external_metrics/v1beta1`).
+//! Parses paths and selectors of requests, and formats responses (`k8s.io/metrics`, `external_metrics/v1beta1`).
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -14,19 +13,19 @@ use crate::query::Query;
 const ROOT: &str = "/apis/external.metrics.k8s.io/v1beta1";
 const GROUP_VERSION: &str = "external.metrics.k8s.io/v1beta1";
 
-/// What is asked.
+/// A parsed request.
 #[derive(Debug, Eq, PartialEq)]
 enum Question<'a> {
-    /// Which metrics there are.
+    /// The list of metrics.
     Metrics,
-    /// The values of the metric in a namespace; of one Service or group, or of all.
+    /// The values of the metric in a namespace: of one Service or group, or of all.
     Values {
         namespace: &'a str,
         whose: Option<Whose>,
     },
 }
 
-/// Why there is no answer.
+/// The reason why a request is rejected.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 enum QuestionError {
     #[error("no such resource: {0}")]
@@ -76,7 +75,7 @@ fn question<'a>(path: &'a str, selector: &str) -> Result<Question<'a>, QuestionE
     }
     let rest = rest.strip_prefix("/namespaces/").ok_or_else(unknown)?;
     match rest.split_once('/') {
-        // It becomes a part of a path of the API server.
+        // It becomes a part of an API server path.
         Some((namespace, REQUESTS)) if is_label(namespace) => Ok(Question::Values {
             namespace,
             whose: selected(selector)?,
@@ -85,7 +84,7 @@ fn question<'a>(path: &'a str, selector: &str) -> Result<Question<'a>, QuestionE
     }
 }
 
-/// The Service, or the group, that a label selector names.
+/// Returns the Service or the group that a label selector names.
 fn selected(selector: &str) -> Result<Option<Whose>, QuestionError> {
     if selector.is_empty() {
         return Ok(None);
@@ -93,7 +92,7 @@ fn selected(selector: &str) -> Result<Option<Whose>, QuestionError> {
     let unknown = || QuestionError::Selector(selector.to_owned());
     let (name, value) = selector.split_once('=').ok_or_else(unknown)?;
     let value = value.strip_prefix('=').unwrap_or(value);
-    // Of what a name is made, so that it can stand in a selector itself.
+    // Only characters of names, so that the value is safe in a selector.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let is_value = (1..=63).contains(&value.len())
         && value.bytes().all(fits)
@@ -131,7 +130,7 @@ fn list(items: &[Value]) -> Value {
     })
 }
 
-/// A value is a Kubernetes quantity, in thousandths.
+/// Formats a value as a Kubernetes quantity, in thousandths.
 fn value((of, name): &Whose, rps: f64, now: Timestamp) -> Value {
     let mut labels = serde_json::Map::new();
     labels.insert((*of).to_owned(), json!(name));

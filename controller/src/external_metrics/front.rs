@@ -1,6 +1,6 @@
-//! Authenticates the API server's aggregation layer: a certificate of the authority, and with one of the names,
-//! that ConfigMap `extension-apiserver-authentication` of `kube-system` holds (Kubernetes, "Configure the Aggregation
-//! Layer"). Everybody else's handshake fails.
+//! Authenticates the API server's aggregation layer by its client certificate: the authority and the allowed names
+//! are in ConfigMap `extension-apiserver-authentication` of `kube-system` (Kubernetes, "Configure the Aggregation
+//! Layer"). The handshake of any other client fails.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::https::Serving;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// Its keys: the authority, PEM, and a list of common names; an empty one means any.
+/// The keys of the ConfigMap: the authority as PEM, and a list of common names; an empty one means any.
 const AUTHORITY: &str = "requestheader-client-ca-file";
 const NAMES: &str = "requestheader-allowed-names";
-/// A failed watch rests for this long.
+/// Pause after a failed watch.
 const REST: Duration = Duration::from_secs(2);
 
-/// Why the API server cannot be known.
+/// The reason why the ConfigMap does not identify the API server.
 #[derive(Debug, thiserror::Error)]
 enum FrontError {
     #[error("{0} is missing: the API server has no aggregation layer")]
@@ -49,7 +49,7 @@ enum FrontError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Keeps `serving` right while the certificate and the ConfigMap change; never returns.
+/// Keeps `serving` up to date when the certificate or the ConfigMap changes; never returns.
 pub(super) async fn follow(
     client: Client,
     mut certificate: Serving,
@@ -63,7 +63,7 @@ pub(super) async fn follow(
         tokio::select! {
             Some(event) = changes.next() => match event {
                 Ok(Event::Apply(map) | Event::InitApply(map)) => front = known(&map).or(front),
-                // Whom it named stays known.
+                // After a deletion the last known identity stays valid.
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(%error, "watch of ConfigMap {NAMESPACE}/{NAME} failed; retrying");
@@ -101,7 +101,7 @@ fn serve_as(
     }
 }
 
-/// The certificate of another server, for clients that are the API server.
+/// Returns a TLS configuration with another server's certificate that accepts only the API server as its client.
 fn config_of(front: &Arc<Front>, own: &ServerConfig) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
@@ -114,7 +114,7 @@ fn config_of(front: &Arc<Front>, own: &ServerConfig) -> Result<ServerConfig, rus
     Ok(config)
 }
 
-/// Verifies the API server.
+/// Verifies the client certificate of the API server.
 #[derive(Debug)]
 struct Front {
     signed: Arc<dyn ClientCertVerifier>,

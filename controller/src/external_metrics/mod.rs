@@ -1,10 +1,10 @@
-//! Requests a second of Proxy-Services, as the API server's `external.metrics.k8s.io/v1beta1`: what
-//! HorizontalPodAutoscalers of their proxies go by.
+//! Serves the request rates of Proxy-Services as `external.metrics.k8s.io/v1beta1`, for the HorizontalPodAutoscalers
+//! of their proxies.
 //!
 //! The API server forwards requests of authorized clients (RBAC on `external.metrics.k8s.io`). Other clients are
-//! rejected (`front`). What proxies send, they report to the replica that they are connected to, so each question is
-//! one to all replicas; without an answer of each there is none, because fewer requests than there are would take
-//! proxies away.
+//! rejected (`front`). Each proxy reports its calls to the replica that it is connected to, so each request is
+//! forwarded to all replicas. If the data of one is missing, the response is an error: a value that is too low would
+//! remove proxies.
 
 mod answer;
 mod front;
@@ -25,30 +25,30 @@ use crate::https::{self, Serving};
 use crate::index::facts::service::PROXY_GROUP;
 use crate::proxy_service::LABEL;
 
-/// Name of the `APIService`.
+/// The name of the `APIService`.
 pub(crate) const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
-/// Requests a second that the proxies in front of a Service, or of a group of them, send to the endpoints, all
-/// together.
+/// The metric: requests per second that the proxies in front of a Service, or of a group of them, send to the
+/// endpoints in total.
 pub(crate) const REQUESTS: &str = "maglor_proxy_service_requests_per_second";
-/// The label of its values: the Service's name.
+/// The label of a value with the Service's name.
 pub(crate) const SERVICE: &str = "service";
-/// The same of Services that share proxies: the group's name.
+/// The label of a value with the group's name, for Services that share proxies.
 pub(crate) const GROUP: &str = "group";
 
-/// Whose proxies: the label of its values, and a name.
+/// The owner of proxies: the label of its values, and its name.
 type Whose = (&'static str, String);
-/// Which label of a pod says whose proxy it is, by the label of the values.
+/// The pod label that names the owner of a proxy, by the label of the values.
 const LABELS: [(&str, &str); 2] = [(SERVICE, LABEL), (GROUP, PROXY_GROUP)];
 
-/// What answers are made of.
+/// The dependencies of the server.
 pub(crate) struct ExternalMetrics {
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
-    /// The webhook's certificate, by which the API server knows this, too.
+    /// The webhook's certificate, which the API server trusts here, too.
     pub(crate) serving: Serving,
 }
 
-/// Why there is no value now.
+/// The reason why there is no value now.
 #[derive(Debug, thiserror::Error)]
 enum ValueError {
     #[error("the API server does not respond: {0}")]
@@ -60,7 +60,7 @@ enum ValueError {
 }
 
 impl ExternalMetrics {
-    /// Answers as long as it is polled.
+    /// Serves requests as long as it is polled.
     pub(crate) async fn run(self, socket: TcpListener, clients: Clients) {
         let (sender, serving) = tokio::sync::watch::channel(None);
         let known = front::follow(self.replicas.client.clone(), self.serving.clone(), sender);
@@ -75,7 +75,7 @@ impl ExternalMetrics {
         );
     }
 
-    /// Requests a second by Service or group of a namespace; of one of them, or of all that have proxies.
+    /// Returns the requests per second by Service or group of a namespace; of one of them, or of all with proxies.
     async fn values(
         &self,
         namespace: &str,
@@ -105,7 +105,7 @@ impl ExternalMetrics {
     }
 }
 
-/// Adds up what proxies send, each given with whose it is.
+/// Sums the calls of proxies by their owner.
 fn by_whose(
     proxies: impl Iterator<Item = (String, Whose)>,
     heard: &BTreeMap<String, ProxyLoad>,

@@ -1,4 +1,4 @@
-//! Finds objects of a Gateway that changed to another class. Pure.
+//! Finds objects of a Gateway that were left over when its class changed. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use crate::index::facts::gateway::GATEWAY_NAME;
 use crate::index::made_name;
 
-/// A name in a namespace.
+/// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// Where requests may go instead of what was made for a Gateway under another name.
+/// The state that decides whether objects under a Gateway's former name may be deleted.
 pub(super) struct Successors {
-    /// Gateways that are there, and what their proxies are called now; `None` = they are another controller's.
+    /// The existing Gateways, and the current names of their proxies; `None` = another controller serves them.
     wanted: Vec<(Name, Option<String>)>,
-    /// Deployments of proxies of which one is available.
+    /// Deployments of proxies with at least one available replica.
     ready: BTreeSet<Name>,
 }
 
 impl Successors {
-    /// Of all Gateways, the classes that are ours, and the Deployments that were made.
+    /// Collects the state from all Gateways, our classes, and the existing Deployments.
     pub(super) fn new(gateways: &[Value], own: &BTreeSet<&str>, deployments: &[Value]) -> Self {
         let wanted = |gateway: &Value| {
             let class = gateway["spec"]["gatewayClassName"].as_str();
@@ -35,7 +35,8 @@ impl Successors {
         }
     }
 
-    /// Whether a resource that was made can go. What belongs to a Gateway that has gone is the garbage collector's.
+    /// Returns whether an object of a Gateway may be deleted. Objects of a deleted Gateway are left to the garbage
+    /// collector.
     pub(super) fn outlive(&self, made: &Value) -> bool {
         let (namespace, own) = name(made);
         let gateway = made["metadata"]["labels"][GATEWAY_NAME].as_str();
@@ -49,7 +50,7 @@ impl Successors {
     }
 }
 
-/// Namespace and name.
+/// Returns namespace and name.
 pub(super) fn name(resource: &Value) -> Name {
     let meta = &resource["metadata"];
     let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();

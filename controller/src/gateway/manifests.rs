@@ -13,11 +13,11 @@ use crate::proxy_service::manifests::marked;
 
 /// The label that distinguishes our objects from those of other controllers' Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
-/// Types that a Service may have.
+/// The allowed types of a Service.
 const TYPES: [&str; 3] = maglor_inject::keys::SERVICE_TYPES;
 
-/// The ServiceAccount, the Deployment, the Service and the PodDisruptionBudget of a Gateway, given as the API server
-/// has it. `service_type` is that of Services whose Gateway says none.
+/// Returns the ServiceAccount, the Deployment, the Service and the PodDisruptionBudget of a Gateway in the API
+/// server's form. `service_type` is the type of the Service if the Gateway sets none.
 #[must_use]
 pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [Value; 4] {
     let meta = Metadata::of(gateway);
@@ -30,7 +30,7 @@ pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [V
     .map(marked)
 }
 
-/// What the resources of a Gateway have in common.
+/// The common metadata of a Gateway's objects.
 struct Metadata {
     gateway: String,
     name: String,
@@ -101,7 +101,8 @@ fn service(gateway: &Value, meta: &Metadata, service_type: &str) -> Value {
     service
 }
 
-/// A drain of nodes takes one proxy at a time; a Gateway that was scaled to one proxy does not hold it up.
+/// Returns the PodDisruptionBudget: a drain of nodes evicts one proxy at a time, and is not blocked by a Gateway that
+/// was scaled to one proxy.
 fn budget(meta: &Metadata) -> Value {
     let mut budget = meta.resource("policy/v1", "PodDisruptionBudget");
     budget["spec"] = json!({
@@ -115,11 +116,11 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     let mut labels = meta.labels.clone();
     labels.insert("maglor.dev/inject".to_owned(), json!("disabled"));
     let mut annotations = meta.annotations.clone();
-    // It takes what clients speak, and speaks mutual TLS itself.
+    // The proxy accepts the clients' protocols, and uses mutual TLS itself.
     annotations.insert(INJECTED.to_owned(), json!("outbound"));
     let [identity, _] = maglor_inject::volumes();
     let [identity_mount, cache_mount] = maglor_inject::mounts();
-    // Private keys are in it.
+    // The cache contains private keys.
     let cache =
         json!({"name": cache_mount["name"], "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}});
     let (mut volumes, mut mounts) = (vec![cache], vec![cache_mount]);
@@ -141,7 +142,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     deployment
 }
 
-/// Which ports there are is not said: they come and go without another pod.
+/// Returns the container. Ports are not listed: they change without replacing pods.
 fn container(settings: &Settings) -> Value {
     let mut arguments = proxy_pod::arguments("gateway", DRAIN_SECONDS, settings);
     if settings.trust_domain.is_none() {

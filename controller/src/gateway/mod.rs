@@ -1,15 +1,14 @@
-//! Gateways (Gateway API v1): the proxies that serve them. docs/gateway.md says what they do.
+//! Starts and maintains the proxies of Gateways (Gateway API v1). See docs/gateway.md.
 //!
-//! For each Gateway of one of our classes the operator ([`run`]) keeps a ServiceAccount, a Deployment of
-//! `maglor-proxy gateway` and a Service ([`manifests`]). Nothing else is written here: which ports there are, with
-//! which certificates and routes, proxies receive by discovery, and the status follows from what the index knows
-//! (`index/gateways.rs`).
+//! For each Gateway of one of our classes the operator ([`run`]) maintains a ServiceAccount, a Deployment of
+//! `maglor-proxy gateway` and a Service ([`manifests`]). Nothing else is written here: proxies receive their ports,
+//! certificates and routes by discovery, and the status is computed from the index (`index/gateways.rs`).
 
 mod left_over;
 pub mod manifests;
 pub mod run;
 
-/// Owner of the fields that are applied.
+/// The field manager of applied objects.
 pub const FIELD_MANAGER: &str = "maglor-gateway";
-/// The annotation of a Gateway that says of which type its Service is: `ClusterIP`, `LoadBalancer`, `NodePort`.
+/// The annotation of a Gateway with the type of its Service: `ClusterIP`, `LoadBalancer`, `NodePort`.
 pub const SERVICE_TYPE: &str = maglor_inject::keys::SERVICE_TYPE;

@@ -1,5 +1,5 @@
-//! The operator: applies what a Gateway needs, whenever a Gateway, its class or what was made for it changes. Only
-//! only the leader writes.
+//! The operator: applies the objects of a Gateway whenever the Gateway, its class or one of the objects changes. Only
+//! the leader writes.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -30,35 +30,35 @@ use crate::scope::{Certificates, Scope};
 use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
-/// Changes that come together are checked once.
+/// Delay in which changes are collected into one check.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Everything is checked again after this, whatever was watched.
+/// Interval of full checks, independent of watches.
 const ROUND: Duration = Duration::from_secs(30);
-/// A failed watch rests for this long.
+/// Pause after a failed watch.
 const REST: Duration = Duration::from_secs(5);
 
-/// The class that the operator makes.
+/// The class that the operator creates.
 const CLASS: &str = "maglor";
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-/// Owner of the number of proxies that a new Deployment begins with.
+/// The field manager of the initial number of proxies of a new Deployment.
 const REPLICAS_MANAGER: &str = "maglor-gateway-replicas";
 
-/// What holds for the proxies of all Gateways.
+/// Options for the proxies of all Gateways.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Their image, and where they find this control plane.
+    /// Their image, and the address of this control plane.
     pub settings: Settings,
-    /// The type of Services whose Gateway says none.
+    /// The type of the Service if the Gateway sets none.
     pub service_type: String,
     /// Initial number of proxies of a Gateway.
     pub replicas: u32,
-    /// Where Gateways are served.
+    /// The namespaces whose Gateways are served.
     pub scope: Scope,
     /// Certificates that may be read.
     pub certificates: Certificates,
 }
 
-/// The kinds of what is made.
+/// Returns the kinds of a Gateway's objects.
 fn made() -> [ApiResource; 4] {
     [
         ApiResource::erase::<ServiceAccount>(&()),
@@ -68,7 +68,7 @@ fn made() -> [ApiResource; 4] {
     ]
 }
 
-/// Runs for ever.
+/// Runs the operator forever.
 pub async fn run(
     client: Client,
     options: Options,
@@ -139,7 +139,7 @@ pub async fn run(
     }
 }
 
-/// Notifies of each change; a kind that is not installed is retried.
+/// Sends a notification for each change; retries if the kind is not installed.
 async fn watch_changes(api: Api<DynamicObject>, config: watcher::Config, changed: &Notify) {
     let mut stream = pin!(watcher(api, config));
     while let Some(event) = stream.next().await {
@@ -189,7 +189,7 @@ impl Operator {
                 self.warn(gateway, "NotEnabled", note);
                 continue;
             }
-            // An error in one keeps no other from what it needs.
+            // An error of one Gateway does not affect the others.
             if let Err(error) = self.apply_one(gateway, term).await {
                 failed = Some(error);
             }
@@ -198,7 +198,7 @@ impl Operator {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Applies what one Gateway needs.
+    /// Applies the objects of one Gateway.
     async fn apply_one(
         &self,
         gateway: &Value,
@@ -221,7 +221,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Removes what was made for Gateways under the name of the class that they had before.
+    /// Deletes the objects of Gateways under the name of their former class.
     async fn remove_left_over(
         &self,
         gateways: &[Value],
@@ -248,7 +248,7 @@ impl Operator {
                     "Gateway of a former class: proxies removed"
                 );
                 match writes::delete(&api, &name, &Seen::of_value(&one)).await {
-                    // What has changed is checked again.
+                    // The object has changed: it is checked again in the next round.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                     other => other?,
                 }
@@ -257,7 +257,7 @@ impl Operator {
         Ok(())
     }
 
-    /// What was made for any Gateway, of a kind.
+    /// Lists the objects of a kind that were created for Gateways.
     async fn made_ones(&self, kind: &ApiResource) -> Result<Vec<Value>, kube::Error> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
         let ours = ListParams::default().labels(&format!("{GATEWAY_NAME},{PART_OF}=maglor"));
@@ -268,7 +268,7 @@ impl Operator {
             .collect())
     }
 
-    /// The default class, created unless a class of that name exists.
+    /// Creates the default class, unless a class of that name exists.
     async fn make_class(&self) -> Result<(), kube::Error> {
         let resource = api_resource(Kind::GatewayClass);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -281,7 +281,7 @@ impl Operator {
         }
     }
 
-    /// All resources of a kind; `None` where the Gateway API is not installed.
+    /// Lists all resources of a kind; `None` if the Gateway API is not installed.
     async fn list(&self, kind: Kind) -> Result<Option<Vec<Value>>, kube::Error> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &api_resource(kind));
         match api.list(&ListParams::default()).await {
@@ -330,12 +330,12 @@ impl Operator {
         };
         match applied.await {
             Ok(_) => Ok(()),
-            // It has changed between the two requests.
+            // The object has changed between the two requests.
             Err(kube::Error::Api(status)) if status.code == 409 && seen.is_some() => {
                 Err(kube::Error::Api(status))
             }
-            // The namespace ends, a quota is used up, or it cannot be as the Gateway wants it, whose name need not be
-            // one of a Service: nothing that another try soon would change.
+            // The namespace is terminating, a quota is exhausted, or the object is invalid, for example because the
+            // Gateway's name is not valid for a Service: an immediate retry would not help.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => {
                 self.warn(
                     gateway,
@@ -348,8 +348,8 @@ impl Operator {
         }
     }
 
-    /// Creates a Deployment with its initial `replicas`, owned by a field manager of their own, so that a later apply
-    /// does not undo scaling.
+    /// Creates a Deployment with its initial `replicas`, which are owned by a separate field manager, so that a later
+    /// apply does not undo scaling.
     async fn make_replicas(
         &self,
         api: &Api<DynamicObject>,

@@ -1,47 +1,48 @@
-//! Limits callers' reports to what called services confirm.
+//! Limits callers' reports to what the called services confirm.
 //!
-//! A proxy knows what it sends itself, and what its own application takes. So what callers say of their calls to a
-//! service is compared with what the sidecars of that service have let in: the calls that succeeded are no more than
-//! those, and not more fail as long as any arrive. Where callers together report more, a report is wrong, and no
-//! other report shows which: the callers' figures are scaled down to the confirmed ones, and the service is marked as
-//! contradicted. Until the reports agree again, placement does not move it, and calls to it are not kept local.
-//! Reports about services without sidecars are not confirmed; nothing is moved or scaled for these.
+//! A proxy knows what it sends itself, and what it forwards to its own application. So the calls that callers report
+//! are compared with the calls that the sidecars of the called service have accepted: successful calls cannot exceed
+//! these, nor can failed calls as long as any call arrives. If callers together report more, a report is wrong, and
+//! no other report shows which: the callers' figures are scaled down to the confirmed ones, and the service is marked
+//! as contradicted. Until the reports agree again, placement does not move it, and calls to it are not kept local.
+//! Reports about services without sidecars are not confirmed; these services are neither moved nor scaled.
 
 use std::collections::BTreeMap;
 
 use maglor_service_graph::Traffic;
 
-/// Callers and those who are called count at different times, and averages lag behind.
+/// The tolerated ratio: callers and called services count at different times, and averages lag behind.
 const TOLERANCE: f64 = 1.5;
 /// Calls per second below which no comparison is possible.
 const FEW: f64 = 1.0;
 
-/// What the sidecars of a service say that they have let in.
+/// Calls that the sidecars of a service have reported as accepted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     rps: f64,
-    /// How many have said something.
+    /// The number of reporting sidecars.
     proxies: u32,
 }
 
-/// See the module's documentation.
+/// The limits of callers' reports; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Belief {
-    /// By the name of a service.
+    /// By the name of the service.
     limits: BTreeMap<String, Limit>,
 }
 
-/// What callers may say of a service.
+/// The limit of callers' reports about a service.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
-    /// Calls a second that succeed.
+    /// Successful calls per second.
     most: f64,
-    /// Any arrive: where none does, all may fail.
+    /// Whether any calls arrive: if none does, all may fail.
     any: bool,
 }
 
 impl Belief {
-    /// Of services all of whose replicas say what they take, with their number; and of what they have said.
+    /// Creates the limits from the services all of whose replicas report accepted calls, with their numbers of
+    /// replicas, and from these reports.
     pub(super) fn new<'a>(
         services: impl Iterator<Item = (&'a str, u32)>,
         taken: impl Iterator<Item = (&'a str, f64)>,
@@ -54,7 +55,7 @@ impl Belief {
         }
         let limits = services.map(|(service, replicas)| {
             let taken = heard.get(service).copied().unwrap_or_default();
-            // Those that have not said anything so far take as much as the others.
+            // Sidecars without a report are assumed to accept as much as the others.
             let all = f64::from(replicas.max(1)) / f64::from(taken.proxies.max(1));
             let limit = Limit {
                 most: TOLERANCE * taken.rps * all.max(1.0) + FEW,
@@ -67,7 +68,8 @@ impl Belief {
         }
     }
 
-    /// By which factor calls to a service count, of those of which callers say more than is confirmed.
+    /// Returns the factors by which calls to services are scaled down, for services whose callers report more than is
+    /// confirmed.
     pub(super) fn factors<'a>(
         &self,
         calls: impl Iterator<Item = (&'a str, Traffic)>,
@@ -80,7 +82,7 @@ impl Belief {
         }
         let more = said.into_iter().filter_map(|(service, (good, failed))| {
             let limit = *self.limits.get(service)?;
-            // What has failed may never have arrived.
+            // Failed calls may never have arrived.
             let said = good.max(if limit.any { failed } else { 0.0 });
             (said > limit.most).then(|| (service.to_owned(), limit.most / said))
         });
@@ -88,7 +90,7 @@ impl Belief {
     }
 }
 
-/// A part of traffic.
+/// Scales traffic by a factor.
 pub(super) fn scaled(traffic: Traffic, factor: f64) -> Traffic {
     Traffic {
         rps: traffic.rps * factor,

@@ -1,7 +1,7 @@
-//! Tracks the Services that a Deployment's pods call, which its new pods can request in advance.
+//! Tracks the Services that a Deployment's pods call, so that its new pods can request them in advance.
 //!
-//! With hysteresis: a port that was called once is remembered for a while, so the list changes when a workload
-//! calls something else, and not with every pause.
+//! With hysteresis: a port that was called once is remembered for a while, so the list changes when a workload calls
+//! other Services, and not with every pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use crate::index::topology::port_of_cluster;
 /// Idle time after which a port counts as no longer called.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
-/// How often other replicas of the controller are asked what they have heard.
+/// Interval of requests to the other replicas of the controller.
 const ASK_EVERY: Duration = Duration::from_secs(15);
 
-/// The format between replicas: by `NAMESPACE/NAME` of what has made the pods, `NAMESPACE/SERVICE:PORT`.
+/// The format between replicas: a list of `NAMESPACE/SERVICE:PORT` by `NAMESPACE/NAME` of the owner of the pods.
 pub(crate) type Words = BTreeMap<String, Vec<String>>;
 
-/// See the module's documentation.
+/// The called Services; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// By what has made the pods: ports of Services, and when they were called last.
+    /// By owner of the pods: ports of Services, and the time of the last call.
     known: BTreeMap<Key, BTreeMap<(Key, u16), Time>>,
-    /// What other replicas have heard.
+    /// The reports of other replicas.
     elsewhere: Called,
     reported: Called,
 }
 
-/// Hears from other replicas what their proxies call; never returns.
+/// Collects the called Services from other replicas periodically; never returns.
 pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
     let mut tick = interval(ASK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         match replicas.ask::<Words>("/graph?called").await {
-            // A replica that did not answer keeps its previous services.
+            // If a replica did not respond, the previous services stay.
             Ok(answers) if answers.missing > 0 => {}
             Ok(answers) => graphs.called_elsewhere(&answers.all),
             Err(error) => {
@@ -59,7 +59,7 @@ fn key(text: &str) -> Option<Key> {
 }
 
 impl Calls {
-    /// A pod of this maker has called a cluster. Beyond [`MOST_AHEAD`] ports nothing more is remembered.
+    /// Records that a pod of this owner has called a cluster. At most [`MOST_AHEAD`] ports are remembered.
     pub(super) fn note(&mut self, maker: &Key, cluster: &str, now: Time) {
         let Some(port) = port_of_cluster(cluster) else {
             return;
@@ -70,7 +70,7 @@ impl Calls {
         }
     }
 
-    /// What this replica has heard.
+    /// Returns the observations of this replica.
     pub(super) fn own(&self) -> Words {
         let words = self.known.iter().map(|(maker, ports)| {
             let ports = ports
@@ -81,7 +81,7 @@ impl Calls {
         words.collect()
     }
 
-    /// What others have heard, in place of what they had heard before; what cannot be read is skipped.
+    /// Replaces the observations of other replicas; unreadable entries are skipped.
     pub(super) fn set_elsewhere(&mut self, others: &[Words]) {
         let read = |text: &str| {
             let (service, port) = text.rsplit_once(':')?;
@@ -96,7 +96,7 @@ impl Calls {
         self.elsewhere = elsewhere;
     }
 
-    /// The list to publish, if it has changed.
+    /// Returns the list to publish, if it has changed.
     pub(super) fn follow(&mut self, now: Time) -> Option<Called> {
         for ports in self.known.values_mut() {
             ports.retain(|_, last| now.saturating_since(*last) < REMEMBERED);

@@ -1,7 +1,7 @@
-//! From which nodes Services are called: the input of local-first routing.
+//! Tracks the nodes from which Services are called: the input of local-first routing.
 //!
-//! With hysteresis: the published shares change only when more than a tenth of a Service's calls come from
-//! elsewhere than before, or when there are none any more.
+//! With hysteresis: the published shares change only when more than a tenth of a Service's calls come from other
+//! nodes than before, or when there are no calls any more.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use maglor_service_graph::Part;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
-/// The part of a Service's calls, in thousandths, that may come from elsewhere unheeded.
+/// The part of a Service's calls, in thousandths, that may come from other nodes without a change.
 const NEGLIGIBLE: u32 = 100;
 const WHOLE: f64 = 1000.0;
 
-/// By node, in thousandths.
+/// Shares by node, in thousandths.
 type Shares = BTreeMap<String, u32>;
 
-/// See the module's documentation.
+/// The published shares; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
-    /// By vertex.
+    /// The published shares by vertex.
     reported: BTreeMap<String, Shares>,
-    /// Services whose shares are published.
+    /// The vertices of Services with published shares.
     services: BTreeMap<Key, String>,
 }
 
 impl Callers {
-    /// The shares to publish, if they have changed significantly.
+    /// Returns the shares to publish, if they have changed significantly.
     pub(super) fn follow<'a>(
         &mut self,
         topology: &Topology,
@@ -75,7 +75,7 @@ fn shares(nodes: &BTreeMap<&str, f64>) -> Shares {
     nodes.iter().map(share).collect()
 }
 
-/// The part that comes from elsewhere: half the sum of the differences.
+/// Returns the part of calls that comes from other nodes: half the sum of the differences.
 fn distance(one: &Shares, other: &Shares) -> u32 {
     let of = |shares: &Shares, node: &String| shares.get(node).copied().unwrap_or(0);
     let gone = one

@@ -1,8 +1,8 @@
 //! Delays between nodes, as measured by proxies.
 //!
-//! A proxy says how long a packet took to an endpoint and back when it connected there. Of each pair of
-//! nodes the least counts that was seen lately: what is more was waiting on the way, or in a queue. A pair
-//! between which no connection is made any more keeps what was known of it, because nodes do not move.
+//! A proxy reports the round-trip time to an endpoint that it measured when it connected. The minimum of the recent
+//! values counts as the delay of a pair of nodes: higher values include queueing. A pair without new connections keeps
+//! its value, because nodes do not move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::snapshot::Node;
 
-/// The least of this long counts, and of as long before.
+/// The length of the current period: the minimum of this one and the previous one counts.
 const LATELY: Duration = Duration::from_secs(600);
-/// Pairs at most: all of 250 nodes.
+/// The most pairs: all of 250 nodes.
 const MOST: usize = 32_768;
 
 /// How far two nodes are apart.
@@ -28,21 +28,21 @@ pub struct Delay {
     pub ms: f64,
 }
 
-/// See the module's documentation.
+/// The delays by pair of nodes; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Delays(BTreeMap<(String, String), Least>);
 
 #[derive(Debug)]
 struct Least {
     since: Time,
-    /// In milliseconds.
+    /// The minimum of the current period, in milliseconds.
     now: f64,
-    /// In the time before.
+    /// The minimum of the previous period, in milliseconds.
     before: f64,
 }
 
 impl Delays {
-    /// A packet took so long from one node to another and back.
+    /// Records a round-trip time between two nodes.
     pub(super) fn note(&mut self, from: &str, to: &str, round_trip: Duration, now: Time) {
         let ms = round_trip.as_secs_f64() * 500.0;
         let pair = (from.min(to).to_owned(), from.max(to).to_owned());
@@ -64,13 +64,13 @@ impl Delays {
         least.now = least.now.min(ms);
     }
 
-    /// Forgets nodes that have gone.
+    /// Removes nodes that do not exist any more.
     pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         self.0
             .retain(|(from, to), _| is_there(from) && is_there(to));
     }
 
-    /// Those that are known, in the order of names.
+    /// Returns the known delays, ordered by name.
     pub(super) fn all(&self) -> Vec<Delay> {
         let all = self.0.iter().map(|((from, to), least)| Delay {
             from: from.clone(),
@@ -81,7 +81,7 @@ impl Delays {
     }
 }
 
-/// What several replicas of the controller have heard: the least of each pair.
+/// Merges the delays of several replicas of the controller: the least of each pair.
 #[must_use]
 pub fn least(replicas: impl IntoIterator<Item = Vec<Delay>>) -> Vec<Delay> {
     let mut all: BTreeMap<(String, String), f64> = BTreeMap::new();
@@ -93,9 +93,9 @@ pub fn least(replicas: impl IntoIterator<Item = Vec<Delay>>) -> Vec<Delay> {
     all.map(|((from, to), ms)| Delay { from, to, ms }).collect()
 }
 
-/// The delays between all of the nodes, where some are known: of an unmeasured pair, the median of
-/// those between the same zones; else of those inside of zones, or between different ones, as the pair is;
-/// else of all.
+/// Returns the delays between all nodes, if any are known. An unmeasured pair gets the median of the pairs between
+/// the same zones; else the median of all pairs within a zone, or of all pairs between zones, depending on the pair;
+/// else the median of all.
 #[must_use]
 pub fn completed(nodes: &[Node], known: &[Delay]) -> Vec<Delay> {
     let zones: BTreeMap<&str, Option<&str>> = nodes

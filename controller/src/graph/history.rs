@@ -1,8 +1,8 @@
-//! A day of snapshots in bounded memory.
+//! Keeps snapshots of the last day in bounded memory.
 //!
-//! Kept are the numbers only, 40 bytes an edge and 40 a service; names are shared from one snapshot to the
-//! next while they are the same. When all together take more than [`MOST_BYTES`], every second one of the
-//! older half is dropped: a day stays, in coarser steps.
+//! Only numbers are stored, 40 bytes for an edge and 40 for a service; names are shared between consecutive snapshots
+//! while they are the same. When the total exceeds [`MOST_BYTES`], every second snapshot of the older half is
+//! dropped: the history still covers a day, in coarser steps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use super::snapshot::{Edge, Service, Snapshot};
 
-/// A day of minutes.
+/// The most snapshots: one per minute for a day.
 const MOST: usize = 24 * 60;
-/// Bytes of all that is kept.
+/// The most bytes of the history.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Names, in their order; numbers refer to them.
+/// Sorted names; indices refer to them.
 type Names = Arc<[Box<str>]>;
 
-/// See the module's documentation.
+/// The stored snapshots; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct History {
     kept: VecDeque<Kept>,
     bytes: usize,
-    /// How many there have been.
+    /// The number of snapshots so far.
     next: usize,
 }
 
@@ -34,7 +34,7 @@ struct Kept {
     names: Names,
     services: Box<[KeptService]>,
     edges: Box<[KeptEdge]>,
-    /// Of all of it, the names where they are not those of the one before.
+    /// The bytes of the snapshot, including the names if they are not shared with the previous one.
     bytes: usize,
 }
 
@@ -69,7 +69,7 @@ struct KeptEdge {
 }
 
 impl History {
-    /// Keeps a snapshot, which is newer than all that are there.
+    /// Stores a snapshot, which must be newer than all stored ones.
     pub(super) fn keep(&mut self, snapshot: &Snapshot) {
         let kept = Kept::new(snapshot, self.kept.back(), self.next);
         self.next += 1;
@@ -87,7 +87,7 @@ impl History {
                 index += 1;
                 index > half || index % 2 == 1
             });
-            // One of two.
+            // With three snapshots `retain` drops none.
             if half < 2 {
                 self.kept.pop_front();
             }
@@ -95,7 +95,7 @@ impl History {
         }
     }
 
-    /// Who shared the names of one that is gone holds them now.
+    /// Counts the bytes again: names that were shared with a dropped snapshot count for the next one.
     fn count(&mut self) {
         self.bytes = 0;
         let mut names: Option<Names> = None;
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    /// All that are kept, the oldest first; `window` is T.
+    /// Returns all snapshots, the oldest first; `window` is T.
     pub(super) fn all(&self, window: Duration) -> Vec<Snapshot> {
         self.kept.iter().map(|kept| kept.snapshot(window)).collect()
     }
@@ -128,7 +128,7 @@ fn whole(value: u64) -> u32 {
 
 impl Kept {
     fn new(snapshot: &Snapshot, before: Option<&Self>, number: usize) -> Self {
-        // In the order of their names, and edges have no ends but services.
+        // Services are sorted by name, and both ends of an edge are services.
         let own: Vec<&str> = snapshot.services.iter().map(|one| &*one.name).collect();
         let before = before.map(|before| &before.names);
         let same = before.filter(|names| names.iter().map(|name| &**name).eq(own.iter().copied()));
@@ -181,7 +181,7 @@ impl Kept {
         kept
     }
 
-    /// Bytes without those of the names.
+    /// Returns the bytes without those of the names.
     fn numbers(&self) -> usize {
         size_of::<Self>() + self.at.len() + size_of_val(&*self.services) + size_of_val(&*self.edges)
     }

@@ -1,8 +1,8 @@
-//! The communication graph while it is observed: proxies' reports of load (LRS) in, snapshots out.
+//! Observes the communication graph: processes proxies' load reports (LRS), and returns snapshots.
 //!
-//! Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_service_graph::LiveEdges`]. A replica of
-//! the controller hears the proxies that are connected to it; who wants all of it asks all replicas for
-//! their parts and puts them together ([`parts`]).
+//! This is Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_service_graph::LiveEdges`]. A
+//! replica of the controller gets the reports of the proxies that are connected to it; the whole graph is merged from
+//! the parts of all replicas ([`parts`]).
 
 mod belief;
 pub(crate) mod called;
@@ -39,23 +39,23 @@ use crate::index::Called;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
-/// Clusters of a report that are taken: as many as a proxy of ours follows.
+/// The most clusters of a report that are used: as many as one of our proxies follows.
 const MAX_CLUSTERS: usize = 1024;
 /// Maximum calls per second accepted from a proxy's report: several times what a proxy can send.
 const MOST_CALLS: f64 = 100_000.0;
-/// How the cluster of a sidecar's own application ends.
+/// The suffix of the cluster of a sidecar's own application.
 const APPLICATION: &str = "/application";
-/// How often a snapshot is kept.
+/// Interval of the stored snapshots.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// How the graph is observed.
+/// Settings of the observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How often proxies report; `None` = they are not asked to.
+    /// The interval of proxies' reports; `None` = no reports are requested.
     pub interval: Option<Duration>,
     /// T, the window of the moving averages.
     pub window: Duration,
-    /// How intervals of the window count.
+    /// The weighting of intervals in the window.
     pub averaging: Averaging,
 }
 
@@ -73,18 +73,18 @@ impl Default for Settings {
     }
 }
 
-/// CPU and memory that a pod uses.
+/// CPU and memory usage of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// In thousandths of a core.
+    /// CPU in thousandths of a core.
     pub cpu_millis: f64,
-    /// In MiB.
+    /// Memory in MiB.
     pub memory_mib: f64,
-    /// What each of its containers uses of it: the name, and the same two.
+    /// The usage of each container: name, CPU, memory.
     pub containers: Vec<(Box<str>, f64, f64)>,
 }
 
-/// See the module's documentation.
+/// The observed communication graph; see the module's documentation.
 pub struct Graphs {
     settings: Settings,
     base: Instant,
@@ -93,13 +93,13 @@ pub struct Graphs {
 }
 
 struct State {
-    /// What services call.
+    /// Calls between services.
     edges: LiveEdges,
-    /// What sidecars let in, from a service to itself: callers outside the mesh are in it.
+    /// Calls that sidecars accept, from a service to itself, including those of callers outside the mesh.
     taken: LiveEdges,
-    /// What services call of versions, by the versions' clusters; it is in `edges`, too.
+    /// Calls to versions of services, by the versions' clusters; they are in `edges`, too.
     versions: LiveEdges,
-    /// When a proxy has last reported.
+    /// The time of each proxy's last report.
     heard: HashMap<String, Time>,
     usage: HashMap<Key, Usage>,
     delays: Delays,
@@ -149,7 +149,7 @@ impl fmt::Debug for Graphs {
 }
 
 impl Graphs {
-    /// Nothing observed yet.
+    /// Creates an empty graph.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let edges = LiveEdges::new(settings.window, settings.averaging);
@@ -171,13 +171,13 @@ impl Graphs {
         }
     }
 
-    /// How often proxies are to report.
+    /// Returns the interval of proxies' reports.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.settings.interval
     }
 
-    /// What is there now.
+    /// Sets the current topology.
     pub fn set_topology(&self, topology: Topology) {
         let mut current = self
             .topology
@@ -186,12 +186,12 @@ impl Graphs {
         *current = Arc::new(topology);
     }
 
-    /// What pods use now; a pod that is not among them is not known to use anything.
+    /// Sets the current usage of pods; a pod that is missing has an unknown usage.
     pub fn set_usage(&self, usage: HashMap<Key, Usage>) {
         self.state().usage = usage;
     }
 
-    /// T, the window of the moving averages.
+    /// Returns T, the window of the moving averages.
     pub(crate) fn window(&self) -> Duration {
         self.settings.window
     }
@@ -210,7 +210,7 @@ impl Graphs {
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Takes the report of a proxy.
+    /// Processes the report of a proxy.
     pub fn take(&self, node: &str, report: &LoadReport) {
         self.take_at(node, report, self.now());
     }
@@ -249,7 +249,7 @@ impl Graphs {
             }
         }
         let heard = state.heard.insert(node.to_owned(), now);
-        // A report of nothing does not say since when.
+        // The begin of the interval is unknown in an empty report.
         let length = match (report.interval.is_zero(), heard) {
             (false, _) => report.interval,
             (true, Some(heard)) => now.saturating_since(heard),
@@ -270,7 +270,7 @@ impl Graphs {
         state.taken.interval(node, now, length, taken);
     }
 
-    /// The graph as it is now, as far as this replica has heard of it.
+    /// Returns the current graph as observed by this replica.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let (topology, state, now) = (self.topology(), self.state(), self.now());
@@ -278,21 +278,21 @@ impl Graphs {
         snapshot.with_parts(&[state.parts(now)])
     }
 
-    /// The graph now, as all replicas have heard it.
+    /// Returns the current graph as observed by all replicas.
     pub(crate) fn snapshot_of(&self, replicas: &[Vec<Part>]) -> Snapshot {
         let (topology, state, now) = (self.topology(), self.state(), self.now());
         let snapshot = state.snapshot(&topology, Timestamp::now(), now);
         snapshot.with_parts(replicas)
     }
 
-    /// How far nodes are from each other, as far as this replica has heard.
+    /// Returns the delays between nodes as observed by this replica.
     #[must_use]
     pub fn delays(&self) -> Vec<Delay> {
         self.state().delays.all()
     }
 
-    /// From which nodes Services are called, in thousandths, where that has changed by much since the last
-    /// time.
+    /// Returns the nodes from which Services are called, in thousandths, if they have changed significantly since the
+    /// last call.
     #[must_use]
     pub fn callers(&self) -> Option<BTreeMap<Key, BTreeMap<String, u32>>> {
         let (topology, mut state, now) = (self.topology(), self.state(), self.now());
@@ -313,37 +313,37 @@ impl Graphs {
         callers.follow(&topology, trusted)
     }
 
-    /// What is called by the pods of whom, where that is different from the last time.
+    /// Returns the Services that pods call, by owner, if they have changed since the last call.
     #[must_use]
     pub fn called(&self) -> Option<Called> {
         let now = self.now();
         self.state().called.follow(now)
     }
 
-    /// What is called by the pods of whom, as this replica has heard itself.
+    /// Returns the Services that pods call, by owner, as observed by this replica.
     pub(crate) fn called_here(&self) -> called::Words {
         self.state().called.own()
     }
 
-    /// The same, as others have heard.
+    /// Sets the Services that pods call as observed by other replicas.
     pub(crate) fn called_elsewhere(&self, others: &[called::Words]) {
         self.state().called.set_elsewhere(others);
     }
 
-    /// What this replica has heard, by proxy.
+    /// Returns the observations of this replica, by proxy.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         self.state().parts(self.now())
     }
 
-    /// By which name a Service is called in edges.
+    /// Returns the vertex of a Service in edges.
     pub(crate) fn vertex(&self, service: &Key) -> String {
         let topology = self.topology();
         let known = topology.services.get(service).cloned();
         known.unwrap_or_else(|| service.to_string())
     }
 
-    /// The proxies that this replica has heard of lately, and what each sends.
+    /// Returns the proxies that have reported recently to this replica, with their traffic.
     #[must_use]
     pub fn proxies(&self) -> Vec<ProxyLoad> {
         let (state, now) = (self.state(), self.now());
@@ -368,14 +368,14 @@ impl Graphs {
             .collect()
     }
 
-    /// Snapshots of the last day, the oldest first.
+    /// Returns the snapshots of the last day, the oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<Snapshot> {
         let window = self.settings.window;
         self.state().history.all(window)
     }
 
-    /// Keeps a snapshot periodically, and forgets who has gone; never returns.
+    /// Stores a snapshot periodically, and removes proxies that are gone; never returns.
     pub async fn remember(self: Arc<Self>) {
         let mut tick = tokio::time::interval_at(Instant::now() + KEEP_EVERY, KEEP_EVERY);
         loop {
@@ -397,7 +397,7 @@ impl Graphs {
     }
 }
 
-/// No more than so many calls.
+/// Limits the number of calls.
 fn bounded(counted: Counters, most: u64) -> Counters {
     if counted.requests.max(counted.in_flight).max(counted.opened) <= most {
         return counted;
@@ -415,7 +415,7 @@ fn bounded(counted: Counters, most: u64) -> Counters {
 
 fn counters(load: &ClusterLoad) -> Counters {
     let requests = load.requests();
-    // Of what was not timed nothing is known; the rest stands for it.
+    // The latency of untimed calls is assumed to be that of the timed ones.
     let timed = load.timed.min(requests);
     let scale = if timed > 0 {
         requests as f64 / timed as f64

@@ -1,4 +1,4 @@
-//! The graph as pages of JSON, for operators and for other replicas.
+//! Serves the graph as JSON, for operators and for other replicas.
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -9,7 +9,7 @@ use super::Graphs;
 use crate::query::Query;
 use crate::serve::Table;
 
-/// What the graph says, by what is asked.
+/// Returns the part of the graph that the query selects.
 pub(crate) fn graph(graphs: &Graphs, query: &Query<'_>) -> Response<Full<Bytes>> {
     if query.is_empty() {
         value(&json!(graphs.snapshot()))
@@ -29,19 +29,19 @@ pub(crate) fn graph(graphs: &Graphs, query: &Query<'_>) -> Response<Full<Bytes>>
     }
 }
 
-/// Proxies that groups of Services share.
+/// Returns the shared proxies of groups of Services.
 pub(crate) fn shared(table: &Table) -> Response<Full<Bytes>> {
     value(&json!(table.shared_proxies()))
 }
 
-/// A page of text.
+/// Returns a text response.
 pub(crate) fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
     response
 }
 
-/// A page of JSON.
+/// Returns a JSON response.
 pub(crate) fn value(value: &Value) -> Response<Full<Bytes>> {
     let mut response = text(StatusCode::OK, format!("{value:#}\n"));
     let kind = header::HeaderValue::from_static("application/json");

@@ -1,7 +1,7 @@
 //! Merges the observations of several controller replicas.
 //!
-//! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica continues
-//! with its average for a while; so of each proxy only the part counts that was heard last.
+//! A proxy reports to the replica that it is connected to. When it reconnects to another one, the old replica
+//! continues with its average for a while; so of each proxy only the most recent part counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ pub struct ProxyLoad {
     pub latency_ms: f64,
 }
 
-/// The proxies that any replica has heard of, each once: as it was heard last.
+/// Returns each proxy once, as in its most recent report to any replica.
 #[must_use]
 pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
     let mut all: BTreeMap<String, ProxyLoad> = BTreeMap::new();
@@ -65,7 +65,7 @@ pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
 }
 
 impl Part {
-    /// What it has called.
+    /// Returns the part of the calls of one proxy to one service.
     pub(super) fn new(part: &service_graph::Part<'_>, now: Time) -> Self {
         let (from, to) = (part.from.to_owned(), part.to.to_owned());
         Self {
@@ -84,7 +84,7 @@ impl Part {
 }
 
 impl Edge {
-    /// Without who calls whom.
+    /// Returns the traffic without its ends.
     pub(crate) fn traffic(&self) -> Traffic {
         Traffic {
             rps: self.rps,
@@ -96,8 +96,8 @@ impl Edge {
         }
     }
 
-    /// Both together. Quantiles do not add up: of two that are known it is the larger, which the quantile of
-    /// both together does not exceed.
+    /// Sums two edges. Quantiles cannot be added: of two known ones the result is the larger, which the quantile of
+    /// the sum does not exceed.
     fn plus(&self, other: &Self) -> Self {
         let sum = self.traffic().plus(other.traffic());
         let larger = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -113,8 +113,8 @@ impl Edge {
 }
 
 impl Snapshot {
-    /// Adds what another replica has kept of about the same time. A proxy that went from one to the other
-    /// just then counts twice.
+    /// Adds the snapshot that another replica has stored at about the same time. A proxy that reconnected between the
+    /// two then counts twice.
     pub fn add(&mut self, other: &Self) {
         for edge in &other.edges {
             let same = |own: &&mut Edge| own.from == edge.from && own.to == edge.to;
@@ -143,7 +143,7 @@ impl Snapshot {
         self.edges.sort_by(ends);
     }
 
-    /// What is confirmed of calls to its services.
+    /// Returns the confirmed limits of calls to its services.
     fn belief(&self, replicas: &[Vec<Part>]) -> Belief {
         let takes = self.services.iter().filter(|service| service.takes);
         let takes = takes.map(|service| (&*service.name, service.replicas));
@@ -151,7 +151,7 @@ impl Snapshot {
         Belief::new(takes, taken.map(|part| (&*part.edge.to, part.edge.rps)))
     }
 
-    /// This replica's snapshot with what all replicas have heard in place of what it has heard itself.
+    /// Returns this replica's snapshot with the observations of all replicas instead of its own.
     #[must_use]
     pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
         let mut edges: BTreeMap<(&str, &str), (Traffic, Times, Spread)> = BTreeMap::new();
@@ -226,7 +226,7 @@ impl Snapshot {
     }
 }
 
-/// Of each proxy the parts of the replica that has heard it last.
+/// Returns the parts of each proxy from the replica with its most recent report.
 pub(crate) fn current(replicas: &[Vec<Part>]) -> impl Iterator<Item = &Part> {
     let mut last: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
     for (replica, part) in each(replicas) {

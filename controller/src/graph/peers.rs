@@ -1,6 +1,6 @@
 //! Serves the reports of a replica's own proxies to other replicas.
 //!
-//! Only replicas are answered: they prove the controller's own identity on the port where proxies are served. In
+//! Only replicas get a response: they authenticate with the controller's own identity on the port for proxies. In
 //! plain text, where clients are not authenticated, replicas are not either.
 
 use std::convert::Infallible;
@@ -21,20 +21,20 @@ use crate::identity::start::Service;
 use crate::query::Query;
 use crate::serve::Table;
 
-/// Time for a request's head. A replica asks once a connection.
+/// The timeout of a request's head. A replica sends one request per connection.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// See the module's documentation. A clone is the same.
+/// The server for other replicas; see the module's documentation. Clones share the same state.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) table: Table,
-    /// What another replica has to prove; `None` = everything is plain text.
+    /// The required identity of another replica; `None` = everything is plain text.
     pub(crate) id: Option<SpiffeId>,
 }
 
 impl Peers {
-    /// Of what is served; without a `service` in plain text.
+    /// Creates a server of this replica's data; without a `service` in plain text.
     pub(crate) fn new(graphs: &Arc<Graphs>, table: &Table, service: Option<&Service>) -> Self {
         Self {
             graphs: Arc::clone(graphs),
@@ -43,7 +43,7 @@ impl Peers {
         }
     }
 
-    /// Answers one connection of a client that has proved this identity.
+    /// Serves one connection of a client with this authenticated identity.
     pub(crate) async fn serve<Io>(self, io: Io, identity: Option<&SpiffeId>)
     where
         Io: AsyncRead + AsyncWrite + Unpin,

@@ -1,5 +1,5 @@
-//! The graph in Kubernetes: the replica that writes puts what all of them have heard into the status of the
-//! `CommunicationGraph`, once a minute.
+//! Publishes the graph in Kubernetes: once a minute the leader writes the merged observations of all replicas into
+//! the status of the `CommunicationGraph`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
 use crate::writes::{Manager, Seen};
 
-/// How often.
+/// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Poll interval for the next publication, and for whether this replica is the leader.
+/// Poll interval for the next publication, and for the leadership of this replica.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What is published, and when.
+/// Publishes the graph periodically.
 #[derive(Clone)]
 pub(crate) struct Publisher {
     pub(crate) replicas: Replicas,
@@ -33,7 +33,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Writes as long as the process lives, while this replica is the one that writes.
+    /// Publishes as long as the process lives, while this replica is the leader.
     pub(crate) async fn run(self) {
         let mut tick = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -79,7 +79,8 @@ impl Publisher {
     }
 }
 
-/// The busiest edges of a snapshot; numbers have three decimals, so that noise in the last ones writes nothing.
+/// Returns the busiest edges of a snapshot; numbers have three decimals, so that noise in further ones causes no
+/// writes.
 fn status(snapshot: &Snapshot, most: usize, missing: u32) -> CommunicationGraphStatus {
     let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
     let mut edges: Vec<_> = snapshot.edges.iter().collect();

@@ -1,6 +1,6 @@
-//! The other replicas of the controller, asked for what they have heard, on the port where they serve proxies.
+//! Requests the observations of the other replicas of the controller, on their port for proxies.
 //!
-//! Each side proves the controller's own identity there ([`super::peers`]).
+//! Both sides authenticate with the controller's own identity ([`super::peers`]).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,39 +32,39 @@ use crate::revision::is_controller;
 const PODS: &str = "app.kubernetes.io/part-of=maglor";
 /// Label of what a pod runs: the controller, of any revision, or something else.
 const NAME: &str = "app.kubernetes.io/name";
-/// Another replica answers at once, or is not asked on.
+/// The timeout of a request to another replica.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a replica's part at most: a hundred thousand edges of proxies.
+/// The most bytes of a response: a hundred thousand edges of proxies.
 const LONGEST: usize = 32 << 20;
 
-/// Which replica this is, and where the others are.
+/// This replica, and access to the others.
 #[derive(Clone)]
 pub(crate) struct Replicas {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    /// This one.
+    /// The name of this replica.
     pub(crate) replica: String,
-    /// How they are reached.
+    /// The connection to other replicas.
     pub(crate) way: Way,
 }
 
-/// How other replicas are reached.
+/// The parameters of connections to other replicas.
 #[derive(Clone)]
 pub(crate) struct Way {
-    /// The port on which this one serves proxies, and so each of them.
+    /// The port for proxies, which is the same for all replicas.
     pub(crate) port: u16,
-    /// TLS; `None` inside until there is an authority, `None` where everything is plain text.
+    /// TLS; `None` inside until there is an authority, `None` if everything is plain text.
     pub(crate) tls: Option<watch::Receiver<Option<Arc<tls::Client>>>>,
 }
 
-/// What others have answered.
+/// The responses of other replicas.
 pub(crate) struct Answers<T> {
     pub(crate) all: Vec<T>,
-    /// How many could not be asked.
+    /// The number of replicas without a response.
     pub(crate) missing: u32,
 }
 
-/// Why another replica's part could not be had.
+/// The reason why another replica's data is unavailable.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error("cannot connect: {0}")]
@@ -88,7 +88,7 @@ enum AskError {
 }
 
 impl Replicas {
-    /// Asks all others for the same path.
+    /// Requests the same path from all other replicas.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -124,14 +124,14 @@ impl Replicas {
         Ok(Answers { all, missing })
     }
 
-    /// What the others have heard, and, last, this one.
+    /// Returns the observations of the other replicas, followed by those of this one.
     pub(crate) async fn parts(&self, graphs: &Graphs) -> Result<Answers<Vec<Part>>, kube::Error> {
         let mut answers = self.ask::<Vec<Part>>("/graph?parts").await?;
         answers.all.push(graphs.parts());
         Ok(answers)
     }
 
-    /// The graph as all replicas have heard it; none while one does not say what it has.
+    /// Returns the graph as observed by all replicas; `None` while the data of one is missing.
     pub(crate) async fn whole(&self, graphs: &Graphs) -> Result<Option<Snapshot>, kube::Error> {
         let parts = self.parts(graphs).await?;
         let delays = self.ask::<Vec<Delay>>("/graph?delays").await?;
@@ -157,7 +157,7 @@ impl Way {
         let stream = TlsConnector::from(client.config())
             .connect(name, socket)
             .await?;
-        // A session that is resumed brings an old certificate.
+        // The certificate of a resumed session may have expired.
         peer(stream.get_ref().1, SystemTime::now()).map_err(AskError::Peer)?;
         ask(stream, address, path).await
     }
@@ -170,7 +170,7 @@ async fn ask<T: DeserializeOwned>(
 ) -> Result<T, AskError> {
     let io = TokioIo::new(io);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-    // Ends with the answer; what goes wrong on the way, the answer says.
+    // It ends with the response; connection errors are reported by the response.
     tokio::spawn(connection);
     let request = Request::get(path)
         .header(header::HOST, address.to_string())

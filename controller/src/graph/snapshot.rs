@@ -1,4 +1,4 @@
-//! The graph at one time: what is shown, kept, and read by `maglor partition`.
+//! The graph at one point in time, which is served, stored, and read by `maglor partition`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -152,7 +152,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// What it takes now; `None` = nothing.
+    /// Sets the current traffic; `None` = there is none.
     pub(super) fn set(&mut self, traffic: Option<Traffic>) {
         let traffic = traffic.unwrap_or_default();
         self.rps = traffic.rps.min(MOST);
@@ -178,7 +178,7 @@ pub struct Node {
     pub zone: Option<String>,
 }
 
-/// What pods use, or containers of one name: how many, their CPU together, and the most memory.
+/// The usage of pods, or of containers of one name: their number, the sum of CPU, and the maximum of memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     count: f64,
@@ -198,7 +198,7 @@ impl Used {
     }
 }
 
-/// What a snapshot is made of besides traffic.
+/// The inputs of a snapshot besides traffic.
 pub(super) struct Builder<'a> {
     pub(super) window: Duration,
     pub(super) topology: &'a Topology,
@@ -207,7 +207,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// From edges, and what services have taken.
+    /// Builds a snapshot from edges, and from the calls that services have accepted.
     pub(super) fn build(
         &self,
         at: Timestamp,
@@ -255,7 +255,7 @@ impl Builder<'_> {
     }
 
     fn service(&self, name: &str) -> Service {
-        // Who is in no topology is outside of the cluster, or has just gone.
+        // A service without a vertex is outside of the cluster, or was just deleted.
         let unknown = Vertex {
             replicas: 1,
             ..Vertex::default()
@@ -327,7 +327,7 @@ impl Builder<'_> {
         splits.collect()
     }
 
-    /// What is closed has room for what runs there, and for nothing more.
+    /// Returns the nodes. A closed node has only the capacity for what runs there.
     fn nodes(&self) -> Vec<Node> {
         let nodes = self.topology.nodes.iter().map(|(name, room)| {
             let (cpu, memory) = (room.left.cpu_millis, room.left.memory_mib);
@@ -347,7 +347,7 @@ impl Builder<'_> {
         nodes.collect()
     }
 
-    /// What the mesh's pods on a node request, and how many they are.
+    /// Returns the sum of requests and the number of the mesh's pods on a node.
     fn held(&self, node: &str) -> [u64; 3] {
         let meshed = self.topology.vertices.values().filter(|one| one.meshed);
         meshed.fold([0; 3], |[cpu, memory, pods], vertex| {
@@ -362,11 +362,11 @@ impl Builder<'_> {
     }
 }
 
-/// Weights of edges are no greater ([`maglor_service_graph::GraphError`]).
+/// The largest weight of an edge ([`maglor_service_graph::GraphError`]).
 pub(super) const MOST: f64 = 1e15;
 
 impl Edge {
-    /// Of averages; how response times are spread is not known.
+    /// Returns an edge from averages; the distribution of its response times is unknown.
     #[must_use]
     pub fn new(from: String, to: String, traffic: Traffic) -> Self {
         // An invalid report affects only the reporter's own calls, and must not make the graph unreadable.
@@ -400,7 +400,7 @@ impl Edge {
 }
 
 impl Snapshot {
-    /// What can be placed: where nodes are known, the services that run on some, and their calls.
+    /// Returns what can be placed: if nodes are known, the services that run on some, and their calls.
     #[must_use]
     pub fn placed(&self) -> Self {
         let mut placed = self.clone();
@@ -413,7 +413,7 @@ impl Snapshot {
         placed
     }
 
-    /// How most of the calls of a graph that was made of it find a replica.
+    /// Returns the routing of most of the calls in a graph that was built from this snapshot.
     #[must_use]
     pub fn routing(&self, graph: &Graph) -> Routing {
         let services = self.services.iter().filter(|one| one.local_first);
@@ -421,8 +421,8 @@ impl Snapshot {
         Routing::of_most(graph, |name| names.contains(name))
     }
 
-    /// What can be placed, as `maglor partition --graph` reads it: services and edges, with no other fields
-    /// than it knows.
+    /// Returns what can be placed in the format of `maglor partition --graph`: services and edges, with only the
+    /// fields of that format.
     #[must_use]
     pub fn graph_file(&self) -> String {
         let placed = self.placed();
@@ -448,7 +448,7 @@ impl Snapshot {
         format!("{:#}\n", json!({"services": services, "edges": edges}))
     }
 
-    /// With what other replicas have heard of how far nodes are from each other.
+    /// Adds the delays between nodes that other replicas have observed.
     #[must_use]
     pub fn with_delays(mut self, others: Vec<Vec<Delay>>) -> Self {
         let own = std::mem::take(&mut self.delays);
@@ -456,18 +456,17 @@ impl Snapshot {
         self
     }
 
-    /// How far the nodes are from each other, each pair of them, where anything is known
-    /// ([`delays::completed`]).
+    /// Returns the delays of all pairs of nodes, if any are known ([`delays::completed`]).
     #[must_use]
     pub fn all_delays(&self) -> Vec<Delay> {
         delays::completed(&self.nodes, &self.delays)
     }
 
-    /// The nodes as `maglor partition --nodes` reads them, and how far they are from each other.
+    /// Returns the nodes and the delays between them in the format of `maglor partition --nodes`.
     #[must_use]
     pub fn nodes_file(&self) -> String {
         let nodes = self.nodes.iter().cloned();
-        // A partition knows no zones.
+        // The format has no zones.
         let nodes = nodes.map(|node| Node { zone: None, ..node });
         let nodes: Vec<Node> = nodes.collect();
         let mut file = json!({"nodes": nodes});
@@ -478,7 +477,7 @@ impl Snapshot {
         format!("{file:#}\n")
     }
 
-    /// Where everything runs now, as `maglor partition --current` reads it.
+    /// Returns the current placement in the format of `maglor partition --current`.
     #[must_use]
     pub fn placement_file(&self) -> String {
         let placed = self.services.iter().filter(|one| !one.nodes.is_empty());

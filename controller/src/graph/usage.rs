@@ -1,8 +1,8 @@
-//! CPU and memory in use, from the metrics API (`metrics.k8s.io/v1beta1`), where something serves it
-//! (metrics-server does). Without, nothing is known of them.
+//! Reads CPU and memory usage from the metrics API (`metrics.k8s.io/v1beta1`), if it is served (by metrics-server,
+//! for example). Otherwise usage is unknown.
 //!
-//! The kubelets know the same, but the way there through the API server (`nodes/proxy`) is a right to run
-//! anything in any pod: the controller does not ask for it.
+//! The kubelets have the same data, but access to it through the API server (`nodes/proxy`) includes the permission
+//! to execute commands in any pod: the controller does not require it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use serde_json::Value;
 use super::{Graphs, Usage};
 use crate::index::facts::Key;
 
-/// Time between two requests: as often as metrics-server measures. What is older is a burst that is answered later.
-/// The same where nothing serves the API: it may be installed at any time, and the answer 404 costs little.
+/// Interval of requests: that of metrics-server's measurements. With a longer one, bursts would be handled later. It is
+/// the same if the API is not served: it may be installed at any time, and a 404 response is cheap.
 const PERIOD: Duration = Duration::from_secs(15);
-/// How long the last values stand for those that an error keeps away: a restart of metrics-server or of the API
-/// server, whose errors do not mean that nothing is used.
+/// How long the last values stay valid after an error: a restart of metrics-server or of the API server does not mean
+/// that there is no usage.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Asks again and again; never returns.
+/// Reads the usage periodically; never returns.
 pub(crate) async fn follow(client: Client, graphs: Arc<Graphs>) {
     let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
     let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
@@ -40,15 +40,15 @@ pub(crate) async fn follow(client: Client, graphs: Arc<Graphs>) {
     }
 }
 
-/// What is in force, from one answer to the next.
+/// The state of the usage between responses.
 #[derive(Default)]
 struct Readings {
-    /// When the values in force were read; without, none are.
+    /// When the current values were read; `None` = there are none.
     read: Option<Instant>,
 }
 
 impl Readings {
-    /// What is in force from now on; `None` where nothing changes.
+    /// Returns the new values after a response; `None` = no change.
     fn after(
         &mut self,
         answer: Result<HashMap<Key, Usage>, kube::Error>,
@@ -73,7 +73,7 @@ impl Readings {
     }
 }
 
-/// What a pod uses: all its containers together, and each of which both is known.
+/// Returns the usage of a pod: the sum of its containers, and each container for which both values are known.
 fn used(pod: &DynamicObject) -> Option<(Key, Usage)> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let key = Key::new(namespace, pod.metadata.name.as_deref()?);

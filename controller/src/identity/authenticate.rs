@@ -1,36 +1,36 @@
-//! Token authentication.
+//! Authentication of clients by token.
 
 use std::future::Future;
 use std::pin::Pin;
 
-/// The required audience of tokens. A token for the API server, or for another service, is rejected: a recipient of
-/// it could replay it here.
+/// The required audience of tokens. A token for the API server, or for another service, is rejected: the other
+/// recipient could replay it here.
 pub const AUDIENCE: &str = "maglor.dev/identity";
 
-/// Who has shown a token.
+/// The owner of a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Caller {
-    /// The namespace of its account.
+    /// The namespace of its service account.
     pub namespace: String,
-    /// The account.
+    /// Its service account.
     pub service_account: String,
-    /// The pod that the token was made for, if known.
+    /// The pod that the token is bound to, if known.
     pub pod: Option<String>,
 }
 
-/// Why a token is rejected. The errors never contain the token.
+/// The reason why a token is rejected. The errors never contain the token.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
-    /// It has another audience.
+    /// The token has another audience.
     #[error("the token's audience is not {AUDIENCE}")]
     Audience,
-    /// It has expired, was never issued, or its pod has gone.
+    /// The token has expired, was never issued, or its pod is gone.
     #[error("invalid token: {0}")]
     Invalid(String),
-    /// There is none.
+    /// The request contains no token.
     #[error("token missing")]
     Missing,
-    /// Its owner is a person, or a part of Kubernetes.
+    /// The owner is a user, or a component of Kubernetes.
     #[error("`{0}` is not a service account")]
     NoServiceAccount(String),
     /// Validation is currently unavailable.
@@ -39,7 +39,7 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// The word in metrics and logs.
+    /// Returns the label in metrics and logs.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -52,11 +52,11 @@ impl TokenError {
     }
 }
 
-/// The outcome of [`Authenticator::authenticate`], some time later.
+/// The future of [`Authenticator::authenticate`].
 pub type Authenticated<'a> = Pin<Box<dyn Future<Output = Result<Caller, TokenError>> + Send + 'a>>;
 
-/// Validates a token; in doubt it is rejected.
+/// Validates tokens; rejects a token in doubt.
 pub trait Authenticator: Send + Sync {
-    /// Who stands behind the token; it is not empty.
+    /// Returns the owner of a token; the token is not empty.
     fn authenticate<'a>(&'a self, token: &'a str) -> Authenticated<'a>;
 }

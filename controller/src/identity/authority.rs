@@ -5,37 +5,37 @@ use std::sync::Arc;
 use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 use tokio::sync::watch;
 
-/// What is in force.
+/// The authority and the trust bundle in force.
 #[derive(Debug)]
 pub struct Ca {
-    /// Signs.
+    /// The authority that signs.
     pub authority: Authority,
-    /// What vouches for members: the authority's own root, and others during a rotation.
+    /// The roots for verifying members: the authority's own root, and others during a rotation.
     pub bundle: TrustBundle,
 }
 
-/// What is in force, as it changes; `None` until it was read for the first time.
+/// The authority in force, as it changes; `None` until it was read for the first time.
 pub type Watched = watch::Receiver<Option<Arc<Ca>>>;
 
-/// The texts that an authority is made of, PEM.
+/// The PEM texts of an authority.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts<'a> {
-    /// Its certificate first. Where that is no root, what leads from it to one.
+    /// Its certificate, followed by the chain to a root if it is an intermediate.
     pub certificate: &'a [u8],
-    /// Its key.
+    /// Its private key.
     pub private_key: &'a [u8],
-    /// The roots to be trusted; absent = the certificate.
+    /// The trusted roots; `None` = the certificate.
     pub bundle: Option<&'a [u8]>,
-    /// What is sent with each leaf besides.
+    /// Certificates that are sent with each leaf in addition.
     pub chain: Option<&'a [u8]>,
 }
 
 impl Ca {
-    /// Reads an authority. A certificate that is no root is sent along with each leaf, and `bundle` has to
-    /// have its root.
+    /// Reads an authority. An intermediate certificate is sent along with each leaf, and `bundle` must contain its
+    /// root.
     ///
     /// # Errors
-    /// When a text cannot be used, the key is not the certificate's, or the certificate may not sign.
+    /// A text is invalid, the key does not match the certificate, or the certificate may not sign.
     pub fn read(texts: &Texts<'_>, trust_domain: Option<&TrustDomain>) -> Result<Self, Error> {
         let (certificate, key) = (texts.certificate, texts.private_key);
         let mut authority = Authority::from_pem(certificate, key, trust_domain.cloned())?;

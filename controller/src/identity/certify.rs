@@ -1,7 +1,7 @@
-//! `maglor.identity.v1.Identity/Certify`: a key and a token in, a certificate out.
+//! The RPC `maglor.identity.v1.Identity/Certify`: issues a certificate for a key and a token.
 //!
-//! The token says who asks, and the signature of the request that the key is its own. What else the
-//! request says is not read: whose name stands in the certificate is for the token alone to say.
+//! The token identifies the client, and the signature of the request proves that it has the key. The rest of the
+//! request is ignored: the name in the certificate depends only on the token.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -25,7 +25,7 @@ use super::authority::Watched;
 use crate::clients::BySource;
 use crate::events::Events;
 
-/// Why no certificate was given.
+/// The reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
     /// The authority cannot sign.
@@ -40,16 +40,16 @@ pub enum CertifyError {
     /// The token was rejected.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The source address has shown many tokens just now that prove nothing.
+    /// The source address has sent many invalid tokens recently.
     #[error("too many invalid tokens from this address; retry in {0:?}")]
     Source(Duration),
-    /// The workload has had many certificates just now.
+    /// The workload has requested many certificates recently.
     #[error("too many certificates for this workload; retry in {0:?}")]
     TooOften(Duration),
 }
 
 impl CertifyError {
-    /// The word in metrics and logs.
+    /// Returns the label in metrics and logs.
     fn word(&self) -> &'static str {
         match self {
             Self::Authority(_) | Self::NoAuthority => "unavailable",
@@ -72,7 +72,7 @@ impl CertifyError {
     }
 }
 
-/// Outcomes, as they are counted.
+/// The possible results, as labels in metrics.
 const RESULTS: [&str; 8] = [
     "issued",
     "audience",
@@ -84,7 +84,7 @@ const RESULTS: [&str; 8] = [
     "unavailable",
 ];
 
-/// How many were certified, and how many not, and how long those have waited that were.
+/// Counters of requests by result, and the latency of successful ones.
 #[derive(Clone, Debug)]
 pub struct CertifyMetrics {
     results: Vec<(&'static str, Counter)>,
@@ -117,26 +117,25 @@ impl CertifyMetrics {
     }
 }
 
-/// What one workload, a pod if known, may ask for: one that is broken does not keep the authority from the
-/// others.
+/// The rate limit of one workload (of one pod, if known): a faulty one cannot use up the authority's capacity.
 const RATE: RateParams = RateParams {
     requests: 1,
     per: Duration::from_secs(1),
     burst: 10,
 };
-/// Workloads that are remembered.
+/// The number of workloads that are remembered.
 const WORKLOADS: usize = 16_384;
 
-/// Tokens of a source a second that prove nothing, and at once: each costs the API server a TokenReview. Tokens that
-/// are valid are not counted, so that a node whose pods share an address certifies all of them at once.
+/// Invalid tokens of a source per second, and the burst: each costs the API server a TokenReview. Valid tokens are
+/// not counted, so that a node whose pods share an address gets certificates for all of them at once.
 const REFUSED: (u32, u32) = (5, 100);
-/// Sources that are refused without a review at a time.
+/// The most sources that are barred at a time.
 const SOURCES: usize = 4096;
 
 /// Rejections are logged at most once in this time, because remote peers can cause them.
 const LOG: Duration = Duration::from_secs(1);
 
-/// See the module's documentation.
+/// Issues certificates to clients; see the module's documentation.
 pub struct Certifier {
     ca: Watched,
     authenticator: Box<dyn Authenticator>,
@@ -145,16 +144,16 @@ pub struct Certifier {
     started: Instant,
     asked: KeyedBuckets,
     refused: BySource,
-    /// Sources that have shown too many tokens that prove nothing, and until when none is reviewed for them.
+    /// Sources that have sent too many invalid tokens, and until when their tokens are not reviewed.
     barred: Mutex<HashMap<IpAddr, Instant>>,
-    /// When the last refusal was logged, and how many were not since.
+    /// When the last rejection was logged, and how many were not logged since.
     logged: Mutex<(Option<Instant>, u64)>,
     events: Option<Events>,
 }
 
 impl Certifier {
-    /// Signs by `ca`, as `authenticator` says, for `ttl`, at most
-    /// [`MAX_TTL`](maglor_identity::MAX_TTL).
+    /// Creates a certifier that signs with `ca`, authenticates with `authenticator`, and issues certificates for
+    /// `ttl`, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     #[must_use]
     pub fn new(
         ca: Watched,
@@ -186,11 +185,10 @@ impl Certifier {
         Self { events, ..self }
     }
 
-    /// Answers a request from an address.
+    /// Handles a request from an address.
     ///
     /// # Errors
-    /// The status for the client: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or
-    /// `UNAVAILABLE`.
+    /// The gRPC status for the client: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
     pub async fn certify(
         &self,
         address: SocketAddr,
@@ -232,7 +230,7 @@ impl Certifier {
         }
     }
 
-    /// The certificate; `known` becomes who stands behind the token, also if there is none.
+    /// Issues the certificate; sets `known` to the owner of the token, also if issuing fails.
     async fn issue(
         &self,
         source: IpAddr,
@@ -279,7 +277,7 @@ impl Certifier {
         Ok((response, id))
     }
 
-    /// Whether a token of this source is reviewed now.
+    /// Returns an error if tokens of this source are not reviewed now.
     fn may_show(&self, source: IpAddr) -> Result<(), CertifyError> {
         let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(until) = barred.get(&source) else {
@@ -293,13 +291,13 @@ impl Certifier {
         Err(CertifyError::Source(left))
     }
 
-    /// A token of this source was reviewed and proves nothing.
+    /// Counts an invalid token of this source, and bars the source if it has sent too many.
     fn refuse(&self, source: IpAddr, error: &TokenError) {
         if matches!(error, TokenError::Unavailable(_)) {
             return;
         }
         let verdict = self.refused.take(source);
-        // The last token bars it, and not the first question without one, which would be reviewed, too.
+        // The last allowed token bars the source already; otherwise one more would be reviewed.
         let rest = match (verdict.allowed, verdict.remaining) {
             (true, 1..) => return,
             (true, 0) => Duration::from_secs(1) / REFUSED.0,
@@ -327,7 +325,7 @@ impl Certifier {
         }
     }
 
-    /// Whether a refusal may be logged, and how many were not since the last one.
+    /// Returns whether a rejection may be logged, and how many were not logged since the last one.
     fn may_log(&self) -> Option<u64> {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! An authority in a folder, as `maglor identity ca` makes it and `maglor identity rotate` replaces it
-//! (docs/identity.md), or another program: `--ca-dir`.
+//! An authority in a folder (`--ca-dir`), as created by `maglor identity ca` and replaced by `maglor identity rotate`
+//! (docs/identity.md) or by another program.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -25,10 +25,10 @@ const PRIVATE_KEY: &str = "ca_key.pem";
 const BUNDLE: &str = "trust_bundle.pem";
 /// During a rotation: the new root signed by the old one.
 const CHAIN: &str = "crossed.pem";
-/// While an authority is replaced whose successor members do not trust yet: what is in force, private keys among it.
+/// The state in force while the authority is replaced by one that members do not trust yet; contains private keys.
 const SUCCESSION: &str = "succession.json";
 
-/// Why an authority in a folder cannot be used.
+/// The reason why the authority in a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaDirError {
     /// A file cannot be read.
@@ -38,10 +38,10 @@ pub enum CaDirError {
         path: PathBuf,
         /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// What is in the files cannot be used.
+    /// The content of the files is invalid.
     #[error("{}: {source}", folder.display())]
     Unusable {
         /// The folder.
@@ -51,10 +51,10 @@ pub enum CaDirError {
     },
 }
 
-/// What the files of a folder say.
+/// Reads the authority from the files of a folder.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// A file cannot be read.
 fn source(folder: &Path) -> Result<Signer, CaDirError> {
     let text = |name: &str| {
         let path = folder.join(name);
@@ -76,25 +76,25 @@ fn source(folder: &Path) -> Result<Signer, CaDirError> {
     Ok(Signer::of(&texts))
 }
 
-/// What a folder is followed with.
+/// Follows changes of an authority in a folder.
 #[derive(Debug)]
 pub struct Follower {
     folder: PathBuf,
     trust_domain: TrustDomain,
-    /// How long leaves live.
+    /// Lifetime of leaf certificates.
     ttl: Duration,
-    /// How long a new root is announced at most.
+    /// The longest time for which a new root is announced.
     deadline: Duration,
     succession: Succession,
-    /// Why the files are not used as they are.
+    /// Why the current files are not used.
     refused: Option<String>,
 }
 
 impl Follower {
-    /// The authority of a folder as it is now: what an earlier process has kept of a replacement, or else its files.
+    /// Opens the authority of a folder: the stored state of an unfinished replacement, or else the files.
     ///
     /// # Errors
-    /// When a file is not there or cannot be used.
+    /// A file is missing or invalid.
     pub fn open(
         folder: &Path,
         trust_domain: &TrustDomain,
@@ -126,10 +126,10 @@ impl Follower {
         })
     }
 
-    /// What issues, and whom to trust.
+    /// Returns the authority and the trust bundle in force.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// They are invalid.
     pub fn ca(&self) -> Result<Ca, CaDirError> {
         let ca = self.succession.ca(&self.trust_domain);
         ca.map_err(|source| CaDirError::Unusable {
@@ -138,8 +138,8 @@ impl Follower {
         })
     }
 
-    /// Follows the folder. What cannot be used leaves the last good one in force, and another authority signs once
-    /// the clients of `table` trust it; returns when no task needs to know any more.
+    /// Follows the folder. If the files are invalid, the last valid authority stays in force. Another authority signs
+    /// once the clients of `table` trust it. Returns when there are no receivers any more.
     pub async fn follow(
         mut self,
         ca: watch::Sender<Option<Arc<Ca>>>,
@@ -178,7 +178,7 @@ impl Follower {
         }
     }
 
-    /// What follows from the files.
+    /// Reads the files, and returns the state that follows from them.
     fn read(&mut self) -> Option<Succession> {
         let read = source(&self.folder).map_err(|error| error.to_string());
         let next = read.and_then(|source| {
@@ -236,7 +236,7 @@ impl Follower {
         ca.send_replace(Some(Arc::new(new)));
     }
 
-    /// For the next process, as long as what is in force is not what the files say.
+    /// Stores the state for the next process, while it differs from the files.
     fn keep(&self, next: &Succession) -> std::io::Result<()> {
         let file = self.folder.join(SUCCESSION);
         if next.phase() == Phase::Steady {
@@ -245,7 +245,7 @@ impl Follower {
                 _ => Ok(()),
             };
         }
-        // It holds private keys.
+        // The file contains private keys.
         let new = file.with_extension("new");
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);

@@ -1,19 +1,19 @@
-//! Identities in the mesh: the certificate authority, its creation, and the rotation of its root.
+//! Identities of workloads: the certificate authority, its creation, and the rotation of its root.
 //!
 //! ```text
-//! Secret, folder ──► Ca (watch) ──┬──► certify: token ► who ► leaf
+//! Secret, folder ──► Ca (watch) ──┬──► certify: token ► caller ► leaf
 //!                                 ├──► own: the controller's own certificate, TLS of the port
 //!                                 └──► serve: the trust bundle, as a resource of discovery
 //! ```
 //!
-//! | module | what |
+//! | module | responsibility |
 //! | --- | --- |
-//! | [`authenticate`] | who stands behind a token; [`review`]: Kubernetes, [`tokens`]: a file |
+//! | [`authenticate`] | authentication by token; [`review`]: by Kubernetes, [`tokens`]: by a file |
 //! | [`certify`] | the service `maglor.identity.v1.Identity` |
-//! | [`authority`], [`folder`] | what issues, and where it is kept without Kubernetes |
-//! | [`secret`], [`rotation`], [`replicas`] | where it is kept with Kubernetes, and how its root is replaced |
-//! | [`succession`] | how an authority that others write is replaced, in a folder or a Secret |
-//! | [`trust_bundles`] | whom to trust, for pods that begin |
+//! | [`authority`], [`folder`] | the authority, and its storage without Kubernetes |
+//! | [`secret`], [`rotation`], [`replicas`] | its storage in Kubernetes, and the rotation of its root |
+//! | [`succession`] | replacing an authority that is managed externally, in a folder or a Secret |
+//! | [`trust_bundles`] | the trusted roots for starting pods |
 //! | [`own`] | the controller's own certificate |
 //! | [`start`] | the settings |
 

@@ -1,8 +1,8 @@
 //! The controller's own certificate, and TLS on its port.
 //!
-//! The controller certifies itself by the authority that it has. Who connects may show a certificate of
-//! the mesh, or none: without one there is nothing to be had but one's own, for a token. By the same certificate
-//! replicas know each other; they speak another protocol on the same port, by ALPN.
+//! The controller issues its own certificate with its authority. A client may present a certificate of the mesh, or
+//! none: without one it can only request its own certificate, with a token. The same certificate authenticates
+//! replicas to each other; they use another protocol on the same port, selected by ALPN.
 
 use std::io;
 use std::sync::Arc;
@@ -19,42 +19,42 @@ use tokio_rustls::server::TlsStream;
 use super::authority::{Ca, Watched};
 use crate::metrics::on_call::Expiries;
 
-/// No handshake takes longer.
+/// The timeout of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Delay before a failed certificate is retried.
 const REST: Duration = Duration::from_secs(10);
-/// What replicas speak with each other on the port: HTTP/1.1.
+/// The ALPN ID of the protocol between replicas, HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
-/// How often the system's clock is compared with the certificate.
+/// How often the system clock is compared with the certificate.
 const LOOK: Duration = Duration::from_secs(1);
-/// The protocol of the port.
+/// The ALPN IDs of the port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
-/// Where what a certificate is good for is published; `None` inside until there is one.
+/// Publishes the TLS configurations for the certificate; `None` inside until there is one.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// TLS of the port.
+    /// The TLS server of the port.
     pub server: watch::Sender<Option<OpenServer>>,
-    /// TLS to the same port of other replicas, which have to prove that they are such.
+    /// The TLS client for the same port of other replicas, which must authenticate as replicas.
     pub replicas: watch::Sender<Option<Arc<Client>>>,
 }
 
-/// Who the controller is, and by which names others may call it.
+/// The identity of the controller, and the parameters of its certificate.
 #[derive(Clone, Debug)]
 pub struct Own {
     /// Its SPIFFE ID.
     pub id: SpiffeId,
-    /// For clients outside the mesh.
+    /// DNS names for clients outside the mesh.
     pub dns_names: Vec<String>,
-    /// How long a certificate holds, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
+    /// Lifetime of a certificate, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
-    /// Where it is shown when it expires.
+    /// The metric of its expiry.
     pub expiries: Expiries,
 }
 
 impl Own {
-    /// Keeps a certificate in force, made anew when it ages, the clock was changed or the authority changes; returns
-    /// when no replica serves any more.
+    /// Keeps a valid certificate: renews it when it ages, or when the clock or the authority changes. Returns when
+    /// there are no receivers any more.
     pub async fn keep(self, mut ca: Watched, serving: Serving) {
         let mut live = None;
         loop {
@@ -80,7 +80,7 @@ impl Own {
         }
     }
 
-    /// Makes a certificate; when to make the next one.
+    /// Issues a certificate; returns when to issue the next one.
     fn renew(
         &self,
         ca: &Ca,
@@ -126,7 +126,7 @@ impl Own {
     }
 }
 
-/// When the next certificate is made.
+/// The time of the next certificate.
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
     began: Instant,
@@ -143,9 +143,9 @@ impl Renewal {
         }
     }
 
-    /// Whether it is time. By the clock that never jumps, and by the system's: that one continues while a machine is
-    /// suspended, and a certificate that was issued at a time which is still to come is not valid yet for clients
-    /// whose clocks are right.
+    /// Returns whether a renewal is due, by the monotonic clock or by the system clock. The latter continues while a
+    /// machine is suspended; and if it was set back, a certificate issued in its future is not valid yet for clients
+    /// with correct clocks.
     fn is_due(&self, passed: Duration, now: SystemTime) -> bool {
         passed >= self.wait || now >= self.issued + self.wait || now < self.issued
     }
@@ -158,14 +158,14 @@ impl Renewal {
     }
 }
 
-/// Who is at the other end of a connection, and until when that is proved; or why nothing is proved.
+/// The authenticated identity of a peer, and when its certificate expires; or why it is not authenticated.
 pub type Proved = Result<(SpiffeId, SystemTime), Refusal>;
 
-/// The handshake on a connection. A client whose certificate proves nothing is one without a certificate: it has to
-/// be able to come for another one.
+/// Accepts a TLS connection. A client with an invalid certificate is treated as one without a certificate, so that it
+/// can request a new one.
 ///
 /// # Errors
-/// When it fails or takes too long.
+/// The handshake fails or takes too long.
 pub async fn accept(
     socket: TcpStream,
     server: &OpenServer,

@@ -1,8 +1,8 @@
 //! Reports between controller replicas about which clients trust the current bundle.
 //!
-//! Each has a Lease of its own that it renews as long as it lives, and annotations there say which bundle
-//! it serves and which of its clients do not hold it yet. So the leader knows when all clients of all replicas trust
-//! a new root.
+//! Each replica renews its own Lease as long as it runs. Annotations of the Lease name the bundle that it serves, and
+//! those of its clients that do not hold it yet. So the leader knows when all clients of all replicas trust a new
+//! root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,33 +25,33 @@ use crate::serve::Table;
 use crate::status::FIELD_MANAGER;
 use crate::writes::{self, Seen};
 
-/// How often a replica says what it knows.
+/// Interval of the reports.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A Lease that has not changed for this long is of a replica that is gone.
+/// A Lease that has not changed for this long belongs to a replica that is gone.
 const GONE: Duration = Duration::from_secs(30);
-/// It is deleted after this long.
+/// A Lease that has not changed for this long is deleted.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Clients that are named.
 const NAMED: usize = 20;
 
 /// The label of these Leases.
 const REPLICA: &str = maglor_inject::keys::REPLICA;
-/// Which bundle a replica serves.
+/// The annotation with the version of the bundle that a replica serves.
 const BUNDLE: &str = maglor_inject::keys::TRUST_BUNDLE;
-/// Which of its clients do not hold it yet: names, then how many there are besides.
+/// The annotation with the clients that do not hold it yet: names, then the number of further ones.
 const MISSING: &str = maglor_inject::keys::MISSING;
 
 fn lease_name(replica: &str) -> String {
     format!("maglor-replica-{replica}")
 }
 
-/// The version of a bundle, the same at every replica.
+/// Returns the version of a bundle, which is the same at every replica.
 fn version(bundle: &TrustBundle) -> String {
     encode::bundle(bundle).version()
 }
 
-/// Says every two seconds what this replica's clients trust; `registered` once it was said for the first
-/// time. Returns only when serving has ended.
+/// Reports every two seconds what this replica's clients trust; sets `registered` after the first report. Returns
+/// only when serving has ended.
 pub async fn report(
     client: Client,
     namespace: String,
@@ -113,10 +113,10 @@ async fn say(
     Ok(())
 }
 
-/// The replicas, as the one that writes sees them.
+/// The reports of all replicas, as read by the leader.
 pub(super) struct Replicas {
     api: Api<Lease>,
-    /// By Lease: its version, and since when it has it.
+    /// By Lease: its version, and since when it has been observed.
     observed: Mutex<HashMap<String, (String, Instant)>>,
 }
 
@@ -128,7 +128,7 @@ impl Replicas {
         }
     }
 
-    /// Whether every replica that lives serves this bundle, and all of its clients hold it.
+    /// Returns whether every live replica serves this bundle and all of its clients hold it.
     pub(super) async fn spread(
         &self,
         ca: &watch::Sender<Option<Arc<Ca>>>,
@@ -164,7 +164,7 @@ impl Replicas {
         })
     }
 
-    /// For how long a Lease has not changed, by this replica's own clock.
+    /// Returns how long a Lease has not changed, by this replica's own clock.
     fn age(&self, lease: &Lease, name: &str, now: Instant) -> Duration {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +178,7 @@ impl Replicas {
     }
 }
 
-/// Who is missing, as a replica says.
+/// Returns the missing clients in a replica's report.
 fn said(
     name: &str,
     annotations: &Option<BTreeMap<String, String>>,

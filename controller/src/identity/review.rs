@@ -1,4 +1,4 @@
-//! Tokens of Kubernetes: the API server is asked (`authentication.k8s.io/v1` TokenReview).
+//! Validates Kubernetes tokens with the API server (`authentication.k8s.io/v1` TokenReview).
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use tokio::sync::Semaphore;
 
 use super::authenticate::{AUDIENCE, Authenticated, Authenticator, Caller, TokenError};
 
-/// Questions to the API server at the same time; a rollout of thousands of pods must not fill it.
+/// The most concurrent requests to the API server; a rollout of thousands of pods must not overload it.
 const AT_ONCE: usize = 32;
-/// No question takes longer.
+/// The timeout of a request.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What the names of service accounts begin with (`serviceaccount.ServiceAccountUsernamePrefix`).
+/// The prefix of service account names (`serviceaccount.ServiceAccountUsernamePrefix`).
 const PREFIX: &str = "system:serviceaccount:";
-/// Where the name of the pod stands that a token is bound to.
+/// The key of the name of the pod that a token is bound to.
 const POD: &str = "authentication.kubernetes.io/pod-name";
 
-/// Asks the API server.
+/// Validates tokens by TokenReviews.
 pub struct Reviews {
     api: Api<TokenReview>,
     at_once: Semaphore,
 }
 
 impl Reviews {
-    /// By this client; its account needs `create` of `tokenreviews`.
+    /// Creates a validator with this client; its account needs `create` of `tokenreviews`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Authenticator for Reviews {
     }
 }
 
-/// What an answer means. A server that says nothing of the audience has not checked it.
+/// Interprets a response. A server that does not return the audience has not checked it.
 fn judge(status: TokenReviewStatus) -> Result<Caller, TokenError> {
     if let Some(error) = status.error.filter(|error| !error.is_empty()) {
         return Err(TokenError::Invalid(error));

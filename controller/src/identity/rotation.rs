@@ -1,16 +1,16 @@
-//! The steps of a root rotation without downtime, from the contents of the authority's Secret. Pure: no clock, no
-//! Kubernetes.
+//! The steps of a root rotation without downtime, computed from the contents of the authority's Secret. Pure: no
+//! clock, no Kubernetes.
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |
 //! | `steady` | the root | the root | a new root is requested |
-//! | `announcing` | the old root | both | every proxy that is connected has said that it trusts both, or the deadline |
+//! | `announcing` | the old root | both | every connected proxy has acknowledged both, or the deadline |
 //! | `retiring` | the new root | both | the last leaf of the old root has expired |
 //!
-//! All there is stands in the Secret, and each step is one write under its `resourceVersion`. So a replica that
-//! writes may be killed after any step: the next writer reads where things are and continues from there.
-//! While the old root retires, leaves come with the new root signed by the old one, so that a client that did
-//! not hear of the new one in time still finds the way.
+//! The whole state is in the Secret, and each step is one write under its `resourceVersion`. A leader may therefore
+//! be killed after any step: the next one reads the state and continues from there. While the old root retires,
+//! leaves are sent with the new root signed by the old one, so that a client that has not received the new root in
+//! time can still verify them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,31 +21,31 @@ use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 use super::authority::{Ca, Texts};
 use super::succession::Signer;
 
-/// What signs, and its key: the names of a Secret of type `kubernetes.io/tls`, as cert-manager writes it.
+/// The key of the signing certificate, as in a Secret of type `kubernetes.io/tls` and as cert-manager writes it.
 pub const CERTIFICATE: &str = "tls.crt";
-/// See [`CERTIFICATE`].
+/// The key of the private key; see [`CERTIFICATE`].
 pub const PRIVATE_KEY: &str = "tls.key";
-/// The roots to be trusted.
+/// The key of the trusted roots.
 pub const BUNDLE: &str = "ca.crt";
 /// The root that will sign, while it is announced.
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
-/// While the old root retires: the new one signed by it.
+/// While the old root retires: the new root signed by it.
 const CHAIN: &str = "chain.crt";
 
-/// Asks for a new root: whenever its value differs from that of [`ROTATED`].
+/// The annotation that requests a new root: whenever its value differs from that of [`ROTATED`].
 pub const ROTATE: &str = maglor_inject::keys::ROTATE;
-/// The last value of [`ROTATE`] for which a rotation was begun.
+/// The annotation with the last value of [`ROTATE`] for which a rotation was begun.
 pub const ROTATED: &str = maglor_inject::keys::ROTATED;
-/// When the phase began.
+/// The annotation with the time when the phase began.
 const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
 
-/// Clocks of machines differ by no more.
+/// The largest assumed difference between the clocks of machines.
 pub(super) const SKEW: Duration = Duration::from_secs(300);
-/// A root is announced for this long at least: replicas of the controller and files of proxies follow.
+/// The shortest time for which a root is announced: replicas of the controller and files of proxies follow.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
-/// Data and annotations of the Secret, as far as they are ours.
+/// The mesh's data and annotations of the Secret.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stored {
     /// By key.
@@ -54,10 +54,10 @@ pub struct Stored {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where a rotation is.
+/// The phase of a rotation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Phase {
-    /// A new root is made known.
+    /// A new root is announced.
     Announcing,
     /// The new root signs; the old one is still trusted.
     Retiring,
@@ -66,10 +66,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, for tables of metrics.
+    /// All phases, for metrics.
     pub const ALL: [Self; 3] = [Self::Announcing, Self::Retiring, Self::Steady];
 
-    /// The word in metrics and logs.
+    /// Returns the label in metrics and logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -80,44 +80,44 @@ impl Phase {
     }
 }
 
-/// Whether everybody who is connected trusts what is to be trusted now.
+/// Whether all connected clients trust the current bundle.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Spread {
-    /// Everybody does.
+    /// All of them do.
     Everywhere,
-    /// These do not yet, or it is not known of them.
+    /// These do not yet, or it is unknown.
     Missing(Vec<String>),
 }
 
-/// What a step depends on besides the Secret.
+/// The inputs of a step besides the Secret.
 #[derive(Clone, Debug)]
 pub struct Circumstances<'a> {
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// Who trusts the bundle as it is now.
+    /// Which clients trust the current bundle.
     pub spread: &'a Spread,
-    /// How long leaves live.
+    /// Lifetime of leaf certificates.
     pub ttl: Duration,
-    /// How long a new root is announced at most.
+    /// The longest time for which a new root is announced.
     pub deadline: Duration,
 }
 
-/// Why the Secret cannot be used, or a step not be done.
+/// The reason why the Secret is invalid, or a step is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
-    /// A key of the Secret is not there.
+    /// A key of the Secret is missing.
     #[error("the Secret has no `{0}`")]
     Missing(&'static str),
-    /// A certificate or a key cannot be used.
+    /// A certificate or a key is invalid.
     #[error(transparent)]
     Identity(#[from] Error),
 }
 
 impl Stored {
-    /// A new authority.
+    /// Creates a new authority.
     ///
     /// # Errors
-    /// If the system returns no random bytes.
+    /// The system returns no random bytes.
     pub fn create(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let root = Authority::create(trust_domain, now.into())?;
         let mut stored = Self::default();
@@ -128,18 +128,18 @@ impl Stored {
         Ok(stored)
     }
 
-    /// What issues, and whom to trust.
+    /// Returns the authority and the trust bundle.
     ///
     /// # Errors
-    /// When something is not there or cannot be used.
+    /// A key is missing or invalid.
     pub fn ca(&self, trust_domain: &TrustDomain) -> Result<Ca, RotationError> {
         Ok(Ca::read(&self.texts()?, Some(trust_domain))?)
     }
 
-    /// What the authority is made of.
+    /// Returns the texts of the authority.
     ///
     /// # Errors
-    /// When something is not there.
+    /// A key is missing.
     pub fn signer(&self) -> Result<Signer, RotationError> {
         Ok(Signer::of(&self.texts()?))
     }
@@ -153,7 +153,7 @@ impl Stored {
         })
     }
 
-    /// Where the rotation is.
+    /// Returns the phase of the rotation.
     #[must_use]
     pub fn phase(&self) -> Phase {
         if self.data.contains_key(NEXT_CERTIFICATE) {
@@ -165,17 +165,17 @@ impl Stored {
         }
     }
 
-    /// Creation time. An unreadable time counts as `now`: waiting longer is safe.
+    /// Returns when the phase began. An unreadable time counts as `now`: waiting longer is safe.
     #[must_use]
     pub fn since(&self, now: Timestamp) -> Timestamp {
         let since = self.annotations.get(SINCE);
         since.and_then(|since| since.parse().ok()).unwrap_or(now)
     }
 
-    /// The Secret after the next step; `None` as long as there is nothing to do.
+    /// Returns the Secret after the next step; `None` as long as no step is due.
     ///
     /// # Errors
-    /// When something in it cannot be used, or a root not be made.
+    /// A part of it is invalid, or a root cannot be created.
     pub fn step(
         &self,
         trust_domain: &TrustDomain,
@@ -208,7 +208,7 @@ impl Stored {
         asked.is_some() && asked != self.annotations.get(ROTATED)
     }
 
-    /// Makes a root; the old one signs on.
+    /// Creates a new root and announces it; the old one still signs.
     fn announce(&self, trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let next = Authority::create(trust_domain, now.into())?;
         let present = TrustBundle::from_pem(self.text(CERTIFICATE)?)?;
@@ -222,7 +222,7 @@ impl Stored {
         Ok(then)
     }
 
-    /// The new root signs from now on.
+    /// Makes the new root sign from now on.
     fn sign(&self, trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let read = |certificate, key| -> Result<Authority, RotationError> {
             let (certificate, key) = (self.text(certificate)?, self.text(key)?);
@@ -245,7 +245,7 @@ impl Stored {
         Ok(then)
     }
 
-    /// The old root is not trusted any more.
+    /// Removes the old root from the trusted ones.
     fn retire(&self, now: Timestamp) -> Self {
         let mut then = self.clone();
         then.data.remove(CHAIN);

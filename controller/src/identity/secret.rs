@@ -1,9 +1,8 @@
-//! The authority in a Secret: read by every replica, made and replaced by the one that writes.
+//! The authority in a Secret: read by every replica, created and rotated by the leader.
 //!
-//! A Secret that is not labelled as the controller's own (cert-manager's, say) is read and never written. Where it is
-//! replaced by another authority, the old one stays in force until members trust the new one
-//! ([`super::succession`]): what is in force meanwhile is in a Secret of the controller's own, `NAME-in-force`, which
-//! all replicas follow.
+//! A Secret without the controller's label (cert-manager's, for example) is read and never written. If it is replaced
+//! by another authority, the old one stays in force until members trust the new one ([`super::succession`]): the
+//! state in force meanwhile is stored in a Secret of the controller, `NAME-in-force`, which all replicas follow.
 
 mod succeed;
 
@@ -32,47 +31,47 @@ use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
-/// The label of what the controller has made itself.
+/// The label of objects that the controller has created.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Its value.
+/// The value of [`MANAGED_BY`].
 pub(crate) const CONTROLLER: &str = "maglor-controller";
 /// The label of everything that belongs to the mesh.
 pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "maglor");
 
 /// Poll interval for the next step of a rotation.
 const LOOK: Duration = Duration::from_secs(1);
-/// After a failure.
+/// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
-/// Which Secret, and what becomes of it.
+/// The Secret of an authority, and parameters of its certificates.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The namespace of the controller.
     pub namespace: String,
     /// The Secret's name.
     pub name: String,
-    /// Whom the authority vouches for.
+    /// The trust domain of the authority.
     pub trust_domain: TrustDomain,
-    /// How long leaves live.
+    /// Lifetime of leaf certificates.
     pub ttl: Duration,
-    /// How long a new root is announced at most.
+    /// The longest time for which a new root is announced.
     pub deadline: Duration,
 }
 
-/// Where a rotation is, for operators.
+/// The state of a rotation, for operators.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Progress {
     /// The phase.
     pub phase: Phase,
-    /// Since when.
+    /// When the phase began.
     pub since: Timestamp,
-    /// Who does not trust the new root yet, as far as this replica has asked.
+    /// The clients that do not trust the new root yet, as far as this replica has read.
     pub missing: Vec<String>,
-    /// Why what the source says now is not used; what was used before is in force.
+    /// Why the current content of the source is not used; the previous authority stays in force.
     pub refused: Option<String>,
 }
 
-/// Keeps an authority in force.
+/// Maintains the authority of a Secret.
 pub struct Keeper {
     settings: Settings,
     api: Api<Secret>,
@@ -80,25 +79,25 @@ pub struct Keeper {
     term: watch::Receiver<Term>,
     ca: watch::Sender<Option<Arc<Ca>>>,
     progress: watch::Sender<Option<Progress>>,
-    /// What the API server has; `None` = there is no such Secret.
+    /// The Secret in the API server; `None` = there is none.
     known: Option<Secret>,
-    /// Whether that was said.
+    /// Whether `known` has been listed.
     listed: bool,
-    /// The last that could be used: what is put back where the Secret is deleted.
+    /// The last valid Secret: it is restored if the Secret is deleted.
     last: Option<Secret>,
-    /// What it says.
+    /// The authority in the Secret.
     source: Option<Signer>,
     /// Why it is not used.
     refused: Option<String>,
-    /// What is in force.
+    /// The authority in force, and its successor.
     succession: Option<Succession>,
-    /// Where it is written down; `None` = there is no such Secret.
+    /// The Secret with the state in force; `None` = there is none.
     kept: Option<Secret>,
-    /// Whether that was said.
+    /// Whether `kept` has been listed.
     kept_listed: bool,
 }
 
-/// Why the Secret was not written.
+/// The reason why the Secret was not written.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
@@ -109,18 +108,18 @@ enum KeepError {
     Succession(#[from] SuccessionError),
 }
 
-/// A Secret as a watch says it.
+/// An event of the watch of one Secret.
 enum Seen {
-    /// It is this; `None` = there is none.
+    /// The current Secret; `None` = there is none.
     Now(Box<Option<Secret>>),
-    /// Nothing new.
+    /// No change.
     Nothing,
     /// The watch has failed.
     Failed,
     Ended,
 }
 
-/// Reads the watch of one Secret.
+/// Converts a watch event of one Secret.
 fn seen(found: &mut Option<Secret>, event: Option<Result<Event<Secret>, watcher::Error>>) -> Seen {
     match event {
         Some(Ok(Event::Init)) => *found = None,
@@ -138,7 +137,7 @@ fn seen(found: &mut Option<Secret>, event: Option<Result<Event<Secret>, watcher:
 }
 
 impl Keeper {
-    /// Puts what the Secret says into `ca`; writes while `term` holds.
+    /// Creates a keeper that publishes the Secret's authority in `ca`, and writes while `term` holds.
     #[must_use]
     pub fn new(
         client: Client,
@@ -214,8 +213,8 @@ impl Keeper {
         self.term.borrow().holds(Instant::now())
     }
 
-    /// What the API server has now. What cannot be used leaves the last good one in force, as does a
-    /// Secret that is deleted, so that an accidental deletion does not break trust.
+    /// Handles the current Secret. If it is invalid or was deleted, the last valid authority stays in force, so that
+    /// an accidental deletion does not break trust.
     fn take(&mut self, secret: Option<Secret>) {
         let version =
             |secret: &Option<Secret>| Some(secret.as_ref()?.metadata.resource_version.clone());
@@ -253,7 +252,7 @@ impl Keeper {
         }
     }
 
-    /// Shows where a replacement is: of an authority that others write, or of the controller's own.
+    /// Publishes the progress of a replacement: of an externally managed authority, or of the controller's own.
     fn show(&self, missing: Vec<String>) {
         let now = Timestamp::now();
         let own = self.last.as_ref().map(stored).unwrap_or_default();
@@ -269,7 +268,7 @@ impl Keeper {
         }));
     }
 
-    /// Does the next step, if there is one to do.
+    /// Takes the next step, if one is due.
     async fn write(&mut self) -> Result<(), KeepError> {
         match self.known.clone() {
             None => self.create().await,
@@ -278,10 +277,10 @@ impl Keeper {
         }
     }
 
-    /// Makes the Secret, or puts it back.
+    /// Creates the Secret, or restores it.
     async fn create(&mut self) -> Result<(), KeepError> {
         let stored = match &self.last {
-            // Its creator creates it again.
+            // Its external creator creates it again.
             Some(last) if !is_ours(last) => return Ok(()),
             Some(last) => stored(last),
             None => Stored::create(&self.settings.trust_domain, Timestamp::now())?,
@@ -291,7 +290,7 @@ impl Keeper {
         self.written(created, "authority written")
     }
 
-    /// Takes a rotation one step on.
+    /// Takes the next step of a rotation.
     async fn advance(&mut self, secret: Secret) -> Result<(), KeepError> {
         let stored = stored(&secret);
         let missing = match stored.phase() {
@@ -315,7 +314,7 @@ impl Keeper {
             deadline: self.settings.deadline,
         };
         let next = stored.step(&self.settings.trust_domain, &circumstances)?;
-        // The lease may have been lost while the others were asked.
+        // The Lease may have been lost during the requests.
         let Some(next) = next.filter(|_| self.writes()) else {
             return Ok(());
         };
@@ -331,7 +330,7 @@ impl Keeper {
         self.written(replaced, "root rotation continues")
     }
 
-    /// What became of a write; where another replica was faster, the watch brings what it has written.
+    /// Handles the result of a write; if another replica was faster, the watch delivers what it has written.
     fn written(
         &mut self,
         outcome: Result<Secret, kube::Error>,
@@ -363,7 +362,7 @@ fn stored(secret: &Secret) -> Stored {
     }
 }
 
-/// The Secret with other contents.
+/// Returns the Secret with other contents.
 fn with(secret: Secret, stored: Stored, name: &str) -> Secret {
     let labels = || {
         let labels = [(MANAGED_BY, CONTROLLER), PART_OF];

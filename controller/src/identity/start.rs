@@ -31,23 +31,23 @@ const ACCOUNT: &str = "maglor-controller";
 /// Settings of the identity service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whom the authority vouches for.
+    /// The trust domain of the authority.
     pub trust_domain: TrustDomain,
-    /// The namespace of the controller: it stands in its own id.
+    /// The namespace of the controller, which is a part of its own ID.
     pub namespace: String,
     /// Name of its Service, for clients that verify DNS names.
     pub service: String,
-    /// How long certificates live, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
+    /// Lifetime of certificates, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
-    /// Where the authority is.
+    /// The source of the authority.
     pub ca: CaSource,
-    /// How long a new root is announced at most before it signs.
+    /// The longest time for which a new root is announced before it signs.
     pub deadline: Duration,
-    /// A file of tokens in place of Kubernetes' own.
+    /// A file of tokens instead of Kubernetes tokens.
     pub tokens: Option<PathBuf>,
 }
 
-/// Where the authority is.
+/// The source of the authority.
 #[derive(Clone, Debug)]
 pub enum CaSource {
     /// Files.
@@ -59,7 +59,7 @@ pub enum CaSource {
     },
 }
 
-/// Why the identity service was not started.
+/// The reason why the identity service was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The authority's folder cannot be used.
@@ -68,10 +68,10 @@ pub enum StartError {
     /// There is no token validator.
     #[error("without Kubernetes, --tokens FILE is required")]
     NoTokens,
-    /// The controller's namespace cannot stand in an id.
+    /// The controller's namespace is not valid in an ID.
     #[error("--namespace: {0}")]
     Namespace(#[from] SpiffeError),
-    /// A Secret without Kubernetes.
+    /// A Secret is configured without Kubernetes.
     #[error("without Kubernetes, --ca-dir DIR is required")]
     NoSecret,
     /// The file of tokens cannot be used.
@@ -79,42 +79,42 @@ pub enum StartError {
     Tokens(#[from] FileError),
 }
 
-/// A replica of several on Kubernetes.
+/// The API server access of one replica.
 pub struct Replica {
-    /// The API server.
+    /// The client for reads.
     pub client: Client,
-    /// The same, for what only the replica that writes does.
+    /// The client for leader-only writes.
     pub writer: Client,
-    /// Different from every other.
+    /// The unique name of the replica.
     pub name: String,
-    /// Whether this one writes.
+    /// The leadership of this replica.
     pub term: watch::Receiver<Term>,
 }
 
-/// The identity service at work.
+/// The running identity service.
 pub struct Service {
-    /// What clients are served, certificates among it.
+    /// The table served to clients, with the certificate service.
     pub table: Table,
     /// TLS of the port; `None` until there is an authority.
     pub tls: watch::Receiver<Option<OpenServer>>,
-    /// Who the controller is: what other replicas have to prove.
+    /// The SPIFFE ID of the controller: other replicas must have the same.
     pub id: SpiffeId,
     /// TLS to other replicas; `None` until there is an authority.
     pub replicas: watch::Receiver<Option<Arc<tls::Client>>>,
-    /// What is in force.
+    /// The authority in force.
     pub ca: Watched,
-    /// Where a rotation is.
+    /// The progress of a rotation.
     pub progress: watch::Receiver<Option<Progress>>,
 }
 
-/// Starts a task with this name, which the process does not outlive where it panics.
+/// Starts a task with this name; the process ends if the task panics.
 pub(crate) type Spawn<'a> =
     &'a mut dyn FnMut(&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// Starts it; it ends with the last of what is returned.
+/// Starts the identity service; it ends when all returned receivers are dropped.
 ///
 /// # Errors
-/// When the authority's folder or the tokens cannot be used.
+/// The authority's folder or the tokens cannot be used.
 pub(crate) fn start(
     settings: &Settings,
     replica: Option<&Replica>,
@@ -196,7 +196,7 @@ pub(crate) fn start(
     })
 }
 
-/// Starts to report the trusted roots of this replica's clients to the other replicas.
+/// Starts to report to the other replicas which roots this replica's clients trust.
 fn report(
     replica: &Replica,
     settings: &Settings,
@@ -212,7 +212,8 @@ fn report(
     registered
 }
 
-/// The port is served only by a replica that the others know of: none of its clients is overlooked then.
+/// Maintains the controller's certificate after the replica is registered: the port is served only then, so that the
+/// leader overlooks none of its clients.
 async fn certify_own(
     own: Own,
     ca: Watched,
@@ -238,7 +239,7 @@ async fn publish_roots(mut ca: Watched, table: Table) {
     }
 }
 
-/// How the controller's Service is called.
+/// Returns the DNS names of the controller's Service.
 fn dns_names(service: &str, namespace: &str) -> Vec<String> {
     ["", ".svc", ".svc.cluster.local"]
         .map(|domain| format!("{service}.{namespace}{domain}"))

@@ -1,19 +1,19 @@
-//! Replaces an authority that is managed by others (cert-manager, or by hand) without downtime. Pure: no clock, no
+//! Replaces an externally managed authority (by cert-manager, or by hand) without downtime. Pure: no clock, no
 //! Kubernetes.
 //!
-//! What the source says now is not put in force as it is where members do not trust it yet: a root that was replaced
-//! would lock all of them out at once. A [`Succession`] is what is in force, and what is to come after it:
+//! A new authority in the source does not take effect at once if members do not trust it yet: replacing the root
+//! would lock out all of them. A [`Succession`] is the authority in force together with its successor:
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |
-//! | `steady` | what the source says | what the source says | the source says another authority |
-//! | `announcing` | the old one | both | every client that is connected has said that it trusts both, or the deadline |
+//! | `steady` | the source's authority | the source's roots | the source contains another authority |
+//! | `announcing` | the old one | both | every connected client has acknowledged both, or the deadline |
 //! | `retiring` | the new one | both | the last leaf of the old one has expired |
 //!
-//! No steps are needed where members trust the new authority already: an intermediate of the same root, or a root
-//! that the old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes
-//! while the same key signs is the operator's, and holds at once. All there is can be written down
-//! ([`Succession::to_json`]), so that another replica, or the next process, continues where this one was.
+//! No steps are needed if members trust the new authority already: an intermediate of the same root, or a root that
+//! the old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes while
+//! the same key signs is the operator's decision, and takes effect at once. The whole state can be stored
+//! ([`Succession::to_json`]), so that another replica, or the next process, can continue.
 
 use std::time::{Duration, SystemTime};
 
@@ -60,27 +60,27 @@ pub struct Succession {
     crossed: Option<String>,
 }
 
-/// Why an authority cannot be used.
+/// The reason why an authority cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SuccessionError {
-    /// A text cannot be used.
+    /// A text is invalid.
     #[error(transparent)]
     Identity(#[from] Error),
-    /// The trust domain cannot stand in an id.
+    /// The trust domain is not valid in an ID.
     #[error(transparent)]
     Domain(#[from] SpiffeError),
-    /// Its own roots do not lead to what it signs.
+    /// The authority's own roots do not verify its leaves.
     #[error(
         "the trust bundle (`ca.crt`, or `trust_bundle.pem`) does not contain the authority's root"
     )]
     Unvouched,
-    /// What was written down cannot be read.
+    /// The stored state is invalid.
     #[error("invalid stored state of the authority's replacement: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 impl Signer {
-    /// Of texts.
+    /// Copies the texts of an authority.
     #[must_use]
     pub fn of(texts: &Texts<'_>) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -102,19 +102,20 @@ impl Signer {
         Ca::read(&texts, Some(domain))
     }
 
-    /// Whether both sign with the same key and certificate.
+    /// Returns whether both sign with the same key and certificate.
     fn is_same(&self, other: &Self) -> bool {
         (&self.certificate, &self.private_key) == (&other.certificate, &other.private_key)
     }
 
-    /// What is sent with each leaf: what the source says, or what leads from an intermediate to its root.
+    /// Returns the certificates sent with each leaf: those of the source, or the chain from an intermediate to its
+    /// root.
     fn chain(&self, ca: &Ca) -> Option<&str> {
         let own = (!ca.authority.is_root()).then_some(&*self.certificate);
         self.chain.as_deref().or(own)
     }
 }
 
-/// Whether members that have this bundle trust what an authority signs now.
+/// Returns whether members with this bundle trust a leaf that the authority signs now.
 fn vouches(
     bundle: &TrustBundle,
     authority: &Authority,
@@ -128,7 +129,7 @@ fn vouches(
     Ok(Live::new(leaf, bundle.clone())?.is_trusted(now))
 }
 
-/// The roots of a bundle that lead to what an authority signs: its members have trusted them for long.
+/// Returns the roots of a bundle that verify the authority's leaves: its members have trusted them for long.
 fn roots_of(ca: &Ca, now: Timestamp) -> Result<Option<TrustBundle>, SuccessionError> {
     let mut roots = Vec::new();
     for root in ca.bundle.certificates() {
@@ -141,7 +142,7 @@ fn roots_of(ca: &Ca, now: Timestamp) -> Result<Option<TrustBundle>, SuccessionEr
     Ok(found.then(|| TrustBundle::from_der(roots)).transpose()?)
 }
 
-/// The roots that `of` has and `other` has not.
+/// Returns the roots in `of` that are not in `other`.
 fn without(of: &TrustBundle, other: &TrustBundle) -> Result<Option<TrustBundle>, Error> {
     let roots = of.certificates().iter();
     let left = roots.filter(|root| !other.certificates().contains(root));
@@ -152,7 +153,7 @@ fn without(of: &TrustBundle, other: &TrustBundle) -> Result<Option<TrustBundle>,
 }
 
 fn age<T>(of: &Since<T>, now: Timestamp) -> Duration {
-    // What cannot be read began now: waiting longer is safe.
+    // An unreadable time counts as now: waiting longer is safe.
     let since = of.since.parse::<Timestamp>().unwrap_or(now);
     let age: SignedDuration = now.duration_since(since);
     age.try_into().unwrap_or(Duration::ZERO)
@@ -166,10 +167,10 @@ fn since<T>(what: T, now: Timestamp) -> Since<T> {
 }
 
 impl Succession {
-    /// Begins with what a source says; nothing was in force before.
+    /// Returns the initial state for a source: no authority was in force before.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// The source is invalid.
     pub fn begin(source: Signer, domain: &TrustDomain) -> Result<Self, SuccessionError> {
         source.ca(domain)?;
         Ok(Self {
@@ -180,26 +181,26 @@ impl Succession {
         })
     }
 
-    /// Reads what was written down.
+    /// Reads a stored state.
     ///
     /// # Errors
-    /// When it is malformed, or cannot be used.
+    /// It is malformed, or its content is invalid.
     pub fn from_json(text: &[u8], domain: &TrustDomain) -> Result<Self, SuccessionError> {
         let read: Self = serde_json::from_slice(text)?;
         read.ca(domain)?;
         Ok(read)
     }
 
-    /// All there is to know, private keys among it.
+    /// Encodes the whole state, including private keys.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What issues, and whom members trust.
+    /// Returns the authority and the roots that members trust.
     ///
     /// # Errors
-    /// When something cannot be used.
+    /// A part of the state is invalid.
     pub fn ca(&self, domain: &TrustDomain) -> Result<Ca, SuccessionError> {
         let mut ca = self.signer.ca(domain)?;
         if let Some(crossed) = &self.crossed {
@@ -217,7 +218,7 @@ impl Succession {
         Ok(ca)
     }
 
-    /// Where it is.
+    /// Returns the phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match (&self.next, &self.retained) {
@@ -227,7 +228,7 @@ impl Succession {
         }
     }
 
-    /// Since when it is there, where it is not steady.
+    /// Returns when the phase began; `None` if it is steady.
     #[must_use]
     pub fn since(&self) -> Option<Timestamp> {
         let next = self.next.as_ref().map(|next| &next.since);
@@ -235,10 +236,10 @@ impl Succession {
         since.parse().ok()
     }
 
-    /// What follows from what the source says now; `None`: nothing new.
+    /// Returns the state that follows from the current source; `None`: no change.
     ///
     /// # Errors
-    /// When it cannot be used: what is in force stays.
+    /// The source is invalid: the authority in force stays.
     pub fn follow(
         &self,
         source: &Signer,
@@ -256,7 +257,7 @@ impl Succession {
             return Err(SuccessionError::Unvouched);
         }
         let mut then = self.clone();
-        // What was announced and has not signed is replaced by what the source says now.
+        // An announced authority that has not signed yet is replaced by the current one of the source.
         then.next = None;
         if source.is_same(&self.signer) {
             then.signer = source.clone();
@@ -265,7 +266,7 @@ impl Succession {
         let old = self.signer.ca(domain)?;
         let known = match roots_of(&old, now)? {
             Some(roots) => vouches(&roots, &new.authority, now)?,
-            // What signs has expired, or was never trusted: no member is lost that is not lost already.
+            // The signing authority has expired, or was never trusted: no member loses a trust that it still has.
             None => true,
         };
         match known {
@@ -275,10 +276,10 @@ impl Succession {
         Ok(Some(then))
     }
 
-    /// The next step, if it is time for one. Clocks differ by `SKEW`, but not by more than a leaf lives.
+    /// Returns the next step, if one is due. Clocks differ by at most `SKEW`, and by at most the lifetime of a leaf.
     ///
     /// # Errors
-    /// When something cannot be used.
+    /// A part of the state is invalid.
     pub fn step(
         &self,
         domain: &TrustDomain,
@@ -306,7 +307,7 @@ impl Succession {
         }
     }
 
-    /// Another authority signs from now on; roots that it does not have stay trusted for now.
+    /// Makes another authority sign from now on; roots that it lacks stay trusted for now.
     fn put_in_force(
         &mut self,
         new: Signer,
@@ -316,8 +317,8 @@ impl Succession {
         let (old, then) = (self.ca(domain)?, new.ca(domain)?);
         let retained = without(&old.bundle, &then.bundle)?;
         self.retained = retained.map(|roots| since(roots.to_pem(), now));
-        // A member that has not heard of the new root finds its way by the old one. Where the old one cannot sign any
-        // more, no member is left that trusts it.
+        // A member without the new root can verify a chain through the old one. If the old one cannot sign any more,
+        // no member is left that trusts it.
         let crossed = then.authority.crossed_by(&old.authority, now.into()).ok();
         let own = self.signer.chain(&old).unwrap_or_default();
         self.crossed = match &self.retained {

@@ -1,7 +1,7 @@
-//! Tokens in a file, for a mesh without Kubernetes: `--tokens FILE`.
+//! Tokens from a file, for a mesh without Kubernetes: `--tokens FILE`.
 //!
-//! One a line, `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`; `#` begins a comment, UNTIL is a time of
-//! RFC 3339. The file is read at each request, so that a line that is taken out holds no longer.
+//! The format is one token per line, `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`; `#` begins a comment, UNTIL is an RFC
+//! 3339 time. The file is read at each request, so that a removed line has no effect any more.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,28 +10,28 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::authenticate::{Authenticated, Authenticator, Caller, TokenError};
 
-/// Bytes of a token at least: what is shorter can be guessed.
+/// The minimum length of a token in bytes: a shorter one can be guessed.
 const SHORTEST: usize = 16;
 
-/// Why a file of tokens cannot be used. No token is in it.
+/// The reason why a file of tokens cannot be used. The errors never contain a token.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// A line is not what it should be.
+    /// A line is malformed.
     #[error("{}: line {line}: {what}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
         /// The error.
         what: LineError,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -39,36 +39,36 @@ pub enum FileError {
 /// The error in a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LineError {
-    /// The second word is not an account.
+    /// The second field is not an account.
     #[error("the second field must be NAMESPACE/SERVICE-ACCOUNT")]
     Account,
-    /// Words are missing, or there are too many.
+    /// There are too few or too many fields.
     #[error("expected `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`")]
     Fields,
-    /// The token can be guessed.
+    /// The token is short enough to be guessed.
     #[error("the token is shorter than {SHORTEST} characters")]
     Short,
-    /// The third word is not a time.
+    /// The third field is not a time.
     #[error("the third field must be a time such as 2027-01-31T12:00:00Z")]
     Time,
 }
 
-/// A line.
+/// A line of the file.
 struct Entry<'a> {
     token: &'a str,
     caller: Caller,
     until: Option<Timestamp>,
 }
 
-/// The file.
+/// A file of tokens.
 #[derive(Debug)]
 pub struct Tokens(PathBuf);
 
 impl Tokens {
-    /// Of this file.
+    /// Opens a file of tokens.
     ///
     /// # Errors
-    /// When it cannot be read, or a line cannot be used.
+    /// The file cannot be read, or a line is invalid.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let tokens = Self(path.to_owned());
         tokens.entries(&tokens.read()?)?;
@@ -104,7 +104,7 @@ impl Tokens {
         let text = self.read().map_err(unavailable)?;
         let entries = self.entries(&text).map_err(unavailable)?;
         let mut found = Err(TokenError::Invalid("unknown token".to_owned()));
-        // To the end, wherever it is: time says nothing about tokens.
+        // Always to the end: the duration must not depend on the token.
         for entry in entries {
             if is_same(entry.token, token) {
                 found = match entry.until.is_some_and(|until| until <= now) {
@@ -149,14 +149,14 @@ fn entry(text: &str) -> Result<Entry<'_>, LineError> {
     })
 }
 
-/// A DNS name of Kubernetes (RFC 1123), about: what is left is for the SPIFFE ID to judge.
+/// Roughly validates a DNS name of Kubernetes (RFC 1123); the SPIFFE ID is validated later.
 fn is_name(text: &str) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)
 }
 
-/// Compares all of both whatever they are.
+/// Compares in constant time: always reads both strings to the end.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one
         .bytes()

@@ -1,5 +1,5 @@
-//! ConfigMap `maglor-trust-bundle` in every namespace: pods begin with it, before the control plane has
-//! received a configuration. Maintained by the leader.
+//! Maintains the ConfigMap `maglor-trust-bundle` in every namespace: pods start with it, before they have received a
+//! configuration from the control plane. Written by the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -20,23 +20,23 @@ use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
 use crate::writes::{Manager, Seen};
 
-/// Its name, the same everywhere.
+/// The name of the ConfigMap in every namespace.
 pub const NAME: &str = "maglor-trust-bundle";
-/// The key of the roots, PEM.
+/// The key of the roots, as PEM.
 pub const KEY: &str = "ca.pem";
 
-/// The error is written after this long at the latest.
+/// The longest delay until a wrong ConfigMap is rewritten.
 const LOOK: Duration = Duration::from_secs(1);
-/// After a failure.
+/// Pause after a failure.
 const REST: Duration = Duration::from_secs(1);
 
-/// What the API server has.
+/// The observed state of the API server.
 #[derive(Default)]
 struct Known {
     namespaces: BTreeSet<String>,
-    /// What each namespace's ConfigMap says, and which version of it that is; none where there is no such ConfigMap.
+    /// The content of each namespace's ConfigMap, and its version; no entry if there is no such ConfigMap.
     written: BTreeMap<String, (String, Seen)>,
-    /// Both have been listed.
+    /// Whether namespaces and ConfigMaps have been listed.
     listed: (bool, bool),
 }
 
@@ -45,7 +45,7 @@ impl Known {
         self.listed == (true, true)
     }
 
-    /// Namespaces whose ConfigMap does not say this.
+    /// Returns the namespaces whose ConfigMap has another content.
     fn wrong(&self, wanted: &str) -> Vec<String> {
         let says = |namespace: &&String| {
             self.written
@@ -64,7 +64,7 @@ impl Known {
         match event {
             Event::Init => self.namespaces.clear(),
             Event::InitDone => self.listed.0 = true,
-            // Nothing new may be made in a namespace that ends.
+            // Objects cannot be created in a terminating namespace.
             Event::Apply(one) | Event::InitApply(one)
                 if one.meta().deletion_timestamp.is_some() =>
             {
@@ -90,7 +90,7 @@ impl Known {
     }
 }
 
-/// Keeps the ConfigMaps right while `term` holds; returns when there is no authority to speak of any more.
+/// Maintains the ConfigMaps while `term` holds; returns when there is no authority any more.
 pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) {
     let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
     let mut namespaces = pin!(watcher(
@@ -124,7 +124,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
             }
             let there = known.written.get(&namespace).map(|(_, seen)| seen);
             match write(&client, &namespace, &text, there).await {
-                // The watch says the same a little later.
+                // The watch delivers the same a little later.
                 Ok(seen) => drop(known.written.insert(namespace, (text.clone(), seen))),
                 Err(error) => {
                     tracing::warn!(namespace, %error, "cannot write the trust bundle; retrying");
@@ -145,7 +145,7 @@ async fn rest(failed: Option<Option<watcher::Error>>) {
     tokio::time::sleep(REST).await;
 }
 
-/// The version that is there then.
+/// Writes the ConfigMap; returns its new version.
 async fn write(
     client: &Client,
     namespace: &str,
@@ -164,7 +164,7 @@ async fn write(
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match Manager(FIELD_MANAGER).apply(&api, NAME, map, there).await {
         Ok(written) => Ok(Seen::of(written.meta())),
-        // The namespace has gone, or is about to.
+        // The namespace is gone, or terminating.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
             tracing::debug!(namespace, status.message, "trust bundle not written");
             Ok(Seen::default())
@@ -173,7 +173,7 @@ async fn write(
     }
 }
 
-/// In such a namespace nothing new may be made (admission plugin NamespaceLifecycle).
+/// Returns whether an error means that the namespace is terminating (admission plugin NamespaceLifecycle).
 fn ends(message: &str) -> bool {
     message.contains("because it is being terminated")
 }

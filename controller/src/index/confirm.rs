@@ -1,8 +1,8 @@
-//! Each resource is encoded and read back before it is published, and before a status says that it is in force.
+//! Encodes and decodes each resource before it is published, and before a status reports that it is in force.
 //!
-//! Resources are checked when they are read, by themselves. What several of them come to together is checked here: a
-//! part that a proxy could not read is taken out, so that it costs neither its Service's other routes nor, after a
-//! restart, all of them.
+//! Single objects are validated when they are read. This module validates the combination of several: a part that a
+//! proxy could not decode is removed, so that neither the Service's other routes nor, after a restart, all of them
+//! are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,30 +14,30 @@ use super::resource::{Endpoint, Inbound, Resource, ResourceId};
 use super::{Changes, Index};
 use crate::wire;
 
-/// A part of a resource that is not published, and why.
+/// A part of a resource that is not published, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unusable {
     /// The resource.
     pub id: ResourceId,
-    /// The route in it; `None`: the resource itself.
+    /// The route in it; `None`: the whole resource.
     pub route: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl Unusable {
-    /// Namespace and name of the resource that the route is of.
+    /// Returns namespace and name of the resource that defines the route.
     fn route_key(&self) -> Option<Key> {
         let (namespace, rest) = self.route.as_deref()?.split_once('/')?;
         Some(Key::new(namespace, rest.split('/').next()?))
     }
 }
 
-/// What is not published, by whose it is.
+/// The unpublished parts, by owner.
 pub(super) type Unusables = BTreeMap<Owner, Vec<Unusable>>;
 
 impl Index {
-    /// Publishes what an owner has now, as far as proxies can read it.
+    /// Publishes the current resources of an owner, as far as proxies can decode them.
     pub(super) fn publish(
         &mut self,
         owner: Owner,
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    /// Why a rule of a route is not published.
+    /// Returns why a rule of a route is not published.
     pub(super) fn unusable_route(&self, route: &Key) -> Option<String> {
         let mut all = self.unusable.values().flatten();
         let own = all.find(|one| one.route_key().as_ref() == Some(route))?;
@@ -83,7 +83,7 @@ impl Index {
     }
 }
 
-/// What of a resource proxies can read; `None`: nothing.
+/// Returns the part of a resource that proxies can decode; `None`: nothing.
 fn confirm(id: &ResourceId, resource: Resource, found: &mut Vec<Unusable>) -> Option<Resource> {
     let Err(why) = check(id, &resource) else {
         return Some(resource);
@@ -147,8 +147,8 @@ fn check(id: &ResourceId, resource: &Resource) -> Result<(), String> {
     .map(drop)
 }
 
-/// A table in which each route that proxies cannot read is one that answers 500 to what it matches; without it where
-/// not even that can be read.
+/// Replaces each route that proxies cannot decode by a 500 response to the same requests; removes it if not even its
+/// match can be decoded.
 fn usable_routes(
     table: raw::RouteTable,
     unusable: &mut impl FnMut(String, String),
@@ -188,8 +188,8 @@ fn usable_routes(
             continue;
         };
         unusable(host.name.clone().unwrap_or_default(), why);
-        // Each is right by itself, but not beside the others: the first ones, as many as can be read, and 500 for the
-        // rest.
+        // Each route is valid, but not all together: keep as many of the first ones as can be decoded, and return 500
+        // for the rest.
         let last = refusing(Some("unusable"), None);
         let (mut good, mut bad) = (0, routes.len());
         while good + 1 < bad {
@@ -207,7 +207,7 @@ fn usable_routes(
             routes,
             ..raw::VirtualHost::default()
         };
-        // Nothing is known to be right of a host whose name cannot be read.
+        // If the name of the host itself is invalid, none of it is valid.
         if alone(&rest, rest.routes.clone()).is_ok() {
             hosts.push(rest);
         }
@@ -218,7 +218,7 @@ fn usable_routes(
     }
 }
 
-/// A route that answers what it matches with 500.
+/// Returns a route with a 500 response for its match.
 fn refusing(name: Option<&str>, conditions: Option<raw::RouteMatch>) -> raw::Route {
     raw::Route {
         name: name.map(str::to_owned),
@@ -232,7 +232,7 @@ fn refusing(name: Option<&str>, conditions: Option<raw::RouteMatch>) -> raw::Rou
     }
 }
 
-/// An inbound listener that denies all connections: without knowing that something is allowed, it is denied.
+/// Returns an inbound listener that denies all connections: without valid rules, nothing may be allowed.
 fn closed(inbound: Inbound) -> Inbound {
     Inbound {
         ports: raw::Pairs::default(),

@@ -1,4 +1,4 @@
-//! The effective policy for a port of a Service: merges the levels, from the innermost outwards.
+//! Computes the effective policy for a port of a Service: merges the levels, from the innermost outwards.
 
 use maglor_config::raw;
 
@@ -6,31 +6,31 @@ use super::Index;
 use super::facts::{Key, TrafficPolicy};
 use crate::crd::{LocalFirst, merge_cluster, merge_route};
 
-/// What holds for a port of a Service, all levels merged.
+/// The effective policy of a port: all levels merged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Effective {
     pub(super) cluster: raw::Cluster,
     pub(super) route: raw::Route,
-    /// No TLS towards it, mesh or not.
+    /// Connections to it use no TLS, even in the mesh.
     pub(super) plain_text: bool,
-    /// Calls stay on their node as far as the endpoints there can take them.
+    /// Calls stay on their node as far as the endpoints there can handle them.
     pub(super) local_first: Option<LocalFirst>,
 }
 
-/// How close a policy is to a port: the closer one wins.
+/// The distance of a policy from a port: the closest one wins.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Level {
     Port,
     Service,
     Namespace,
-    /// What was written by observation (`TuningPolicy`): only where no person says anything, nearer or further.
+    /// Generated from observations (`TuningPolicy`): applies only where no user-written policy does, at any level.
     Generated,
 }
 
 impl Level {
     pub(super) const ALL: [Self; 4] = [Self::Port, Self::Service, Self::Namespace, Self::Generated];
 
-    /// At which level a policy speaks about a Service as a whole, or one of its ports.
+    /// Returns the level of a policy for a Service as a whole, or for one of its ports.
     pub(super) fn of_target(policy: &TrafficPolicy, port: Option<u16>) -> Self {
         match (policy.generated, port) {
             (true, _) => Self::Generated,
@@ -40,7 +40,7 @@ impl Level {
     }
 }
 
-/// At which level a policy speaks about a port.
+/// Returns the level of a policy for a port.
 fn level(policy: &TrafficPolicy, service: &str, port: u16) -> Option<Level> {
     let spec = policy.spec.value.as_ref()?;
     if spec.target_refs.is_empty() {
@@ -55,7 +55,7 @@ fn level(policy: &TrafficPolicy, service: &str, port: u16) -> Option<Level> {
     levels.min()
 }
 
-/// The policy that wins at a level: the oldest of those that can be used.
+/// Returns the winning policy of a level: the oldest valid one.
 pub(super) fn winner<'a>(
     index: &'a Index,
     service: &Key,
@@ -69,8 +69,8 @@ pub(super) fn winner<'a>(
         .min_by(|(_, one), (_, other)| one.age.cmp(&other.age))
 }
 
-/// What holds for a port, or for a part of the pods behind it. A `DestinationRule` of Istio's is between
-/// the policies for the Service and those for its namespace.
+/// Returns the effective policy of a port, or of a subset of the pods behind it. The level of an Istio
+/// `DestinationRule` is between the policies for the Service and those for its namespace.
 pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) -> Effective {
     let rule = index.destination_rule(service).map(|(_, rule)| rule);
     let settings = rule.map(|rule| rule.settings(port, subset.and_then(|name| rule.subset(name))));
@@ -112,7 +112,7 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
     effective
 }
 
-/// What one level says and is invalid beside what another says is left out: proxies would refuse the whole.
+/// Removes settings of one level that are invalid in combination with another one: proxies would reject the whole.
 fn reconcile(cluster: &mut raw::Cluster) {
     let by_grpc = |check: &mut raw::Short<raw::HealthCheck>| check.0.grpc.is_some();
     if cluster.protocol == Some(raw::UpstreamProtocol::Http1) {

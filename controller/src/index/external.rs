@@ -1,11 +1,11 @@
-//! Services of type ExternalName: to which of them routes may send.
+//! Decides which Services of type ExternalName routes may send to.
 //!
-//! The name decides where requests go, and the owner of the Service writes it. A route that followed it to a Service
-//! of another namespace, to the API server or to the proxy's own host would carry requests where the route's owner
-//! may not refer to (CVE-2021-25740), by the address and the identity of a Gateway. So a name inside of the cluster
-//! needs the ReferenceGrant that a direct reference would need, and one of the host is refused. A name in a public
-//! zone that leads to an address inside of the cluster is not seen here: NetworkPolicies of the Gateways' namespaces
-//! are for that.
+//! The name determines where requests go, and the owner of the Service writes it. A route that followed it to a
+//! Service of another namespace, to the API server or to the proxy's own host would send requests, from the address
+//! and with the identity of a Gateway, to targets that the route's owner may not refer to (CVE-2021-25740). So a name
+//! inside the cluster needs the same ReferenceGrant as a direct reference, and one of the host is rejected. A name in
+//! a public zone that resolves to an address inside the cluster is not detected here: use NetworkPolicies in the
+//! Gateways' namespaces against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use super::Index;
 use super::facts::Key;
 use super::facts::service::Service;
 
-/// Where a name leads.
+/// The target of a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Named {
-    /// To this host, or to one that depends on the namespace of the proxy that resolves it.
+    /// The proxy's host, or one that depends on the namespace of the proxy that resolves it.
     Host,
-    /// To a Service of the cluster.
+    /// A Service of the cluster.
     Inside(Key),
-    /// To a Service of the cluster, if there is one: names are completed by the search path of pods.
+    /// A Service of the cluster, if there is one: names are completed by the search path of pods.
     Perhaps(Key),
     Outside,
 }
 
-/// Services by the Service that their name may mean.
+/// Services of type ExternalName by the Service that their name may refer to.
 pub(super) type Externals = BTreeMap<Key, BTreeSet<Key>>;
 
 fn named(name: &str, domain: &str) -> Named {
@@ -35,7 +35,7 @@ fn named(name: &str, domain: &str) -> Named {
         .and_then(|rest| rest.strip_suffix('.'));
     let labels: Vec<&str> = inside.unwrap_or(&name).split('.').collect();
     let last = labels.last().copied().unwrap_or_default();
-    // What the resolver reads as an address, also `127.1` and `0x7f000001`.
+    // All notations that resolvers accept as addresses, including `127.1` and `0x7f000001`.
     let is_address = name.contains(':')
         || last.starts_with("0x")
         || last.bytes().all(|byte| byte.is_ascii_digit());
@@ -45,7 +45,7 @@ fn named(name: &str, domain: &str) -> Named {
     match labels.as_slice() {
         [.., service, namespace, "svc"] => Named::Inside(Key::new(namespace, service)),
         [.., pod, namespace, "pod"] => Named::Inside(Key::new(namespace, pod)),
-        // Whatever else the cluster's DNS server knows, and `svc` alone.
+        // Other names of the cluster's DNS server, and `svc` alone.
         _ if inside.is_some() => Named::Host,
         [.., service, namespace] => Named::Perhaps(Key::new(namespace, service)),
         _ => Named::Outside,
@@ -53,7 +53,7 @@ fn named(name: &str, domain: &str) -> Named {
 }
 
 impl Index {
-    /// Notes what a Service's name may mean.
+    /// Records what a Service's name may refer to.
     pub(super) fn note_external(
         &mut self,
         key: &Key,
@@ -79,7 +79,7 @@ impl Index {
         }
     }
 
-    /// Notes what all names may mean: the cluster's domain may be another one.
+    /// Records what all names may refer to, after a change of the cluster's domain.
     pub(super) fn note_externals(&mut self) {
         self.externals.clear();
         let externals = self
@@ -95,7 +95,7 @@ impl Index {
         self.invalidate_externals();
     }
 
-    /// Why a route of a kind, in a namespace, may not send to a Service of this name; `None` = it may.
+    /// Returns why a route of a kind, in a namespace, may not send to a Service of this name; `None` = it may.
     pub(super) fn external_refusal(
         &self,
         from: (&str, &str),

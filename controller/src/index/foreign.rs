@@ -1,10 +1,11 @@
-//! Addresses that a slice may not name: those of pods and Services of other namespaces, and of the API server.
+//! Detects addresses that a slice must not contain: those of pods and Services in other namespaces, and of the API
+//! server.
 //!
-//! The right to write an EndpointSlice in a namespace is the right to say where requests to its Services go. Without
-//! a limit, a slice could send them, with the address and the identity of a Gateway or of callers' proxies, to
-//! targets that its writer may not refer to, past the NetworkPolicies there (CVE-2021-25740). So an endpoint is
-//! ignored if its address is known to belong to another namespace or to the API server; addresses outside of the
-//! cluster are used as written. To send requests to a Service of another namespace, name it in a route.
+//! Permission to write an EndpointSlice in a namespace is permission to decide where requests to its Services go.
+//! Without a restriction, a slice could direct them, with the address and the identity of a Gateway or of callers'
+//! proxies, to targets that its writer may not refer to, past the NetworkPolicies there (CVE-2021-25740). So an
+//! endpoint is ignored if its address is known to belong to another namespace or to the API server; addresses outside
+//! the cluster are used as written. To send requests to a Service of another namespace, name it in a route.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,19 +13,19 @@ use std::net::IpAddr;
 use super::Index;
 use super::facts::{Key, Slice, SliceEndpoint, Workload};
 
-/// The Service of the API server, by its namespace and its name.
+/// Namespace and name of the API server's Service.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// The owners of addresses, and the slices that name them.
+/// The owners of addresses, and the slices that contain them.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    /// Of pods and Services.
+    /// Addresses of pods and Services, with the owner.
     held: BTreeSet<(IpAddr, Key)>,
-    /// By slices.
+    /// Addresses in slices, with the slice.
     named: BTreeSet<(IpAddr, Key)>,
 }
 
-/// The keys of an address, in whichever form it is written.
+/// Returns the keys of an address, in either notation (IPv4, IPv4-mapped).
 fn of(all: &BTreeSet<(IpAddr, Key)>, address: IpAddr) -> impl Iterator<Item = &Key> {
     let address = address.to_canonical();
     let from = (address, Key::new("", ""));
@@ -35,7 +36,7 @@ fn of(all: &BTreeSet<(IpAddr, Key)>, address: IpAddr) -> impl Iterator<Item = &K
 }
 
 impl Index {
-    /// Whether an endpoint of a slice is not its writer's to name; `pod` is the one that it names.
+    /// Returns whether the writer of a slice may not use the address of an endpoint; `pod` is the one that it names.
     pub(super) fn is_foreign(
         &self,
         key: &Key,
@@ -59,7 +60,8 @@ impl Index {
         others && !own
     }
 
-    /// A node has one address for all that runs there: only the API server's ports are its own.
+    /// Returns whether it is the API server. Everything on a node shares its address, so only the API server's ports
+    /// are compared.
     fn is_api_server(&self, key: &Key, slice: &Slice, address: IpAddr) -> bool {
         let (namespace, name) = API_SERVER;
         if key.namespace == namespace {
@@ -79,13 +81,13 @@ impl Index {
         })
     }
 
-    /// The addresses that are a pod's own: in the network of its node it has none.
+    /// Returns the addresses of a pod; none if it is in the host network.
     pub(super) fn addresses_of_pod(&self, key: &Key) -> Vec<IpAddr> {
         let pod = self.workloads.get(key).filter(|pod| !pod.host_network);
         pod.map(|pod| pod.addresses.to_vec()).unwrap_or_default()
     }
 
-    /// A pod or a Service has other addresses than before: what names them is checked again.
+    /// Records changed addresses of a pod or a Service, and invalidates slices that contain them.
     pub(super) fn note_addresses(&mut self, key: &Key, before: &[IpAddr], now: &[IpAddr]) {
         for address in before.iter().filter(|one| !now.contains(one)) {
             let held = (address.to_canonical(), key.clone());
@@ -99,7 +101,7 @@ impl Index {
         }
     }
 
-    /// A slice is there now, or is no longer.
+    /// Records that a slice exists or was deleted.
     pub(super) fn note_slice(&mut self, key: &Key, slice: &Slice, is_there: bool) {
         for endpoint in &slice.endpoints {
             let named = (endpoint.address.to_canonical(), key.clone());

@@ -1,4 +1,4 @@
-//! Gateways: which are ours, which of their listeners can be served, and which routes they take.
+//! Determines which Gateways are ours, which of their listeners can be served, and which routes they accept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::facts::route::Parent;
 use super::facts::{Key, Namespace, Route, Workload};
 use super::links::RouteId;
 
-/// Reported for a route that names a listener or a port which its Gateway does not have.
+/// The message for a route with a listener or a port that its Gateway does not have.
 pub(crate) const NO_LISTENER: &str = "has no such listener";
-/// Reported beside a namespace whose labels are not known.
+/// The message suffix for a namespace with unknown labels.
 pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are unknown";
 
-/// What is known of Gateways.
+/// The facts of Gateways.
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
     pub(super) classes: BTreeMap<Key, GatewayClass>,
@@ -26,7 +26,7 @@ pub(super) struct Gateways {
     pub(super) secrets: BTreeMap<Key, Secret>,
 }
 
-/// Why something does not hold, in the words of the Gateway API.
+/// The reason why a condition is false, in the terms of the Gateway API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Problem {
     pub(super) reason: &'static str,
@@ -42,23 +42,23 @@ impl Problem {
     }
 }
 
-/// A listener, and what becomes of it.
+/// A listener, and its problems.
 #[derive(Debug)]
 pub(super) struct Judged<'a> {
     pub(super) listener: &'a Listener,
-    /// It is of another protocol, or cannot be served as it is meant.
+    /// Its protocol or an option is not supported.
     pub(super) unsupported: Option<Problem>,
-    /// Another one is in its way.
+    /// It conflicts with another listener.
     pub(super) conflict: Option<Problem>,
-    /// What it refers to cannot be used.
+    /// A reference of it is invalid.
     pub(super) unresolved: Option<Problem>,
     pub(super) certificates: Vec<Arc<(String, String)>>,
-    /// The kinds of routes that it takes.
+    /// The kinds of routes that it accepts.
     pub(super) kinds: Vec<&'static str>,
 }
 
 impl Judged<'_> {
-    /// Whether clients can connect to it.
+    /// Returns whether clients can connect to it.
     pub(super) fn is_served(&self) -> bool {
         let certified =
             self.listener.protocol != ListenerProtocol::Https || !self.certificates.is_empty();
@@ -66,7 +66,7 @@ impl Judged<'_> {
     }
 }
 
-/// A listener that takes a route, and for which hosts.
+/// A listener that accepts a route, and the common hosts.
 #[derive(Debug)]
 pub(super) struct Attached<'a> {
     pub(super) listener: &'a Listener,
@@ -74,7 +74,7 @@ pub(super) struct Attached<'a> {
 }
 
 impl Index {
-    /// A Gateway that is ours.
+    /// Returns a Gateway that is ours.
     pub(super) fn gateway(&self, key: &Key) -> Option<&Gateway> {
         let gateway = self.gateways.gateways.get(key)?;
         self.is_own_class(&gateway.class).then_some(gateway)
@@ -85,14 +85,14 @@ impl Index {
         class.is_some_and(|class| class.controller == GATEWAY_CONTROLLER)
     }
 
-    /// The Gateway that a pod serves: by its label, and by the account that none but its proxies should have.
+    /// Returns the Gateway that a pod serves: by its label, and by the account that only its proxies should have.
     pub(super) fn gateway_of_pod(&self, pod: &Key, workload: &Workload) -> Option<Key> {
         let key = Key::new(&pod.namespace, workload.labels.get(GATEWAY_NAME)?);
         let gateway = self.gateway(&key)?;
         (workload.service_account == made_name(&key.name, &gateway.class)).then_some(key)
     }
 
-    /// The Service of a Gateway's proxies.
+    /// Returns the Service of a Gateway's proxies.
     pub(super) fn service_of_gateway(&self, key: &Key) -> Option<Key> {
         let gateway = self.gateway(key)?;
         Some(Key::new(
@@ -101,14 +101,14 @@ impl Index {
         ))
     }
 
-    /// Whether a resource of a kind of the Gateway API, in a namespace, may refer to one of the core group.
+    /// Returns whether a resource of a Gateway API kind, in a namespace, may refer to one of the core group.
     pub(super) fn is_granted(&self, from: (&str, &str), kind: &str, to: &Key) -> bool {
         let grants = self.in_namespace(&self.gateways.grants, &to.namespace);
         let mut grants = grants.map(|(_, grant)| grant);
         from.1 == to.namespace || grants.any(|grant| grant.permits(from, (kind, &to.name)))
     }
 
-    /// The listeners of a Gateway.
+    /// Returns the listeners of a Gateway with their problems.
     pub(super) fn judged<'a>(&'a self, key: &Key, gateway: &'a Gateway) -> Vec<Judged<'a>> {
         let all = &gateway.listeners;
         let judge = |(at, listener): (usize, &'a Listener)| {
@@ -176,7 +176,7 @@ impl Index {
         }
     }
 
-    /// What a Gateway makes of a route; `None` where it is not ours.
+    /// Returns the listeners that accept a route, or why none does; `None` if the Gateway is not ours.
     pub(super) fn attach<'a>(
         &'a self,
         id: &RouteId,
@@ -255,7 +255,7 @@ impl Index {
         }
     }
 
-    /// Everything about Gateways may be different: there are few of them.
+    /// Invalidates everything about Gateways: there are few of them.
     pub(super) fn invalidate_gateways(&mut self) {
         let keys: Vec<Key> = self.gateways.gateways.keys().cloned().collect();
         for key in keys {
@@ -273,7 +273,8 @@ impl Index {
         self.dirty.statuses.extend(classes);
     }
 
-    /// The status of a Gateway says where its Service is, and whether there is anybody behind it.
+    /// Invalidates the Gateway of a Service: its status contains the Service's addresses and whether there are
+    /// endpoints.
     pub(super) fn invalidate_gateway_of(&mut self, service: &Key) {
         let gateways = self.in_namespace(&self.gateways.gateways, &service.namespace);
         let own = gateways.filter(|(key, one)| made_name(&key.name, &one.class) == service.name);
@@ -282,7 +283,7 @@ impl Index {
         self.dirty.statuses.extend(ids);
     }
 
-    /// A Gateway, and its proxies.
+    /// Invalidates a Gateway and its proxies.
     pub(super) fn invalidate_gateway(&mut self, key: &Key) {
         self.dirty.gateways.insert(key.clone());
         let statuses = (super::facts::Kind::Gateway, key.clone());
@@ -296,7 +297,7 @@ impl Index {
     }
 }
 
-/// The name of all that is made for a Gateway (GEP-1762).
+/// Returns the name of all objects created for a Gateway (GEP-1762).
 #[must_use]
 pub fn made_name(gateway: &str, class: &str) -> String {
     format!("{gateway}-{class}")
@@ -316,7 +317,7 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
             let what = format!("tls.mode `{mode}` is not supported; use Terminate");
             Some(Problem::new("UnsupportedValue", what))
         }
-        // To let everybody in would be another thing than what is asked for.
+        // Accepting every client would differ from what is configured.
         (ListenerProtocol::Https, None) if listener.wants_clients_certificates => {
             let what = "client certificates are not supported here, so all clients are rejected";
             Some(Problem::new("UnsupportedValue", what))
@@ -325,8 +326,8 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
     }
 }
 
-/// The first other listener that conflicts with this one. Neither is served, whichever comes first: the API says
-/// that none may be picked (`GatewaySpec.listeners`, "Handling indistinct Listeners").
+/// Returns the first other listener that conflicts with this one. Neither is served, whichever comes first: the API
+/// does not allow picking one (`GatewaySpec.listeners`, "Handling indistinct Listeners").
 fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
     let listener = all.get(at).filter(|one| unsupported(one).is_none())?;
     let others = all.iter().enumerate().filter(|(other, _)| *other != at);
@@ -350,7 +351,7 @@ fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
     })
 }
 
-/// Which kinds of routes a listener takes, and whether it names others.
+/// Returns the kinds of routes that a listener accepts, and a problem if it names others.
 fn kinds(listener: &Listener) -> (Vec<&'static str>, Option<Problem>) {
     const ALL: [&str; 2] = ["GRPCRoute", "HTTPRoute"];
     let possible = match listener.protocol {
@@ -373,7 +374,7 @@ fn kinds(listener: &Listener) -> (Vec<&'static str>, Option<Problem>) {
     (kinds, invalid)
 }
 
-/// The hosts that both a listener and a route are for; `*`: all.
+/// Returns the common hosts of a listener and a route; `*`: all.
 fn hosts(listener: Option<&str>, route: &[String]) -> Vec<String> {
     if route.is_empty() {
         return vec![listener.unwrap_or("*").to_owned()];
@@ -394,8 +395,8 @@ fn hosts(listener: Option<&str>, route: &[String]) -> Vec<String> {
     hosts
 }
 
-/// Whether every host that `host` is for is one that `pattern` is for: `*.example.com` covers
-/// `a.example.com` and `*.a.example.com`, not `example.com`.
+/// Returns whether `pattern` matches every host that `host` matches: `*.example.com` covers `a.example.com` and
+/// `*.a.example.com`, not `example.com`.
 pub(super) fn covers(pattern: &str, host: &str) -> bool {
     if pattern == "*" || pattern == host {
         return true;

@@ -1,4 +1,4 @@
-//! Invalidation: determines what must be recomputed after a change.
+//! Determines what must be recomputed after a change.
 
 use super::build::endpoints;
 use super::facts::route::{RouteKind, Rule};
@@ -30,12 +30,12 @@ impl Index {
         }
     }
 
-    /// The Services that a route is attached to, and what else is attached there.
+    /// Invalidates the Services and Gateways that a route is attached to, and the statuses of the other routes there.
     fn invalidate_route(&mut self, id: &RouteId) {
         let Some(route) = self.routes.get(id) else {
             return;
         };
-        // A subset that it names is given by the Service.
+        // A subset in a route is defined by its Service.
         let every = route.rules.iter().flatten().flat_map(Rule::every_backend);
         let with_subset = every.filter(|backend| backend.subset.is_some());
         let services = with_subset.filter_map(|backend| backend.service.clone());
@@ -58,7 +58,7 @@ impl Index {
     pub(super) fn apply_workload(&mut self, key: &Key, workload: Workload) {
         let before = self.addresses_of_pod(key);
         let differs = match workload.has_ended {
-            // What is left of it is for people to read: a Job may leave thousands.
+            // A pod that has ended exists only for users to inspect: a Job may leave thousands.
             true => self.workloads.remove(key).is_some(),
             false => put(&mut self.workloads, key, workload),
         };
@@ -95,14 +95,14 @@ impl Index {
         }
     }
 
-    /// Other endpoints may serve behind a Service.
+    /// Invalidates a Service whose endpoints may have changed.
     pub(super) fn invalidate_members(&mut self, service: &Key) {
         self.dirty.services.insert(service.clone());
         self.invalidate_gateway_of(service);
         self.invalidate_proxied(service);
     }
 
-    /// A Service, who sends to it, who is behind it, and who speaks about it.
+    /// Invalidates a Service, its clients, its pods, and its policies.
     pub(super) fn invalidate_service(&mut self, key: &Key) {
         self.dirty.services.insert(key.clone());
         self.dirty.workloads.extend(endpoints::pods(self, key));
@@ -114,7 +114,7 @@ impl Index {
             self.dirty.statuses.insert(status_id(id));
         }
         self.invalidate_senders(key);
-        // A name that led outside may lead to this Service, or the other way round.
+        // An external name may now refer to this Service, or not any more.
         for external in self.externals.get(key).cloned().into_iter().flatten() {
             self.invalidate_external(&external);
         }
@@ -122,7 +122,7 @@ impl Index {
         self.invalidate_gateway_of(key);
     }
 
-    /// What routes to a Service of type ExternalName come to.
+    /// Invalidates the routes to a Service of type ExternalName.
     fn invalidate_external(&mut self, key: &Key) {
         for id in self.links.routes_of_backend(key) {
             self.dirty.statuses.insert(status_id(id));
@@ -130,7 +130,7 @@ impl Index {
         self.invalidate_senders(key);
     }
 
-    /// What grants permit.
+    /// Invalidates everything that depends on grants.
     pub(super) fn invalidate_grants(&mut self) {
         self.invalidate_gateways();
         self.invalidate_externals();
@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    /// Who sends to a Service by a route.
+    /// Invalidates the Services and Gateways with routes to a Service.
     fn invalidate_senders(&mut self, service: &Key) {
         for id in self.links.routes_of_backend(service) {
             if let Some(route) = self.routes.get(id) {
@@ -175,7 +175,8 @@ impl Index {
         self.dirty.workloads.extend(keys);
     }
 
-    /// The pods of a namespace may take other connections than before, which decides what is sent to the Services.
+    /// Invalidates the pods and Services of a namespace: its pods may accept other connections than before, and
+    /// clients adapt to that.
     pub(super) fn invalidate_modes(&mut self, namespace: &str) {
         self.invalidate_workloads(namespace);
         let keys = self.keys_in(&self.services, namespace);
@@ -200,7 +201,7 @@ impl Index {
             .extend(slices.filter_map(|slice| slice.service.clone()));
     }
 
-    /// A policy of a namespace: which Services it speaks about may have changed with it.
+    /// Invalidates the Services of a namespace whose policies have changed.
     pub(super) fn invalidate_traffic(&mut self, namespace: &str) {
         let services = self.keys_in(&self.services, namespace);
         for key in services {

@@ -1,5 +1,5 @@
-//! Istio's resources in the index. On the same level our own policies take precedence over them; a narrower level
-//! takes precedence over a wider one.
+//! Handles Istio's resources in the index. On the same level our own policies take precedence over them; a narrower
+//! level takes precedence over a wider one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::facts::istio::{self, Facts, ROOTS};
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Workload};
 
-/// Istio's resources, but for routes.
+/// Istio's resources, except routes.
 #[derive(Debug, Default)]
 pub(super) struct Istio {
     pub(super) authorization: BTreeMap<Key, istio::AuthorizationPolicy>,
@@ -23,7 +23,7 @@ pub(super) struct Istio {
 impl Index {
     pub(super) fn apply_istio(&mut self, key: &Key, facts: Facts) {
         match facts {
-            // One that cannot be used closes its pods: no other replica would know of what was in force before it.
+            // An invalid policy closes its pods: other replicas would not know its previous version.
             Facts::AuthorizationPolicy(policy) => {
                 let before = self.istio.authorization.get(key);
                 if before != Some(&policy) {
@@ -31,7 +31,7 @@ impl Index {
                     self.invalidate_secured(&key.namespace);
                 }
             }
-            // Of one that cannot be used nothing is in force, for the same reason.
+            // An invalid rule has no effect, for the same reason.
             Facts::DestinationRule(rule) => {
                 let before = self.istio.destinations.get(key);
                 if before != Some(&*rule) {
@@ -67,7 +67,7 @@ impl Index {
         }
     }
 
-    /// The pods that a policy of a namespace may be for.
+    /// Invalidates the pods that a policy of a namespace may apply to.
     fn invalidate_secured(&mut self, namespace: &str) {
         match ROOTS.contains(&namespace) {
             true => self.invalidate_all(),
@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// The `DestinationRule` of a Service: the oldest of its namespace that can be used.
+    /// Returns the `DestinationRule` of a Service: the oldest valid one of its namespace.
     pub(super) fn destination_rule(&self, service: &Key) -> Option<(&Key, &DestinationRule)> {
         let rules = self.in_namespace(&self.istio.destinations, &service.namespace);
         let of_service = rules.filter_map(|(key, rule)| {
@@ -87,8 +87,8 @@ impl Index {
         oldest.map(|(_, key, rule)| (key, rule))
     }
 
-    /// That there is no Service, and how its name was read where it may be meant as another: `reviews.com` is that of
-    /// a namespace.
+    /// Returns the message for a missing Service, with the interpretation of its name if another one was probably
+    /// meant: `reviews.com` is a Service in namespace `com`.
     pub(super) fn missing(&self, service: &Key, from: &str) -> String {
         let Key { namespace, name } = service;
         let known = || {
@@ -106,17 +106,17 @@ impl Index {
         }
     }
 
-    /// The subsets of a Service's `DestinationRule`; `None` if it has none.
+    /// Returns the subsets of a Service's `DestinationRule`; `None` if it has none.
     #[must_use]
     pub fn subsets_of_rule(&self, service: &Key) -> Option<Vec<String>> {
         let (_, rule) = self.destination_rule(service)?;
         Some(rule.subsets.iter().map(|one| one.name.clone()).collect())
     }
 
-    /// Parts of a Service's pods that are called by a name of their own, with the labels that they have.
+    /// Returns the subsets of a Service's pods with their labels.
     ///
-    /// A subset that routes name and no `DestinationRule` defines is the pods whose label `version` is
-    /// its name, as Istio's own examples have it.
+    /// A subset that is used in routes but not defined in a `DestinationRule` consists of the pods whose label
+    /// `version` is its name, as in Istio's own examples.
     pub(super) fn subsets(&self, service: &Key) -> BTreeMap<String, BTreeMap<String, String>> {
         let mut found = BTreeMap::new();
         for id in self.links.routes_of_backend(service) {
@@ -138,7 +138,7 @@ impl Index {
         found
     }
 
-    /// Whether a pod takes plain text, from the narrowest level outwards.
+    /// Returns the mTLS mode of a pod, from the narrowest level outwards.
     pub(super) fn mtls(&self, pod: &Key, workload: &Workload) -> MeshMode {
         let namespace = self.namespaces.get(&Key::new("", &pod.namespace));
         let of_roots = || {
@@ -155,7 +155,7 @@ impl Index {
             .unwrap_or(MeshMode::Permissive)
     }
 
-    /// What the oldest `PeerAuthentication` that selects a pod says of single ports of it.
+    /// Returns the port-specific modes of the oldest `PeerAuthentication` that selects a pod.
     pub(super) fn port_modes(&self, pod: &Key, workload: &Workload) -> BTreeMap<u16, MeshMode> {
         let policies = self.in_namespace(&self.istio.peers, &pod.namespace);
         let selecting = policies.filter_map(|(_, policy)| {
@@ -167,8 +167,8 @@ impl Index {
         oldest.map_or_else(BTreeMap::new, |(_, ports)| ports.clone())
     }
 
-    /// What the oldest `PeerAuthentication` says that selects a pod, or, without one, that is for all
-    /// of a namespace.
+    /// Returns the mode of the oldest `PeerAuthentication` that selects a pod or, without one, of the one that
+    /// applies to the whole namespace.
     fn peer_mode(&self, namespace: &str, workload: Option<&Workload>) -> Option<MeshMode> {
         let policies = self.in_namespace(&self.istio.peers, namespace);
         let mut found: Vec<_> = policies
@@ -186,7 +186,7 @@ impl Index {
         found.first().map(|(_, mode)| *mode)
     }
 
-    /// Adds what Istio's policies say about who may call a pod; whether any does.
+    /// Adds the rules of Istio's policies for a pod; returns whether there are any.
     pub(super) fn authorize(
         &self,
         pod: &Key,

@@ -8,14 +8,14 @@ use super::facts::{Key, Route, Slice};
 /// A route of either kind.
 pub(super) type RouteId = (RouteKind, Key);
 
-/// References of slices and routes, by what they refer to.
+/// References of slices and routes, by their target.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     slices_of_service: BTreeMap<Key, BTreeSet<Key>>,
     slices_of_pod: BTreeMap<Key, BTreeSet<Key>>,
     /// Routes that are attached to a Service.
     routes_of_parent: BTreeMap<Key, BTreeSet<RouteId>>,
-    /// Routes that send to a Service.
+    /// Routes with a Service as a backend.
     routes_of_backend: BTreeMap<Key, BTreeSet<RouteId>>,
 }
 
@@ -39,13 +39,13 @@ fn all<'a, V>(
     map.get(key).into_iter().flatten()
 }
 
-/// The pods that a slice names.
+/// Returns the pods in a slice.
 pub(super) fn pods<'a>(key: &'a Key, slice: &'a Slice) -> impl Iterator<Item = Key> + 'a {
     let names = slice.endpoints.iter().filter_map(|one| one.pod.as_deref());
     names.map(|name| Key::new(&key.namespace, name))
 }
 
-/// The Services that a route sends to.
+/// Returns the Services that a route sends to.
 pub(super) fn backends(route: &Route) -> impl Iterator<Item = &Key> {
     let rules = route.rules.iter().flatten();
     let all = rules.flat_map(super::facts::route::Rule::every_backend);

@@ -1,10 +1,11 @@
-//! From the resources of a cluster to the resources of xDS: pure, incremental, in any order.
+//! Translates the resources of a cluster to the resources of xDS: pure, incremental, independent of the order of
+//! events.
 //!
-//! Objects come by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on
-//! it, and [`Index::changes`] recomputes only that and returns the differences. What is published
-//! depends on the objects only, not on the order in which they came; a property test compares with an
-//! index from scratch. The one exception is meant: of a policy of the mesh's own that can no longer be used the last
-//! version stays in force, which its status records for replicas that start.
+//! Objects are added by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on it, and
+//! [`Index::changes`] recomputes only that and returns the differences. The result depends on the objects only, not
+//! on the order of events; a property test compares with an index from scratch. There is one intended exception: when
+//! a policy of the mesh's own becomes invalid, its last valid version stays in force, which its status records for
+//! replicas that start.
 //!
 //! ```text
 //! object ──facts──► stores ──links──► dirty Services, workloads ──build──► resources ──► changes
@@ -49,10 +50,10 @@ pub use resource::{
 };
 pub use status::{CONTROLLER, ParentRef, ParentStatus, Status};
 
-/// Trust domain and DNS domain where `MeshConfig` says nothing.
+/// Default trust domain and DNS domain if `MeshConfig` sets none.
 const DOMAIN: &str = "cluster.local";
 
-/// All that is known of a cluster.
+/// All known objects of a cluster, and the published resources.
 #[derive(Debug, Default)]
 pub struct Index {
     authorization: BTreeMap<Key, AuthorizationPolicy>,
@@ -71,21 +72,21 @@ pub struct Index {
     links: Links,
     dirty: Dirty,
     places: BTreeMap<Key, Place>,
-    /// From which nodes Services are called, in proportion.
+    /// The nodes from which Services are called, in proportion.
     callers: BTreeMap<Key, BTreeMap<String, u32>>,
     /// A field of `AuthorizationPolicy`s that the API server does not store.
     pruned: Option<String>,
-    /// Which ports of Services are called by the pods of whom, by what has made them.
+    /// The ports of Services that pods call, by the owner of the pods.
     called: Called,
     published: Published,
     unusable: confirm::Unusables,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
 
-/// Ports of Services, by the Deployment (or whatever else has made them) of the pods that call them.
+/// Ports of Services, by the Deployment (or another owner) of the pods that call them.
 pub type Called = BTreeMap<Key, BTreeSet<(Key, u16)>>;
 
-/// What has to be computed again.
+/// The objects that must be recomputed.
 #[derive(Debug, Default)]
 struct Dirty {
     gateways: BTreeSet<Key>,
@@ -94,21 +95,21 @@ struct Dirty {
     statuses: BTreeSet<(Kind, Key)>,
 }
 
-/// What is different since the last time.
+/// The differences since the last call of [`Index::changes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Resources, those that others refer to first: clusters, endpoints, then routes and listeners.
+    /// Resources, in the order of references: clusters, endpoints, then routes and listeners.
     pub resources: Vec<Change>,
-    /// Statuses that resources are to have; `None`: theirs is not the mesh's to say any more.
+    /// The desired statuses; `None`: the mesh does not write the status any more.
     pub statuses: Vec<(Kind, Key, Option<Status>)>,
-    /// What is not published because proxies could not read it, and was not reported before.
+    /// Resources that are not published because proxies could not decode them, if not reported before.
     pub unusable: Vec<Unusable>,
-    /// Where pods with proxies run now, those that only call among them; `None`: they are gone.
+    /// The new locations of pods with proxies, including those that only call; `None`: they are gone.
     pub places: Vec<(Key, Option<Place>)>,
 }
 
 impl Index {
-    /// Takes a resource that is new, or may have changed.
+    /// Adds a resource, or updates it.
     pub fn apply(&mut self, object: Object) {
         let Object { key, facts, kind } = object;
         match facts {
@@ -189,7 +190,7 @@ impl Index {
         }
     }
 
-    /// Forgets a resource that is gone.
+    /// Removes a deleted resource.
     pub fn delete(&mut self, kind: Kind, key: &Key) {
         match kind {
             Kind::AuthorizationPolicy => {
@@ -255,8 +256,7 @@ impl Index {
         self.dirty.statuses.insert((kind, key.clone()));
     }
 
-    /// Takes all resources of a kind that there are, and forgets the others; of those that are `unread`
-    /// it keeps what it knows.
+    /// Replaces all resources of a kind; known versions of `unread` ones are kept.
     pub fn reset(&mut self, kind: Kind, objects: Vec<Object>, unread: &[Key]) {
         let read = objects.iter().map(|object| &object.key);
         let there: BTreeSet<&Key> = read.chain(unread).collect();
@@ -273,14 +273,13 @@ impl Index {
         }
     }
 
-    /// Says which field of `AuthorizationPolicy`s the API server does not store, if there is one: policies that are
-    /// written from now on may lack it.
+    /// Sets the field of `AuthorizationPolicy`s that the API server does not store, if there is one: policies written
+    /// from now on may lack it.
     pub fn set_pruned(&mut self, field: Option<String>) {
         self.pruned = field;
     }
 
-    /// Says from which nodes Services are called, in proportion; of a Service that is not named nothing is
-    /// known.
+    /// Sets the nodes from which Services are called, in proportion; a missing Service is unknown.
     pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) {
         let before = std::mem::replace(&mut self.callers, callers);
         let all = before.keys().chain(self.callers.keys());
@@ -289,7 +288,7 @@ impl Index {
         self.dirty.services.extend(differ);
     }
 
-    /// Says what is called by whose pods: their proxies are to ask for it before it is called again.
+    /// Sets the Services that pods call: their proxies request these in advance.
     pub fn set_called(&mut self, called: Called) {
         let before = std::mem::replace(&mut self.called, called);
         let differs = |maker: &Key| before.get(maker) != self.called.get(maker);
@@ -300,7 +299,7 @@ impl Index {
         self.dirty.workloads.extend(pods);
     }
 
-    /// What is different since the last call.
+    /// Returns the differences since the last call.
     pub fn changes(&mut self) -> Changes {
         let dirty = std::mem::take(&mut self.dirty);
         let mut changes = Changes::default();
@@ -329,7 +328,7 @@ impl Index {
             self.publish(Owner::Workload(key), resources, &mut changes);
         }
         changes.resources = self.published.changes();
-        // Make before break: what is referred to comes first and goes last.
+        // Make before break: a referenced resource is added first and removed last.
         changes.resources.sort_by_key(|change| match change {
             Change::Set(id, _) => (0, id.kind),
             Change::Remove(id) => (2, id.kind),
@@ -342,7 +341,7 @@ impl Index {
             changes.resources[removed..].reverse();
         }
         let mut statuses = dirty.statuses;
-        // What cannot be published is known by now.
+        // These depend on which resources could not be published.
         statuses.append(&mut self.dirty.statuses);
         for (kind, key) in statuses {
             let status = status::of(self, kind, &key);
@@ -350,7 +349,7 @@ impl Index {
             match status {
                 None => {
                     if let Some(before) = self.statuses.remove(&id) {
-                        // A route that is still there says no more of what it was attached to.
+                        // A route that still exists gets an empty list of parents.
                         let left = match before {
                             Status::Route(_) => Some(Status::Route(Vec::new())),
                             Status::Kept(..) | Status::Policy(_) | Status::Whole(_) => None,
@@ -368,19 +367,19 @@ impl Index {
         changes
     }
 
-    /// All resources that have been given and hold.
+    /// Returns all published resources.
     pub fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
         self.published.resources()
     }
 
-    /// All statuses that have been given and hold.
+    /// Returns all desired statuses.
     pub fn statuses(&self) -> impl Iterator<Item = (Kind, &Key, &Status)> {
         self.statuses
             .iter()
             .map(|((kind, key), status)| (*kind, key, status))
     }
 
-    /// The SPIFFE ID of a service account.
+    /// Returns the SPIFFE ID of a service account.
     #[must_use]
     pub fn identity(&self, namespace: &str, account: &str) -> String {
         format!(
@@ -389,7 +388,7 @@ impl Index {
         )
     }
 
-    /// The trust domain of the mesh.
+    /// Returns the trust domain of the mesh.
     #[must_use]
     pub fn trust_domain(&self) -> &str {
         let spec = self.mesh_spec();
@@ -397,7 +396,8 @@ impl Index {
             .unwrap_or(DOMAIN)
     }
 
-    /// Where a pod with a proxy runs: what is near is a question of who calls, whether or not it can be called.
+    /// Returns the location of a pod with a proxy, whether or not it accepts connections: its proximity to endpoints
+    /// matters when it calls.
     fn place(&self, pod: &Key) -> Option<Place> {
         let workload = self.workloads.get(pod).filter(|one| one.has_sidecar)?;
         let node = workload.node.clone();
@@ -424,7 +424,7 @@ impl Index {
             .unwrap_or(DOMAIN)
     }
 
-    /// Those of a namespace, by name.
+    /// Returns the entries of a namespace, by name.
     fn in_namespace<'a, T>(
         &'a self,
         store: &'a BTreeMap<Key, T>,
@@ -437,7 +437,7 @@ impl Index {
             .take_while(move |(key, _)| key.namespace == namespace)
     }
 
-    /// The names of those of a namespace, for what then changes the index.
+    /// Returns the keys of a namespace, copied so that the index can be changed.
     fn keys_in<T>(&self, store: &BTreeMap<Key, T>, namespace: &str) -> Vec<Key> {
         let found = self.in_namespace(store, namespace);
         found.map(|(key, _)| key.clone()).collect()
@@ -474,7 +474,7 @@ impl Index {
     }
 }
 
-/// Puts what is known under a key, and says whether that is another than before.
+/// Stores a value, and returns whether it has changed.
 fn put<T: PartialEq>(known: &mut BTreeMap<Key, T>, key: &Key, value: T) -> bool {
     match known.get_mut(key) {
         Some(before) if *before == value => false,

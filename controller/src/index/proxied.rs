@@ -1,16 +1,16 @@
-//! Services whose requests go through proxies of their own (`ProxyService`): who calls whom then, and whose
-//! rules hold.
+//! Services whose requests go through proxies of their own (`ProxyService`): the connections between clients, proxies
+//! and pods, and the rules that apply.
 //!
 //! ```text
 //! callers ──► Service NAME: the proxies ──► Service NAME-target: the pods
 //! ```
 //!
-//! What a client is asked for, and what it may do, is what the pods' own sidecars say, as without proxies:
-//! for requests the proxies send them the client's identity, and are trusted; TCP they forward unchanged, with the
-//! mutual TLS of the client in them.
+//! Authentication and authorization of clients are done by the pods' own sidecars, as without proxies: with requests
+//! the proxies, which are trusted, send the client's identity; TCP connections they forward unchanged, with the
+//! client's mutual TLS inside.
 //!
-//! Proxies that a group of Services shares have a port for each port of each of them, which is configured by
-//! discovery: a Service joins and leaves without a restart. They are members by their label and their account.
+//! Proxies that a group of Services shares have a separate port for each port of each Service, configured by
+//! discovery: a Service joins and leaves without a restart. They are identified by their label and their account.
 
 use std::collections::BTreeSet;
 
@@ -24,13 +24,14 @@ use super::facts::{Key, Protocol, Service, Workload};
 
 const SUFFIX: &str = "-target";
 
-/// The name of the Service of the endpoints of one with proxies.
+/// Returns the name of the target Service, which selects the pods of a Service with proxies.
 #[must_use]
 pub fn target_name(service: &str) -> String {
     format!("{service}{SUFFIX}")
 }
 
-/// In the words of `maglor-proxy service`. TLS that the application terminates is bytes.
+/// Returns the protocol in the terms of `maglor-proxy service`. TLS that the application terminates is forwarded as
+/// bytes.
 pub(crate) fn spoken(protocol: Protocol) -> Spoken {
     match protocol {
         Protocol::Http => Spoken::Http,
@@ -39,14 +40,14 @@ pub(crate) fn spoken(protocol: Protocol) -> Spoken {
     }
 }
 
-/// The Service to whose proxies one of this name would belong.
+/// Returns the Service whose target Service has this name.
 fn proxied(target: &Key) -> Option<Key> {
     let name = target.name.strip_suffix(SUFFIX)?;
     Some(Key::new(&target.namespace, name))
 }
 
 impl Index {
-    /// The account of the proxies that send to this Service; `None` = there are none, or they have no
+    /// Returns the account of the proxies that send to this target Service; `None` = there are none, or they have no
     /// identity.
     fn proxy_account(&self, target: &Key) -> Option<&str> {
         let front = self.services.get(target)?.front.as_ref()?;
@@ -54,20 +55,20 @@ impl Index {
         front.account.as_deref().filter(|_| own)
     }
 
-    /// Whether what is sent to a port has been encrypted by the clients of proxies, for whom these only pass it.
+    /// Returns whether the proxies of a port forward bytes that are already encrypted by their clients.
     pub(super) fn passes_bytes(&self, target: &Key, protocol: Protocol) -> bool {
         protocol.is_bytes() && self.proxy_account(target).is_some()
     }
 
-    /// The Service of the pods behind one with proxies that have an identity, and the proxies' account.
+    /// Returns the target Service of a Service whose proxies have an identity, and the proxies' account.
     pub(super) fn behind(&self, service: &Key) -> Option<(Key, &str)> {
         let target = Key::new(&service.namespace, &target_name(&service.name));
         let account = self.proxy_account(&target)?;
         Some((target, account))
     }
 
-    /// The SPIFFE IDs of the proxies that send to a pod, which say who the clients of requests are. By its
-    /// labels: it has to know them before it is ready, and so before it is an endpoint.
+    /// Returns the SPIFFE IDs of the proxies that send to a pod, and that may assert the identities of clients. Pods
+    /// are matched by labels, since a pod needs the IDs before it is ready, and so before it is an endpoint.
     pub(super) fn delegates(&self, pod: &Key, workload: &Workload) -> Vec<String> {
         let services = self.in_namespace(&self.services, &pod.namespace);
         let accounts = services.filter_map(|(key, service)| {
@@ -81,7 +82,7 @@ impl Index {
         once.into_iter().collect()
     }
 
-    /// The Services of the pods behind a proxy; none where it is no proxy, or has no identity.
+    /// Returns the target Services of a proxy; none if it is not a proxy, or has no identity.
     pub(super) fn targets_of_proxy(&self, pod: &Key, workload: &Workload) -> Vec<Key> {
         let own = |target: &Key| self.proxy_account(target) == Some(&*workload.service_account);
         let targets = match workload.labels.get(PROXIED) {
@@ -94,7 +95,7 @@ impl Index {
         targets.into_iter().filter(own).collect()
     }
 
-    /// The Services of the pods behind a proxy that a group shares, in the order of their names.
+    /// Returns the target Services of a shared proxy, ordered by name.
     fn shared_targets<'a>(
         &'a self,
         pod: &'a Key,
@@ -114,7 +115,7 @@ impl Index {
         })
     }
 
-    /// The ports of a proxy that a group shares. What two want the first one by name has.
+    /// Returns the ports of a shared proxy. If two Services have the same port, the first one by name gets it.
     pub(super) fn forwards(&self, pod: &Key, workload: &Workload) -> Vec<Forward> {
         let mut taken = BTreeSet::new();
         let mut found = Vec::new();
@@ -134,8 +135,8 @@ impl Index {
         found
     }
 
-    /// Whether proxies take plain text: where one of the pods behind them does, on any port; each of which then says
-    /// itself whether it takes what came so.
+    /// Returns the mTLS mode of proxies: they accept plain text if one of the pods behind them does, on any port;
+    /// each pod then decides itself whether it accepts requests that arrived so.
     pub(super) fn mtls_of_proxy(
         &self,
         targets: &[Key],
@@ -163,7 +164,7 @@ impl Index {
         }
     }
 
-    /// A Service that is, or was, that of the pods behind proxies: its pods are selected by labels.
+    /// Invalidates a Service that is, or was, a target Service: its pods are selected by labels.
     pub(super) fn invalidate_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
         let mut known = versions.into_iter().flatten();
         if known.any(|service| service.front.is_some()) {
@@ -171,8 +172,8 @@ impl Index {
         }
     }
 
-    /// What depends on the pods behind a Service with proxies, if this may be the Service of those pods:
-    /// the configuration for its callers, and its proxies.
+    /// Invalidates what depends on the pods of a target Service: the configuration of callers and of proxies. Does
+    /// nothing for other Services.
     pub(super) fn invalidate_proxied(&mut self, target: &Key) {
         let Some(service) = proxied(target) else {
             return;

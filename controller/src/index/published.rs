@@ -1,10 +1,10 @@
-//! The published resources with their owners, and the changes of them.
+//! Tracks the published resources with their owners, and their changes.
 //!
-//! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another
-//! one, and so does a pod, and the events of the two come in any order. So what is named after an address is counted
-//! by owner, and stays as long as any owner publishes it. An address that the API server has assigned to a Service
-//! takes precedence over one that an EndpointSlice names, which may be any address: permission to write slices in one
-//! namespace does not affect requests to the Services of another.
+//! Names of Services and pods are unique, but addresses are reused: a deleted Service leaves its address to another
+//! one, and so does a pod, and the events of the two arrive in any order. So resources that are named after an
+//! address are tracked by owner, and stay as long as any owner publishes them. An address that the API server has
+//! assigned to a Service takes precedence over one in an EndpointSlice, which may be any address: permission to write
+//! slices in one namespace does not affect requests to the Services of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub(super) enum Owner {
     Workload(Key),
 }
 
-/// The claim of an owner to a resource named after an address; the greater one applies.
+/// The claim of an owner to a resource named after an address; the greatest one applies.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Claim {
     /// It is the owner's own address, and not that of a manually written endpoint.
@@ -45,7 +45,7 @@ impl Published {
         self.by_owner.is_empty()
     }
 
-    /// Whether an owner already publishes exactly this.
+    /// Returns whether an owner already publishes exactly this.
     pub(super) fn has(&self, owner: &Owner, id: &ResourceId, resource: &Resource) -> bool {
         let own = self.by_owner.get(owner);
         own.and_then(|own| own.get(id)) == Some(resource)
@@ -103,13 +103,13 @@ impl Published {
         }
     }
 
-    /// What holds under the name of an address.
+    /// Returns the resource in force for an address.
     fn holding(&self, id: &ResourceId) -> Option<&Resource> {
         let owner = &self.by_address.get(id)?.last()?.owner;
         self.by_owner.get(owner)?.get(id)
     }
 
-    /// What is different since the last time.
+    /// Returns the differences since the last call.
     pub(super) fn changes(&mut self) -> Vec<Change> {
         let mut changes = std::mem::take(&mut self.changes);
         for (id, before) in std::mem::take(&mut self.before) {
@@ -124,7 +124,7 @@ impl Published {
         changes
     }
 
-    /// All that holds.
+    /// Returns all resources in force.
     pub(super) fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
         self.by_owner.iter().flat_map(move |(owner, resources)| {
             let holds = move |id: &ResourceId| {
@@ -140,8 +140,8 @@ fn is_address(id: &ResourceId) -> bool {
     id.name.parse::<SocketAddr>().is_ok()
 }
 
-/// Whether a resource is under an address of a Service's own: it leads to what has the Service's name. What is given
-/// for an endpoint has the endpoint's address for a name.
+/// Returns whether a resource belongs to a Service's own address: it refers to resources with the Service's name,
+/// while resources of an endpoint refer to those with the endpoint's address.
 fn is_own(id: &ResourceId, resource: &Resource) -> bool {
     match resource {
         Resource::Listener(Listener::Http { routes: to, .. } | Listener::Tcp { cluster: to }) => {

@@ -4,14 +4,14 @@ use maglor_config::raw;
 use maglor_xds::{self as xds, Health, ServedEndpoint};
 use serde::{Deserialize, Serialize};
 
-/// The kinds of resources, by what they are called in xDS.
+/// The kinds of resources, with their names in xDS.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ResourceKind {
     /// CDS.
     Cluster,
     /// EDS.
     Endpoints,
-    /// What a workload's own proxy does with connections to it.
+    /// The inbound configuration of a workload's own proxy.
     Inbound,
     /// LDS.
     Listener,
@@ -19,39 +19,39 @@ pub enum ResourceKind {
     Routes,
 }
 
-/// Which resource; an order of sending follows from the kind.
+/// The identity of a resource.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ResourceId {
     /// Its kind.
     pub kind: ResourceKind,
-    /// The name that clients ask for.
+    /// The name that clients request.
     pub name: String,
-    /// Only these clients get it; they get it instead of the one for everybody.
+    /// The clients that get this resource instead of the one for all clients; `None` = all clients.
     pub consumer: Option<Consumer>,
 }
 
-/// Clients that get a resource of their own.
+/// A set of clients with a resource of their own.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Consumer {
-    /// Those of a namespace.
+    /// Clients in a namespace.
     Namespace(String),
-    /// Those on a node; it outweighs the zone.
+    /// Clients on a node; it takes precedence over the zone.
     Node(String),
-    /// Those in a zone.
+    /// Clients in a zone.
     Zone(String),
 }
 
-/// Where a pod with a proxy runs, as far as it is known.
+/// The known location of a pod with a proxy.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place {
-    /// Name of the node.
+    /// The name of the node.
     pub node: Option<String>,
     /// The node's zone.
     pub zone: Option<String>,
 }
 
 impl ResourceId {
-    /// A resource for everybody.
+    /// Returns the ID of a resource for all clients.
     #[must_use]
     pub fn new(kind: ResourceKind, name: &str) -> Self {
         Self {
@@ -65,13 +65,13 @@ impl ResourceId {
 /// A resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Resource {
-    /// A cluster; its endpoints are a resource of their own, unless it has some.
+    /// A cluster; its endpoints are a separate resource, unless it contains them.
     Cluster(Box<raw::Cluster>),
     /// The endpoints of the cluster of the same name.
     Endpoints(Vec<Endpoint>),
-    /// What a workload's own proxy does with connections to it.
+    /// The inbound configuration of a workload's own proxy.
     Inbound(Box<Inbound>),
-    /// What is done with connections to a name or an address.
+    /// The handling of connections to a name or an address.
     Listener(Listener),
     /// The routes of a Service's port.
     Routes(Box<raw::RouteTable>),
@@ -80,14 +80,14 @@ pub enum Resource {
 /// An endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Its address and place.
+    /// Its address and location.
     pub described: raw::Endpoint,
-    /// Nothing new goes there; what is there may finish.
+    /// Its requests may finish, and it gets no new ones.
     pub draining: bool,
 }
 
 impl Endpoint {
-    /// As it is encoded.
+    /// Returns the encoded form.
     #[must_use]
     pub fn served(&self) -> ServedEndpoint {
         ServedEndpoint {
@@ -100,14 +100,14 @@ impl Endpoint {
     }
 }
 
-/// What is done with connections.
+/// The handling of connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listener {
-    /// HTTP uses a route table.
+    /// HTTP by a route table.
     Http {
         /// Name of the table.
         routes: String,
-        /// What is not HTTP goes to this cluster as bytes; `None`: all of it is HTTP.
+        /// The cluster for bytes that are not HTTP; `None`: everything is HTTP.
         bytes: Option<String>,
     },
     /// Bytes to a cluster.
@@ -118,7 +118,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// As it is encoded.
+    /// Returns the encoded form.
     #[must_use]
     pub fn described(&self) -> xds::Listener {
         match self.clone() {
@@ -162,7 +162,7 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// As it is encoded, but for [`Inbound::ahead`].
+    /// Returns the encoded form, without [`Inbound::ahead`].
     #[must_use]
     pub fn described(&self) -> xds::Inbound {
         xds::Inbound {
@@ -177,11 +177,11 @@ impl Inbound {
     }
 }
 
-/// A difference between what was given before and what holds now.
+/// A change of a published resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The resource is gone.
+    /// The resource was removed.
     Remove(ResourceId),
-    /// It is new, or different.
+    /// The resource is new, or has changed.
     Set(ResourceId, Resource),
 }

@@ -1,7 +1,6 @@
-//! Statuses of objects: conditions with reason and generation.
+//! Computes the statuses of objects: conditions with reason and generation.
 //!
-//! There are no times here: the writer of a status keeps the time of a condition that has not
-//! changed, and sets that of one that has.
+//! Statuses contain no times: the writer keeps the time of an unchanged condition, and sets that of a changed one.
 
 mod gateway;
 mod istio;
@@ -19,26 +18,26 @@ use super::facts::{AuthorizationPolicy, Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
 use crate::crd::{Condition, InForce, MESH_CONFIG_NAME, Recorded, TrafficPolicySpec};
 
-/// Bytes of rules that a status repeats at most: the API server stores no resource above 1.5 MB.
+/// The most bytes of rules in a status: the API server stores no resource above 1.5 MB.
 const LONGEST_RECORD: usize = 256 << 10;
 
-/// The name under which this controller writes in the status of routes.
+/// The name of this controller in the status of routes.
 pub const CONTROLLER: &str = "maglor.dev/controller";
 
 /// The status of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// Of the mesh's own kinds: with the last `spec` that could be used, if known.
+    /// The status of the mesh's own kinds, with the last valid `spec`, if known.
     Kept(Vec<Condition>, Option<InForce<Recorded>>),
-    /// Of Istio's kinds.
+    /// The status of Istio's kinds.
     Policy(Vec<Condition>),
-    /// Of a route, for each Service and Gateway that it is attached to.
+    /// The status of a route, for each Service and Gateway that it is attached to.
     Route(Vec<ParentStatus>),
     /// The status in the object, which has no other writer: that of a Gateway or its class.
     Whole(Value),
 }
 
-/// What a route is attached to.
+/// The parent of a route.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "downcast by kind")]
 pub enum ParentRef {
@@ -46,17 +45,17 @@ pub enum ParentRef {
     Service(Parent),
 }
 
-/// What a Service or a Gateway makes of a route.
+/// The status of a route at one parent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParentStatus {
     /// The Service or Gateway.
     pub parent: ParentRef,
-    /// What became of the route there.
+    /// The conditions of the route there.
     pub conditions: Vec<Condition>,
 }
 
 impl Status {
-    /// Whether it says that a policy cannot be used as it is stored.
+    /// Returns whether a policy is invalid as it is stored.
     #[must_use]
     pub fn is_unusable(&self) -> bool {
         let (Self::Kept(conditions, _) | Self::Policy(conditions)) = self else {
@@ -67,7 +66,7 @@ impl Status {
         said.any(|one| one.status == "False" && reasons.contains(&one.reason.as_str()))
     }
 
-    /// As it stands in the resource.
+    /// Returns the JSON form in the resource.
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
@@ -118,7 +117,7 @@ impl ParentStatus {
     }
 }
 
-/// Takes fields away that say nothing, as resources are written.
+/// Removes null fields, as in written resources.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -130,7 +129,7 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// The status of a resource; `None` where it is gone, or not the mesh's to write.
+/// Returns the status of a resource; `None` if it is deleted, or its status is written by another controller.
 pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
     match kind {
         Kind::AuthorizationPolicy => Some(authorization(index.authorization.get(key)?)),
@@ -177,7 +176,7 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
     }
 }
 
-/// Whether a version can be used; where it cannot, which one is in force, or what holds without one.
+/// Returns the condition of a version: it is valid, or which one is in force instead.
 fn accepted(
     problem: Option<&str>,
     (in_force, otherwise): (Option<i64>, &str),
@@ -194,7 +193,7 @@ fn accepted(
     Condition::new("Accepted", false, "Invalid", message, generation)
 }
 
-/// The last version that could be used, for replicas that start.
+/// Returns the record of the last valid version, for replicas that start.
 fn record<T: Serialize>(generation: Option<i64>, spec: Option<&T>) -> Option<InForce<Recorded>> {
     let (generation, spec) = generation.zip(spec)?;
     let spec = serde_json::to_value(spec).ok()?;
@@ -203,7 +202,7 @@ fn record<T: Serialize>(generation: Option<i64>, spec: Option<&T>) -> Option<InF
     (length <= LONGEST_RECORD).then_some(InForce { generation, spec })
 }
 
-/// With the rules in force: replicas that start find them there.
+/// Returns the status with the rules in force, for replicas that start.
 fn authorization(policy: &AuthorizationPolicy) -> Status {
     let condition = match &policy.spec.problem {
         None => Condition::new("Accepted", true, "Accepted", "accepted", policy.generation),
@@ -232,7 +231,7 @@ fn authorization(policy: &AuthorizationPolicy) -> Status {
     )
 }
 
-/// A policy is accepted where it wins at least once; what it loses is in the message.
+/// Returns the condition of a policy: accepted if it wins at least once; the message lists where it loses.
 fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition {
     let problem = policy.spec.problem.as_deref();
     let accepted = || accepted(problem, (policy.in_force, ""), policy.generation);
@@ -243,7 +242,7 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition
         Condition::new("Accepted", false, reason, message, policy.generation)
     };
     if spec.target_refs.is_empty() {
-        // Who is the namespace's does not depend on the Service.
+        // The winner of a namespace does not depend on the Service.
         let any = Key::new(&key.namespace, "");
         return match winner(index, &any, 0, Level::Namespace) {
             Some((other, _)) if other != key => no(

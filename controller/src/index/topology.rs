@@ -1,8 +1,8 @@
-//! The vertices of the communication graph, and the pods that belong to each.
+//! Computes the vertices of the communication graph, and the pods that belong to each.
 //!
-//! A vertex is a set of pods, called by the Service that has most of them, `NAMESPACE/NAME`. So a Service
-//! and one for its versions, or a headless one beside it, are one vertex, and no pod counts twice. Pods
-//! that are behind no Service are called by what made them; so are proxies that Services share.
+//! A vertex is a set of pods, named after the Service that has most of them, `NAMESPACE/NAME`. So a Service and one
+//! for its versions, or a headless one beside it, are one vertex, and no pod counts twice. Pods without a Service are
+//! named after their owner; so are proxies that Services share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,27 +21,27 @@ pub struct Topology {
     pub vertices: BTreeMap<String, Vertex>,
     /// The vertex of a pod.
     pub pods: BTreeMap<Key, String>,
-    /// The node of a pod.
+    /// The node of a pod, by pod.
     pub places: BTreeMap<Key, String>,
-    /// The node of an endpoint.
+    /// The node of an endpoint, by address.
     pub addresses: BTreeMap<IpAddr, String>,
-    /// The vertex of an endpoint that is called by its address: of a headless Service.
+    /// The vertex of an endpoint of a headless Service, which is called by its address.
     pub headless: BTreeMap<IpAddr, String>,
-    /// What has made a pod with a sidecar.
+    /// The owner of a pod with a sidecar.
     pub makers: BTreeMap<Key, Key>,
     /// The service account of a pod.
     pub accounts: BTreeMap<Key, String>,
     /// The vertex of a Service.
     pub services: BTreeMap<Key, String>,
-    /// Who serves behind a Service, where anybody does.
+    /// The serving pods of a Service, if there are any.
     pub servers: BTreeMap<Key, Servers>,
-    /// Services whose requests are divided among versions, by the name of their vertex: which is theirs.
+    /// Services whose requests are divided among versions, by the name of their vertex.
     pub splits: BTreeMap<String, Split>,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Room>,
 }
 
-/// How the requests to a Service are divided.
+/// The division of the requests to a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Split {
     /// The Service's port.
@@ -53,58 +53,58 @@ pub struct Split {
 /// A version of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Version {
-    /// Its Service, of the same namespace, or the part of the Service that is divided.
+    /// The name of its Service, in the same namespace, or of the subset.
     pub name: String,
-    /// It is a part (`subset`) of the Service itself.
+    /// Whether it is a subset of the Service itself.
     pub subset: bool,
-    /// Its share, relative to the others'.
+    /// Its weight, relative to the others'.
     pub weight: u32,
-    /// Its pods.
+    /// The number of its pods.
     pub replicas: u32,
 }
 
-/// A vertex: pods that do the same.
+/// A vertex: equivalent pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vertex {
-    /// How many pods.
+    /// The number of pods.
     pub replicas: u32,
     /// Whether one of them has a sidecar.
     pub meshed: bool,
-    /// What a replica is sure to get: the most of any, while they are replaced by others.
+    /// The requests of a replica: the maximum of all, since they may differ during a rollout.
     pub requests: Amounts,
-    /// What a replica gets at most.
+    /// The limits of a replica.
     pub limits: Amounts,
-    /// How many run on which node.
+    /// The number of pods by node.
     pub nodes: BTreeMap<String, u32>,
-    /// Whether calls stay on their node where they can (`localFirst`).
+    /// Whether calls should stay on their node (`localFirst`).
     pub local_first: bool,
 }
 
-/// The pods that serve behind a Service.
+/// The serving pods of a Service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Servers {
-    /// How many.
+    /// Their number.
     pub count: u32,
-    /// Whether all of them have sidecars that let their requests in.
+    /// Whether all of them have sidecars that handle their incoming requests.
     pub meshed: bool,
 }
 
-/// A node, and what of it is not taken by others.
+/// A node, and its capacity for the vertices' pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Room {
-    /// What it has for the vertices' pods: what is allocatable, less what other pods request.
+    /// Allocatable CPU and memory, less the requests of other pods.
     pub left: Amounts,
-    /// How many of the vertices' pods it takes.
+    /// The number of the vertices' pods that it accepts.
     pub pods: Option<u64>,
-    /// Where it is.
+    /// Its zone.
     pub zone: Option<String>,
-    /// No pod of theirs is started there as far as known without looking at the pod: it is cordoned, not ready, or
-    /// takes only pods that tolerate something, and none of theirs is there.
+    /// It accepts none of their pods, as far as that is known without checking a pod: it is cordoned, not ready, or
+    /// accepts only pods with a toleration and has none of theirs.
     pub closed: bool,
 }
 
 impl Index {
-    /// The vertices as they are now.
+    /// Returns the current vertices.
     #[must_use]
     pub fn topology(&self) -> Topology {
         let mut topology = Topology::default();
@@ -161,7 +161,7 @@ impl Index {
         topology
     }
 
-    /// The endpoints of headless Services, with the vertices of these.
+    /// Returns the endpoints of headless Services, with their vertices.
     fn called_by_address(&self, vertices: &BTreeMap<Key, String>) -> BTreeMap<IpAddr, String> {
         let headless = self.services.iter().filter(|(_, one)| one.headless);
         let each = headless.flat_map(|(key, _)| {
@@ -177,7 +177,7 @@ impl Index {
         let mut meshed = true;
         for member in members::of(self, service).filter(|one| !one.draining) {
             let Some(pod) = member.pod else { continue };
-            // Of one with two address families there are two.
+            // A pod with two address families has two endpoints.
             pods.insert(&member.endpoint.pod);
             meshed &= pod.injected;
         }
@@ -202,7 +202,7 @@ impl Index {
         }
     }
 
-    /// A vertex is called as one of its Services is.
+    /// Adds the routing of each vertex: that of one of its Services.
     fn add_routing(&self, topology: &mut Topology) {
         for (key, service) in &self.services {
             let near = |port: u16| effective::of(self, key, port, None).local_first.is_some();
@@ -214,11 +214,11 @@ impl Index {
         }
     }
 
-    /// Of a Service with several ports it is the first one that is divided.
+    /// Adds the divisions of requests; of a Service with several ports, only the first one with a division.
     fn add_splits(&self, topology: &mut Topology, pods_of: &BTreeMap<&Key, BTreeSet<Key>>) {
         for (key, service) in &self.services {
             let name = key.to_string();
-            // Only where the vertex is the Service's own is it clear whose requests are divided.
+            // If the vertex is named after another Service, it is not clear whose requests are divided.
             if topology.services.get(key) != Some(&name) {
                 continue;
             }
@@ -239,7 +239,7 @@ impl Index {
         }
     }
 
-    /// A version of a Service by its cluster; `None` where it is in another namespace.
+    /// Returns a version of a Service by its cluster; `None` if it is in another namespace.
     fn version(
         &self,
         of: &Key,
@@ -274,7 +274,7 @@ impl Index {
         })
     }
 
-    /// What nodes have for the vertices that the mesh knows; all else stays where it is.
+    /// Adds the capacities of nodes for the vertices of the mesh; all other pods stay where they are.
     fn add_nodes(&self, topology: &mut Topology) {
         for (key, node) in &self.nodes {
             let mut meshed = topology.vertices.values().filter(|one| one.meshed);
@@ -308,7 +308,7 @@ impl Index {
 }
 
 impl Topology {
-    /// Whether each pod of a vertex has a sidecar that lets its requests in, and so says what it takes.
+    /// Returns whether each pod of a vertex has a sidecar that handles its incoming requests, and so reports them.
     #[must_use]
     pub fn takes(&self, vertex: &str) -> bool {
         let (namespace, name) = vertex.split_once('/').unwrap_or_default();
@@ -317,8 +317,8 @@ impl Topology {
         own && self.servers.get(&key).is_some_and(|servers| servers.meshed)
     }
 
-    /// The vertex of a cluster of ours, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a part of one, or of an endpoint of a
-    /// headless Service, `ADDRESS:PORT`; `None` where it is no Service's.
+    /// Returns the vertex of one of our clusters, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a subset, or of an endpoint
+    /// of a headless Service, `ADDRESS:PORT`; `None` if it does not belong to a Service.
     #[must_use]
     pub fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
         if let Ok(address) = cluster.parse::<SocketAddr>() {
@@ -329,7 +329,7 @@ impl Topology {
         Some(known.unwrap_or_else(|| service.to_string()))
     }
 
-    /// The service account of a proxy that calls itself so: `NAMESPACE/POD`.
+    /// Returns the service account of a proxy by its node ID, `NAMESPACE/POD`.
     #[must_use]
     pub fn account_of(&self, proxy: &str) -> Option<&str> {
         let (namespace, pod) = proxy.split_once('/')?;
@@ -337,14 +337,14 @@ impl Topology {
         account.map(String::as_str)
     }
 
-    /// What has made the pod of a proxy that calls itself so: `NAMESPACE/POD`.
+    /// Returns the owner of a proxy's pod by its node ID, `NAMESPACE/POD`.
     #[must_use]
     pub fn maker_of(&self, proxy: &str) -> Option<&Key> {
         let (namespace, pod) = proxy.split_once('/')?;
         self.makers.get(&Key::new(namespace, pod))
     }
 
-    /// The node of a proxy that calls itself so: `NAMESPACE/POD`.
+    /// Returns the node of a proxy by its node ID, `NAMESPACE/POD`.
     #[must_use]
     pub fn node_of(&self, proxy: &str) -> Option<&str> {
         let (namespace, pod) = proxy.split_once('/')?;
@@ -353,7 +353,7 @@ impl Topology {
             .map(|node| &**node)
     }
 
-    /// The vertex of a proxy that calls itself so: `NAMESPACE/POD`, or anything.
+    /// Returns the vertex of a proxy by its node ID: `NAMESPACE/POD`, or any other text.
     #[must_use]
     pub fn vertex_of_node(&self, node: &str) -> String {
         let pod = node
@@ -364,17 +364,18 @@ impl Topology {
     }
 }
 
-/// The Service of a cluster of ours, and its port as text, with the part behind it.
+/// Returns the Service of one of our clusters, and its port as text, with the suffix of a subset.
 fn service_of_cluster(cluster: &str) -> Option<(Key, &str)> {
     let (host, port) = cluster.split_once(':')?;
     let (labels, _) = host.split_once(".svc.")?;
-    // A pod of a StatefulSet has a name of its own in front.
+    // The name of a StatefulSet's pod precedes that of the Service.
     let mut labels = labels.rsplit('.');
     let (namespace, name) = (labels.next()?, labels.next()?);
     Some((Key::new(namespace, name), port))
 }
 
-/// The Service and the port of a cluster of ours, or of a part of one; `None` where it is no Service's.
+/// Returns the Service and the port of one of our clusters, or of a subset; `None` if it does not belong to a
+/// Service.
 #[must_use]
 pub fn port_of_cluster(cluster: &str) -> Option<(Key, u16)> {
     let (service, port) = service_of_cluster(cluster)?;

@@ -1,5 +1,6 @@
-//! Removes objects of the controller that Kubernetes does not remove with it: trust bundles in every namespace, its
-//! Secrets, Leases, and the communication graph. Run it only after the controller has ended, which would restore them.
+//! Deletes objects of the controller that Kubernetes does not delete with it: trust bundles in every namespace, its
+//! Secrets, Leases, and the communication graph. Run it only after the controller has ended, which would restore
+//! them.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -12,18 +13,18 @@ use crate::revision::Revision;
 use crate::webhook::SECRET;
 use crate::writes::{self, Seen};
 
-/// What the names of Leases begin with: that of the leader, and one of each replica.
+/// The prefix of the names of Leases: that of the leader, and one for each replica.
 const LEASES: &str = "maglor-";
 /// The ConfigMap with the roots.
 const ROOTS: &str = "maglor-trust-bundle";
 /// Secrets of the authority.
 const AUTHORITY: [&str; 2] = ["maglor-ca", "maglor-ca-in-force"];
 
-/// Removes them; `namespace` is the mesh's. Of a named revision only what it does not share with the default control
-/// plane is removed; of the default one, the authority goes as well: who wants to keep it copies the Secret before.
+/// Deletes the objects; `namespace` is the mesh's. Of a named revision only what it does not share with the default control
+/// plane is deleted; of the default one, the authority is deleted as well: copy its Secret before to keep it.
 ///
 /// # Errors
-/// The API server refuses something, or does not answer.
+/// The API server rejects a request, or does not respond.
 pub async fn clean_up(
     client: &Client,
     namespace: &str,

@@ -1,8 +1,8 @@
-//! The definitions of the mesh's resources, brought to this version.
+//! Updates the CustomResourceDefinitions of the mesh to this version.
 //!
-//! Helm installs a chart's definitions once and never changes them, so that the chart applies them by a hook before
-//! each upgrade and rollback. Definitions of a later version stay: they only have more fields, and fields that an
-//! older one lacks would be taken away from resources as soon as these are written again.
+//! Helm installs a chart's definitions once and never changes them, so the chart applies them by a hook before each
+//! upgrade and rollback. Definitions of a later version are kept: they only have more fields, and with an older
+//! definition resources would lose these fields at their next write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
@@ -12,13 +12,13 @@ use super::{FIELD_MANAGER, LifecycleError, Say, asked};
 use crate::crd::{self, VERSION_KEY};
 use crate::writes::{Manager, Seen};
 
-/// A version as it is compared: major, minor, patch.
+/// A version in comparable form: major, minor, patch.
 type Version = (u64, u64, u64);
 
-/// Applies the definitions of this version, but for those of a later one.
+/// Applies the definitions of this version, except those that are installed in a later version.
 ///
 /// # Errors
-/// The API server refuses one, or does not answer.
+/// The API server rejects one, or does not respond.
 pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for own in crd::definitions()? {
@@ -43,7 +43,7 @@ pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> 
     Ok(())
 }
 
-/// The version of a definition in a cluster, where it is later than ours.
+/// Returns the version of an installed definition, if it is later than this version.
 fn later<'a>(
     there: &'a CustomResourceDefinition,
     own: &CustomResourceDefinition,
@@ -58,7 +58,7 @@ fn annotation(definition: &CustomResourceDefinition) -> Option<&str> {
     annotations.get(VERSION_KEY).map(String::as_str)
 }
 
-/// Without what follows a `-` or `+` (Semantic Versioning 2.0.0).
+/// Parses a version without what follows a `-` or `+` (Semantic Versioning 2.0.0).
 fn version(text: &str) -> Option<Version> {
     let core = text.split(['-', '+']).next()?;
     let mut numbers = core.split('.').map(str::parse);

@@ -1,8 +1,8 @@
 //! One-off steps of an installation: [`definitions`] before an upgrade, [`uninject`] before the controller is
 //! removed, [`clean_up`] afterwards.
 //!
-//! The chart runs them as hooks, with an account and rights that are deleted with the Job; `maglor` runs them with
-//! the rights of its user.
+//! The chart runs them as hooks, with an account and permissions that are deleted with the Job; `maglor` runs them
+//! with the permissions of its user.
 
 pub mod clean_up;
 pub mod definitions;
@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use crate::revision::Revision;
 
-/// Owner of the fields that are applied or patched.
+/// The field manager of applied and patched fields.
 pub const FIELD_MANAGER: &str = "maglor-lifecycle";
 
 /// The output for progress, one line each.
 pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// Why a step was not done.
+/// The reason why a step has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LifecycleError {
-    /// The API server refuses a request, or does not answer.
+    /// The API server rejects a request, or does not respond.
     #[error("{what}: {source}")]
     Api {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What came back.
+        /// The error.
         source: Box<kube::Error>,
     },
     /// The definitions could not be made.
@@ -35,12 +35,12 @@ pub enum LifecycleError {
     /// Namespaces are still served by a revision.
     #[error("namespaces {} have the label maglor.dev/revision; uninstall the revision first", .0.join(", "))]
     Revisions(Vec<String>),
-    /// Something has not happened in time.
+    /// A condition was not met in time.
     #[error("{what}: timeout after {seconds} s")]
     TooLong {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// The timeout in seconds.
         seconds: u64,
     },
 }
@@ -62,7 +62,7 @@ pub async fn uninject(
     }
 }
 
-/// Names the request that has failed.
+/// Adds the name of the failed request to an error.
 fn asked(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LifecycleError {
     move |source| LifecycleError::Api {
         what: what.into(),
@@ -70,7 +70,7 @@ fn asked(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LifecycleError 
     }
 }
 
-/// Passes over what is not there.
+/// Turns the error for a missing object into `None`.
 fn unless_missing<T>(outcome: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match outcome {
         Err(error) if crate::api_server::is(&error, 404) => Ok(None),

@@ -1,7 +1,8 @@
-//! The mesh taken out of the pods, while its controller still runs: afterwards nothing needs the controller any more.
+//! Removes the mesh from all pods while its controller still runs: afterwards nothing depends on the controller.
 //!
-//! In the order in which no request fails: new pods get no sidecars; all take plain text; Services of ProxyServices
-//! are put back; workloads are restarted, as `kubectl rollout restart` does, a few at a time.
+//! The order avoids failed requests: new pods get no sidecars; all servers accept plain text; the selectors of
+//! Services with ProxyServices are restored; workloads are restarted, as `kubectl rollout restart` does, a few at a
+//! time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,23 +25,23 @@ use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService
 use crate::webhook::{INJECT, VALIDATE};
 use crate::writes::{self, Manager, Seen};
 
-/// Between a change of what servers accept and the first client without a sidecar: changes reach proxies within a
-/// second; a replica that has just taken over needs some more.
+/// The delay between accepting plain text and the first client without a sidecar: changes reach proxies within a
+/// second; a replica that has just taken over needs longer.
 const SPREAD: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(500);
-/// Workloads that are restarted at a time.
+/// The most workloads that are restarted at a time.
 const AT_ONCE: usize = 4;
-/// Where `kubectl rollout restart` writes, too.
+/// The annotation that `kubectl rollout restart` also writes.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// What is restarted: kind, namespace, name.
+/// A workload to restart: kind, namespace, name.
 type Workload = (String, String, String);
 
-/// Takes the mesh out of all pods. Each rollout, and the ProxyServices, have `patience`.
+/// Removes the mesh from all pods. Each rollout, and the removal of ProxyServices, must end within `patience`.
 ///
 /// # Errors
-/// The API server refuses something, or something does not end in time. It can be called again, and continues where
-/// it was.
+/// The API server rejects a request, or a step does not end in time. The function can be called again, and continues
+/// where it ended.
 pub async fn uninject(
     client: &Client,
     patience: Duration,
@@ -98,7 +99,7 @@ async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), Lifecycle
 }
 
 /// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may
-/// require an identity are only reported: whether they still make sense without sidecars is not known here.
+/// require an identity are only reported: only their author knows whether they still make sense without sidecars.
 async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
     let (by, any) = (Manager(FIELD_MANAGER), Seen::default());
     let mut changed = false;
@@ -141,7 +142,7 @@ async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, Lifecy
     Ok(changed)
 }
 
-/// The controller puts their Services back, and only then they are gone.
+/// Deletes ProxyServices, and waits until they are gone: the controller first restores their Services.
 async fn without_proxy_services(
     client: &Client,
     patience: Duration,
@@ -226,7 +227,7 @@ pub async fn leave_revision(
     Ok(())
 }
 
-/// Workloads of which a pod has a sidecar, and such pods that belong to none.
+/// Returns the workloads with a pod that has a sidecar, and such pods without a workload.
 async fn injected(
     client: &Client,
     is_meant: impl Fn(&Pod) -> bool,
@@ -271,7 +272,7 @@ async fn injected(
 /// Kinds whose pods are replaced when their template changes.
 const KINDS: [&str; 3] = ["DaemonSet", "Deployment", "StatefulSet"];
 
-/// Kind and name of what controls an object.
+/// Returns kind and name of the controller of an object.
 fn controller(
     owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
 ) -> Option<(String, String)> {
@@ -279,7 +280,7 @@ fn controller(
     Some((owner.kind.clone(), owner.name.clone()))
 }
 
-/// Restarts a workload, and waits until all of its pods are new ones.
+/// Restarts a workload, and waits until all of its pods are replaced.
 async fn restart(
     client: &Client,
     (kind, namespace, name): &Workload,
@@ -326,7 +327,7 @@ enum Progress {
     UnderWay,
 }
 
-/// How far the rollout of a workload is, as in `kubectl rollout status`.
+/// Returns the progress of a workload's rollout, as in `kubectl rollout status`.
 fn progress(kind: &str, seen: &Value) -> Progress {
     let (spec, status) = (&seen["spec"], &seen["status"]);
     if spec["updateStrategy"]["type"] == "OnDelete" {

@@ -16,7 +16,7 @@ use crate::index::facts::{Key, Kind as Facet};
 use crate::panics;
 use crate::serve::Table;
 
-/// When certificates expire. A clone is the same.
+/// The expiry times of certificates. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Expiries(Arc<Mutex<Certificates>>);
 
@@ -25,11 +25,11 @@ struct Certificates {
     ca: Option<Watched>,
     controller: Option<SystemTime>,
     webhook: Option<SystemTime>,
-    /// Of members that are connected, and how many have one that expires then.
+    /// The number of connected members by the expiry time of their certificates.
     members: BTreeMap<SystemTime, usize>,
 }
 
-/// A member that is connected, until it is dropped.
+/// A connected member; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Connected {
     all: Expiries,
@@ -53,22 +53,22 @@ impl Expiries {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The authority to look at.
+    /// Sets the authority.
     pub(crate) fn of_authority(&self, ca: Watched) {
         self.lock().ca = Some(ca);
     }
 
-    /// The controller's own certificate expires then.
+    /// Sets the expiry of the controller's own certificate.
     pub(crate) fn of_controller(&self, expires: SystemTime) {
         self.lock().controller = Some(expires);
     }
 
-    /// The certificate that the webhook is served with expires then.
+    /// Sets the expiry of the webhook's certificate.
     pub(crate) fn of_webhook(&self, expires: SystemTime) {
         self.lock().webhook = Some(expires);
     }
 
-    /// A member is connected by a certificate that expires then.
+    /// Adds a connected member with the expiry of its certificate.
     pub(crate) fn of_member(&self, expires: SystemTime) -> Connected {
         *self.lock().members.entry(expires).or_default() += 1;
         Connected {
@@ -77,7 +77,7 @@ impl Expiries {
         }
     }
 
-    /// By what expires, the first of each; without those that are not known.
+    /// Returns the first expiry of each type of certificate; unknown ones are omitted.
     fn all(&self) -> Vec<(&'static str, SystemTime)> {
         let known = self.lock();
         let ca = known.ca.as_ref().and_then(|ca| ca.borrow().clone());
@@ -96,19 +96,19 @@ impl Expiries {
     }
 }
 
-/// When the first of the roots that members trust expires.
+/// Returns when the first of the roots that members trust expires.
 fn first_root(ca: &Ca) -> Option<SystemTime> {
     let roots = ca.bundle.certificates().iter();
     let expires = roots.filter_map(|root| Some(x509::parse(root)?.expires()));
     expires.min()
 }
 
-/// When the API server has last answered for each kind. A clone is the same.
+/// The time of the API server's last response for each kind. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Answered(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
 
 impl Answered {
-    /// It has answered now, or is asked for the first time.
+    /// Records a response, or the first request.
     pub(crate) fn now(&self, kind: &'static str) {
         self.lock().insert(kind, Instant::now());
     }
@@ -124,12 +124,12 @@ impl Answered {
     }
 }
 
-/// Policies that are stored and cannot be used. A clone is the same.
+/// Stored policies that are invalid or without effect. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unusable(Arc<Mutex<BTreeSet<(Facet, Key)>>>);
 
 impl Unusable {
-    /// A policy has this status now; `None` = it has none any more.
+    /// Records the status of a policy; `None` = it was deleted.
     pub(crate) fn judged(&self, kind: Facet, key: &Key, status: Option<&Status>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let id = (kind, key.clone());
@@ -149,7 +149,7 @@ impl Unusable {
     }
 }
 
-/// Kinds of policies, which are shown also where all of them can be used.
+/// Kinds of policies whose metric is present even if it is zero.
 const POLICIES: [Facet; 6] = [
     Facet::AuthorizationPolicy,
     Facet::DestinationRule,
@@ -159,7 +159,7 @@ const POLICIES: [Facet; 6] = [
     Facet::TrafficPolicy,
 ];
 
-/// What proxies have said of what they were sent.
+/// Metrics of proxies' acknowledgements and rejections.
 #[derive(Clone, Debug)]
 pub struct PushMetrics {
     delays: Histogram,
@@ -197,7 +197,7 @@ impl PushMetrics {
     }
 }
 
-/// See the module's documentation.
+/// The metrics for alerts; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct OnCall {
     pub(crate) expiries: Expiries,
@@ -262,7 +262,7 @@ impl OnCall {
         }
     }
 
-    /// Takes over what is counted elsewhere.
+    /// Updates gauges from state that is held elsewhere.
     pub(super) fn refresh(&self, table: &Table) {
         let pending = table.longest_unanswered().as_secs();
         self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));

@@ -1,7 +1,7 @@
-//! Placement of new pods: preferred node affinity, added in the admission webhook.
+//! Places new pods by a preferred node affinity, which the admission webhook adds.
 //!
-//! It is only a preference: whatever becomes of the node, of this controller or of the policy, a pod finds a place.
-//! Nothing that a pod says itself is changed, and where anything is in doubt nothing is added.
+//! It is only a preference: a pod can always be scheduled, whatever happens to the node, this controller or the
+//! policy. Settings of the pod itself are not changed, and in doubt nothing is added.
 
 use serde_json::{Value, json};
 
@@ -10,20 +10,19 @@ use super::moving::Ticket;
 use super::pod::Pod;
 use maglor_service_graph::relocate::Spread;
 
-/// Where a pod is asked to run.
+/// The preferred node of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
     /// The node's name.
     pub node: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Where the next pod of a ReplicaSet should run: in place of one that is on its way out, else where most are missing
-/// of the shares that are wanted.
+/// Returns the preferred node of a ReplicaSet's next pod: the target of a pod that is moving, else the node that is
+/// the furthest below its wanted share.
 ///
-/// `siblings` are the pods that the ReplicaSet has; those that no node has taken yet count where they are asked to
-/// run.
+/// `siblings` are the pods of the ReplicaSet; pods that are not scheduled yet count at their preferred node.
 #[must_use]
 pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Option<Place> {
     let live = || siblings.iter().filter(|pod| !pod.ends && !pod.is_moving());
@@ -59,13 +58,13 @@ pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Opt
     })
 }
 
-/// Where a pod was asked to run.
+/// Returns the preferred node that a pod was created with.
 fn asked(pod: &Pod) -> Option<String> {
     let said = pod.annotations.get(PLACED)?;
     said.split_once(": ").map(|(node, _)| node.to_owned())
 }
 
-/// Asks a pod to run at a place; false where it is asked already, or says something that cannot be added to.
+/// Adds the preference to a pod; returns false if it has one already, or a setting that cannot be extended.
 pub fn ask(pod: &mut Value, place: &Place) -> bool {
     let preferred = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
     let known = pod.pointer(&format!(
@@ -89,7 +88,7 @@ pub fn ask(pod: &mut Value, place: &Place) -> bool {
     {
         return false;
     }
-    // By its name, which is unique; the label `kubernetes.io/hostname` of some nodes is another one.
+    // By its name, which is unique; the label `kubernetes.io/hostname` of some nodes differs from it.
     let name = json!({"key": "metadata.name", "operator": "In", "values": [place.node]});
     let term = json!({"weight": 100, "preference": {"matchFields": [name]}});
     let affinity = &mut pod["spec"]["affinity"]["nodeAffinity"];
@@ -97,8 +96,9 @@ pub fn ask(pod: &mut Value, place: &Place) -> bool {
         Some(list) => list.push(term),
         None => affinity["preferredDuringSchedulingIgnoredDuringExecution"] = json!([term]),
     }
-    // The scheduler spreads the pods of a ReplicaSet over nodes and zones by itself, unless the pod says how. That
-    // weighs as much as a preference. A rule that counts no pod is the same for every node.
+    // By default the scheduler spreads the pods of a ReplicaSet over nodes and zones, unless the pod has constraints
+    // of its own. The default weighs as much as the preference. A constraint that counts no pod has the same score on
+    // every node.
     let spread = &mut pod["spec"]["topologySpreadConstraints"];
     if spread.is_null() || spread.as_array().is_some_and(Vec::is_empty) {
         *spread = json!([{

@@ -1,4 +1,4 @@
-//! Looks at an API server, and writes to it: pods on their way, what keeps pods where they are, statuses.
+//! Reads from the API server, and writes to it: moving pods, their ReplicaSets and Deployments, statuses.
 
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -15,18 +15,18 @@ use crate::operate;
 use crate::status::FIELD_MANAGER;
 use crate::writes::{self, Manager, Seen as Version};
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Written {
-    /// A PodDisruptionBudget does not allow it now.
+    /// A PodDisruptionBudget does not allow the eviction now.
     Blocked,
-    /// It is done.
+    /// The write succeeded.
     Done,
-    /// The resource is not what was seen any more: look again.
+    /// The resource has changed since it was read: observe it again.
     Stale,
 }
 
-/// An API server.
+/// A client of the API server.
 #[derive(Clone)]
 pub(crate) struct Server {
     client: Client,
@@ -41,7 +41,7 @@ impl Server {
         Api::namespaced_with(self.client.clone(), namespace, &resource("", "Pod", "pods"))
     }
 
-    /// The policies, the oldest first; none where the kind is not defined.
+    /// Returns the policies, the oldest first; none if the kind is not defined.
     pub(super) async fn policies(&self) -> Result<Vec<PlacementPolicy>, kube::Error> {
         operate::policies(&self.client).await
     }
@@ -49,7 +49,7 @@ impl Server {
     pub(crate) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
         let kind = resource("", "Node", "nodes");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
-        // As the API server remembers it: this is checked again and again.
+        // From the API server's cache: this check is repeated periodically.
         let list = api.list(&ListParams::default().match_any()).await?;
         Ok(list
             .items
@@ -58,7 +58,7 @@ impl Server {
             .collect())
     }
 
-    /// The pods of a namespace, as the API server remembers them.
+    /// Returns the pods of a namespace, from the API server's cache.
     pub(crate) async fn pods_of(&self, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
         let list = self
             .pods(namespace)
@@ -71,7 +71,7 @@ impl Server {
             .collect())
     }
 
-    /// Pods that are on their way out, everywhere.
+    /// Returns the moving pods of all namespaces.
     pub(super) async fn moving(&self) -> Result<Vec<Pod>, kube::Error> {
         let kind = resource("", "Pod", "pods");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
@@ -83,7 +83,7 @@ impl Server {
             .collect())
     }
 
-    /// The pods that a ReplicaSet has now, without those that end.
+    /// Returns the current pods of a ReplicaSet, without terminating ones.
     pub(crate) async fn siblings(
         &self,
         namespace: &str,
@@ -101,7 +101,7 @@ impl Server {
         Ok(pods)
     }
 
-    /// What is written down of the pod of a ReplicaSet that is on its way out, if one is.
+    /// Returns the ticket of a ReplicaSet's moving pod, if there is one.
     pub(crate) async fn ticket(
         &self,
         namespace: &str,
@@ -116,7 +116,7 @@ impl Server {
         Ok(tickets.find(|ticket| ticket.replica_set == set && !ticket.returned))
     }
 
-    /// What is seen of a pod that is on its way out.
+    /// Observes a moving pod.
     pub(super) async fn observe(&self, pod: Pod, ticket: &Ticket) -> Result<Seen, kube::Error> {
         let namespace = pod.key.namespace.clone();
         let (set, hash) = (&ticket.replica_set, &ticket.hash);
@@ -157,7 +157,7 @@ impl Server {
         Ok(api.get_opt(name).await?.map(|found| value(&found)))
     }
 
-    /// A Deployment that is to have so many pods, as all its versions together are.
+    /// Observes a Deployment with the wanted number of pods, across all its ReplicaSets.
     async fn whole(
         &self,
         namespace: &str,
@@ -185,7 +185,7 @@ impl Server {
             let serving = |pod: &&Pod| pod.ready && !pod.ends && !pod.is_moving();
             let of_set = |pod: &&Pod| pod.replica_set() == set.metadata.name.as_deref();
             let serving = pods.iter().filter(serving).filter(of_set).count();
-            // What is above that the ReplicaSet is about to remove.
+            // The ReplicaSet is about to remove pods above its wanted number.
             ready += u32::try_from(serving)
                 .unwrap_or(u32::MAX)
                 .min(wanted.replicas);
@@ -198,7 +198,7 @@ impl Server {
         })
     }
 
-    /// Takes a step.
+    /// Executes a step.
     pub(super) async fn take(
         &self,
         seen: &Seen,
@@ -215,7 +215,7 @@ impl Server {
         }
     }
 
-    /// Takes a pod out of its ReplicaSet.
+    /// Removes a pod from its ReplicaSet.
     pub(super) async fn begin(&self, pod: &Pod, ticket: &Ticket) -> Result<Written, kube::Error> {
         self.patch(pod, moving::begin(ticket)).await
     }
@@ -226,13 +226,13 @@ impl Server {
         written(by.merge(&api, &pod.key.name, patch, &seen).await)
     }
 
-    /// By the Eviction API, so that a PodDisruptionBudget is kept.
+    /// Evicts a pod by the Eviction API, which respects PodDisruptionBudgets.
     async fn evict(&self, pod: &Pod) -> Result<Written, kube::Error> {
         let api: Api<core::Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         written(writes::evict(&api, &pod.key.name, &version(pod)).await)
     }
 
-    /// Writes a policy's status, where it is different; its generation is the one that was seen.
+    /// Writes a policy's status if it has changed, for the generation that was observed.
     pub(super) async fn report(
         &self,
         policy: &PlacementPolicy,

@@ -1,5 +1,5 @@
-//! Whether a pod can be moved, and which nodes accept it: the scheduler's rules that do not depend on other pods. The
-//! scheduler itself checks the others: a pod that lands elsewhere is abandoned.
+//! Decides whether a pod can be moved, and to which nodes, by the scheduler's rules that do not depend on other pods.
+//! The scheduler itself checks the others: if the new pod is scheduled to another node, the move is abandoned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::PLACEMENT;
 use super::pod::{Node, Pod};
 
-/// Why a pod stays where it is.
+/// The reason why a pod cannot be moved.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fixed {
-    /// A required rule about other pods.
+    /// A required pod affinity or anti-affinity.
     Affinity,
     /// `maglor.dev/placement: disabled`.
     Disabled,
-    /// The cluster autoscaler must not evict it.
+    /// The pod is excluded from evictions by the cluster autoscaler.
     NotToEvict,
-    /// It is not of a Deployment.
+    /// The pod does not belong to a Deployment.
     Owner,
     /// `topologySpreadConstraints` with `DoNotSchedule`.
     Spread,
-    /// A volume that may be on its node.
+    /// The pod has a volume that may be local to its node.
     Volume,
 }
 
@@ -42,14 +42,14 @@ impl fmt::Display for Fixed {
 /// The annotation of the cluster autoscaler for pods not to evict.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Effects of taints that keep a pod away.
+/// Effects of taints that prevent scheduling.
 const KEEPS_AWAY: [&str; 2] = ["NoExecute", "NoSchedule"];
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Why a pod cannot move; `None` = it can.
+/// Returns why a pod cannot be moved; `None` = it can.
 #[must_use]
 pub fn fixed(pod: &Pod) -> Option<Fixed> {
     let says = |name: &str, value: &str| {
@@ -83,7 +83,7 @@ pub fn fixed(pod: &Pod) -> Option<Fixed> {
     (required("podAffinity") || !apart).then_some(Fixed::Affinity)
 }
 
-/// Whether its only rule about other pods is that one of its kind is enough for a node.
+/// Returns whether its only required rule about other pods is that no two pods of its kind share a node.
 #[must_use]
 pub fn alone_on_a_node(pod: &Pod) -> bool {
     let rules =
@@ -102,7 +102,7 @@ pub fn alone_on_a_node(pod: &Pod) -> bool {
     list(rules).count() == 1 && list(rules).all(own)
 }
 
-/// Whether a node may run a pod.
+/// Returns whether a node may run a pod.
 #[must_use]
 pub fn may_run(pod: &Pod, node: &Node) -> bool {
     let selector = pod.spec["nodeSelector"].as_object().into_iter().flatten();
@@ -113,7 +113,7 @@ pub fn may_run(pod: &Pod, node: &Node) -> bool {
         && node.taints.iter().all(|taint| is_tolerated(pod, taint))
 }
 
-/// `requiredDuringSchedulingIgnoredDuringExecution` of `nodeAffinity`: one of its terms.
+/// Evaluates `requiredDuringSchedulingIgnoredDuringExecution` of `nodeAffinity`: one of its terms must match.
 fn is_required(pod: &Pod, node: &Node) -> bool {
     let affinity = &pod.spec["affinity"]["nodeAffinity"];
     let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
@@ -123,14 +123,14 @@ fn is_required(pod: &Pod, node: &Node) -> bool {
     let name = [("metadata.name".to_owned(), node.name.clone())].into();
     list(terms).any(|term| {
         let said = list(&term["matchExpressions"]).count() + list(&term["matchFields"]).count();
-        // A term that says nothing matches nothing.
+        // An empty term matches nothing.
         said > 0
             && list(&term["matchExpressions"]).all(|one| matches(one, &node.labels))
             && list(&term["matchFields"]).all(|one| matches(one, &name))
     })
 }
 
-/// A requirement of a node selector.
+/// Evaluates a requirement of a node selector.
 fn matches(requirement: &Value, labels: &BTreeMap<String, String>) -> bool {
     let own = requirement["key"].as_str().and_then(|key| labels.get(key));
     let among = || list(&requirement["values"]).any(|one| one.as_str() == own.map(String::as_str));

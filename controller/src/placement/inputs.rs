@@ -1,4 +1,4 @@
-//! The inputs of a relocation: the live graph, capacities of nodes, the current placement, and constraints.
+//! Assembles the inputs of a relocation: the live graph, capacities of nodes, the current placement, and constraints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -16,65 +16,65 @@ use crate::crd::{PlacementObjective, PlacementPolicySpec};
 use crate::graph::Snapshot;
 use crate::index::topology::Topology;
 
-/// What is given.
+/// The sources of the inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
-    /// Who calls whom, as far as all replicas have heard.
+    /// The communication graph of all replicas.
     pub snapshot: &'a Snapshot,
-    /// Which pods are which services.
+    /// The mapping of pods to services.
     pub topology: &'a Topology,
     /// The pods of the policy's namespaces.
     pub pods: &'a [Pod],
     /// The nodes.
     pub nodes: &'a [Node],
-    /// What is wanted.
+    /// The specification of the policy.
     pub spec: &'a PlacementPolicySpec,
-    /// Services that older policies have, and which.
+    /// Services that are selected by older policies, with the policy's name.
     pub taken: &'a BTreeMap<String, String>,
 }
 
-/// See the module's documentation.
+/// The inputs of a relocation.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// Services and their calls.
     pub graph: Graph,
-    /// What nodes have for them; at least what runs there.
+    /// Capacities of nodes for the services; at least what runs there now.
     pub nodes: Nodes,
-    /// Where they run.
+    /// The current placement.
     pub present: Placement,
-    /// Who may not be started where.
+    /// The nodes where a service may not be started.
     pub bars: Bars,
-    /// How the calls of each service fare.
+    /// Measured latencies and failures of each service's calls.
     pub measured: Vec<Measured>,
     /// The policy's services, by index.
     pub selected: BTreeMap<usize, Selected>,
-    /// How most of the calls find a replica.
+    /// The routing of most of the calls.
     pub routing: Routing,
-    /// Nodes that `spec.delays` names and that are not there, now.
+    /// Nodes in `spec.delays` that do not exist now.
     pub gone: BTreeSet<String>,
 }
 
-/// A service of the policy.
+/// A service that the policy selects.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selected {
-    /// Why it stays, if it does.
+    /// Why it cannot be moved, if so.
     pub fixed: Option<String>,
     /// The Deployments of its pods.
     pub deployments: BTreeSet<String>,
 }
 
-/// Why there is nothing to look at.
+/// The reason why there are no inputs.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// Two services, or an edge, that cannot be.
+    /// A service or an edge is invalid.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
-    /// No nodes, or more than can have delays.
+    /// There are no nodes, or more than delays are supported for.
     #[error("the nodes: {0}")]
     Nodes(#[from] NodesError),
 }
 
-/// What a policy says of how plans are made and judged; `settle` is T, the window of the graph's averages.
+/// Returns the parameters of planning and evaluation; `settle` is T, the window of the graph's averages.
 #[must_use]
 pub fn params(spec: &PlacementPolicySpec, settle: Duration) -> Params {
     let part = |percent: Option<u32>, default: u32| f64::from(percent.unwrap_or(default)) / 100.0;
@@ -119,7 +119,7 @@ pub fn params(spec: &PlacementPolicySpec, settle: Duration) -> Params {
     }
 }
 
-/// A service as it runs.
+/// A running service.
 #[derive(Default)]
 struct Running<'a> {
     pods: Vec<&'a Pod>,
@@ -127,10 +127,10 @@ struct Running<'a> {
     selected: Option<Selected>,
 }
 
-/// Puts together what is given.
+/// Assembles the inputs.
 ///
 /// # Errors
-/// There is no node, or more than can have delays.
+/// There is no node, or more than delays are supported for.
 pub fn inputs(sources: &Sources<'_>) -> Result<Inputs, InputError> {
     let running = running(sources);
     let mut graph = Graph::default();
@@ -177,7 +177,7 @@ pub fn inputs(sources: &Sources<'_>) -> Result<Inputs, InputError> {
     })
 }
 
-/// The services that run somewhere, by name: where, and which of them are the policy's.
+/// Returns the running services by name, with their nodes, and whether the policy selects them.
 fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
     let known = |node: &str| sources.topology.nodes.contains_key(node);
     let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
@@ -192,7 +192,7 @@ fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
     for pod in sources.pods {
         let there = pod.node.as_deref().is_some_and(known) && !pod.ends && !pod.is_moving();
         let vertex = sources.topology.pods.get(&pod.key).map(|vertex| &**vertex);
-        // A pod that has just come may not be known as a Service's yet.
+        // A new pod may not be mapped to a Service yet.
         let like = || of_deployment.get(&made_by(pod)?).copied();
         if let Some(vertex) = vertex.or_else(like).filter(|_| there) {
             pods.entry(vertex).or_default().push(pod);
@@ -221,7 +221,7 @@ fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
     running
 }
 
-/// Whether a service is the policy's, and what keeps it where it is.
+/// Returns a service's selection by the policy, with the reason if it cannot be moved; `None` = it is not selected.
 fn select(sources: &Sources<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> {
     let selector = sources.spec.selector.as_ref();
     let selected = |pod: &&&Pod| selector.is_none_or(|one| one.selects(&pod.labels));
@@ -247,14 +247,15 @@ fn select(sources: &Sources<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> 
     })
 }
 
-/// Whether no two pods of its kind may share a node.
+/// Returns whether no two pods of its kind may share a node.
 fn keeps_apart(pod: &Pod) -> bool {
     let rules = "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     let rules = pod.spec.pointer(rules).and_then(|rules| rules.as_array());
     rules.is_some_and(|rules| !rules.is_empty())
 }
 
-/// The nodes, and where services run. What runs on a node fits there, whatever the most that a replica requests says.
+/// Returns the nodes and the current placement. Each node has at least the capacity for what runs there, even if the
+/// largest request of a service's replicas suggests that it does not fit.
 fn placed(
     sources: &Sources<'_>,
     graph: &Graph,
@@ -284,12 +285,13 @@ fn placed(
     let mut nodes = Nodes::new(nodes.collect())?;
     for delay in sources.snapshot.all_delays() {
         let known = |node: &str| sources.topology.nodes.contains_key(node);
-        // The snapshot may be of a moment before or after.
+        // The snapshot may be slightly older or newer.
         if known(&delay.from) && known(&delay.to) {
             nodes.set_delay(&delay.from, &delay.to, delay.ms)?;
         }
     }
-    // What people say counts more. Nodes come and go, and with one that has gone all else continues.
+    // Configured delays take precedence. Delays of nodes that do not exist are skipped, so that the rest stays
+    // usable.
     for delay in &sources.spec.delays {
         if nodes.node(&delay.from).is_some() && nodes.node(&delay.to).is_some() {
             nodes.set_delay(&delay.from, &delay.to, delay.milliseconds)?;
@@ -298,8 +300,8 @@ fn placed(
     Ok((nodes, present))
 }
 
-/// Services that are not the policy's, or cannot move, are held; the others are kept from nodes that would not take
-/// one of their pods.
+/// Returns the constraints: services that are not selected or cannot be moved stay; the others must not move to nodes
+/// that would reject one of their pods.
 fn bars(
     sources: &Sources<'_>,
     graph: &Graph,
@@ -313,7 +315,7 @@ fn bars(
             bars.hold(service);
             continue;
         }
-        // One pod stands for all of its ReplicaSet.
+        // One pod represents all of its ReplicaSet.
         let mut kinds: Vec<&Pod> = Vec::new();
         for pod in &one.pods {
             if !kinds.iter().any(|kind| kind.owner == pod.owner) {
@@ -331,7 +333,7 @@ fn bars(
     bars
 }
 
-/// How the calls of each service fare, those that it makes and those that it takes.
+/// Returns the measured latencies and failures of each service's outgoing and incoming calls.
 fn measured(sources: &Sources<'_>, graph: &Graph, present: &Placement) -> Vec<Measured> {
     let mut measured = vec![Measured::default(); graph.services().len()];
     for edge in &sources.snapshot.edges {

@@ -1,14 +1,14 @@
-//! Services where few of their calls leave a node: `PlacementPolicy` (docs/placement.md).
+//! Moves pods so that few calls leave a node: `PlacementPolicy` (docs/placement.md).
 //!
-//! [`maglor_service_graph::relocate`] decides what moves, and what is moved back. Here is what it sees ([`inputs`]),
-//! how a pod is moved ([`moving`]), and where new pods are asked to run ([`affinity`]).
+//! [`maglor_service_graph::relocate`] decides what is moved, and what is moved back. This module has its inputs
+//! ([`inputs`]), the steps of moving a pod ([`moving`]), and the preferred nodes of new pods ([`affinity`]).
 //!
-//! A pod of a Deployment moves in steps, each of which follows from what stands in the cluster. Its label
-//! `pod-template-hash` is changed: its ReplicaSet lets it go and makes another pod, which the webhook asks to run
-//! where one is wanted. The old one continues serving, since Services do not select by that label. When the new one
-//! is ready there, the old one is evicted. If it is not in time, or runs elsewhere, the old one gets its label back,
-//! and the ReplicaSet removes the new one, which is marked as the cheapest to lose. At no time are there fewer pods
-//! than before, and neither the number of replicas nor an autoscaler is touched.
+//! A pod of a Deployment is moved in steps, each of which is computed from the state of the cluster. Its label
+//! `pod-template-hash` is changed: its ReplicaSet releases it and creates another pod, to which the webhook adds a
+//! preference for the target node. The old pod continues serving, since Services do not select by that label. When
+//! the new pod is ready on the target node, the old one is evicted. If it is not ready in time, or runs elsewhere,
+//! the old pod gets its label back, and the ReplicaSet removes the new one, which has the lowest deletion cost. At no
+//! time are there fewer pods than before, and neither the number of replicas nor an autoscaler is changed.
 
 pub mod affinity;
 pub(crate) mod api;
@@ -22,13 +22,13 @@ pub mod status;
 mod tests;
 pub(crate) mod wishes;
 
-/// Label of a pod that is on its way out, and annotation with its [`moving::Ticket`].
+/// Label of a moving pod, and annotation with its [`moving::Ticket`].
 pub const MOVING: &str = maglor_inject::keys::MOVING;
-/// Label or annotation of pods; `disabled`: they stay where they are.
+/// Label or annotation of pods; `disabled`: they are not moved.
 pub const PLACEMENT: &str = maglor_inject::keys::PLACEMENT;
-/// Annotation of a new pod: on which node it is asked to run, and why.
+/// Annotation of a new pod with its preferred node and the reason.
 pub const PLACED: &str = maglor_inject::keys::PLACED;
-/// The label by which a ReplicaSet knows its pods.
+/// The label by which a ReplicaSet selects its pods.
 pub const HASH: &str = "pod-template-hash";
-/// The annotation by which the ReplicaSet controller chooses a pod to remove; the lowest first.
+/// The annotation by which the ReplicaSet controller chooses the pod to remove; the lowest first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

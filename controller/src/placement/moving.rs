@@ -1,4 +1,4 @@
-//! One pod on its way: what is seen of it leads to the next step, and nothing is remembered in between.
+//! Computes the next step of a moving pod from its observed state; no state is kept in between.
 //!
 //! ```text
 //! begin ──► wait ──► the new pod is ready where it is wanted ─────────► evict ──► gone
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::pod::{Pod, ReplicaSet};
 use super::{DELETION_COST, HASH, MOVING};
 
-/// Lower than any that people give.
+/// The deletion cost of a pod to remove first: lower than any value that users set.
 pub const CHEAPEST: &str = "-2147483647";
-/// What a hash that no ReplicaSet has ends with.
+/// The suffix of a template hash that no ReplicaSet has.
 const APART: &str = "-moving";
 
 /// The record of a pod that is being moved: everything that a new leader needs to continue.
@@ -39,46 +39,46 @@ pub struct Ticket {
     pub returned: bool,
 }
 
-/// What is seen of a pod that is on its way out.
+/// The observed state of a moving pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// The pod.
     pub pod: Pod,
-    /// Its ReplicaSet, unless that has gone.
+    /// Its ReplicaSet, unless that was deleted.
     pub set: Option<ReplicaSet>,
-    /// How its Deployment is without it, unless that has gone.
+    /// Its Deployment without this pod, unless that was deleted.
     pub deployment: Option<Deployment>,
-    /// The pods that the ReplicaSet has now, without those that end.
+    /// The current pods of the ReplicaSet, without terminating ones.
     pub siblings: Vec<Pod>,
 }
 
-/// A Deployment, all its versions together.
+/// A Deployment, across all its ReplicaSets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Deployment {
-    /// How many pods it is to have.
+    /// The wanted number of pods.
     pub replicas: u32,
-    /// How many of its pods are ready, without those that its ReplicaSets are about to remove.
+    /// The number of ready pods, without those that its ReplicaSets are about to remove.
     pub ready: u32,
-    /// Several versions are to have pods: it is rolled out.
+    /// Several ReplicaSets have pods: a rollout is in progress.
     pub rolling: bool,
 }
 
-/// What is to be done next.
+/// The next step of a move.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// It is its ReplicaSet's again, and nothing has to be written down any more.
+    /// It belongs to its ReplicaSet again: remove the ticket.
     Clear,
-    /// Its replacement is ready, or none is needed: it is evicted.
+    /// Its replacement is ready, or none is needed: evict it.
     Evict,
-    /// It goes back to its ReplicaSet, which has one too many then.
+    /// Return it to its ReplicaSet, which will then have one pod too many.
     GiveBack(&'static str),
-    /// Its successor becomes the first to be removed.
+    /// Mark its replacement as the first pod to be removed.
     Mark(Box<Pod>),
-    /// Its successor is not ready yet.
+    /// Wait for the replacement to become ready.
     Wait,
 }
 
-/// The patch that takes a pod out of its ReplicaSet.
+/// Returns the patch that removes a pod from its ReplicaSet.
 #[must_use]
 pub fn begin(ticket: &Ticket) -> Value {
     let text = serde_json::to_string(ticket).unwrap_or_default();
@@ -88,7 +88,7 @@ pub fn begin(ticket: &Ticket) -> Value {
     }})
 }
 
-/// The patch that reverts it.
+/// Returns the patch that reverts [`begin`].
 #[must_use]
 pub fn revert(ticket: &Ticket) -> Value {
     let ticket = Ticket {
@@ -102,7 +102,7 @@ pub fn revert(ticket: &Ticket) -> Value {
     }})
 }
 
-/// The patch after which it is as it was.
+/// Returns the patch that removes all traces of the move.
 #[must_use]
 pub fn clear() -> Value {
     json!({"metadata": {
@@ -111,7 +111,7 @@ pub fn clear() -> Value {
     }})
 }
 
-/// The patch that marks a pod as the first to be removed.
+/// Returns the patch that marks a pod as the first to be removed.
 #[must_use]
 pub fn mark() -> Value {
     json!({"metadata": {
@@ -119,7 +119,7 @@ pub fn mark() -> Value {
     }})
 }
 
-/// What is to be done next; `now` in seconds since 1970.
+/// Returns the next step; `now` in seconds since 1970.
 #[must_use]
 pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let pod = &seen.pod;
@@ -127,14 +127,15 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     if ticket.returned && owned {
         return Step::Clear;
     }
-    // The Deployment does not know of it, and would take a pod for its own that is not: whatever becomes of its
-    // versions, it is removed only if no replica is missing without it.
+    // The Deployment does not count this pod, and would not replace it. So in any state of a rollout it is removed
+    // only if no replica is missing without it.
     let spare = seen.deployment.is_none_or(|one| one.ready >= one.replicas);
     let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
-        // Another version does not need it: it belongs to no move any more.
+        // Its ReplicaSet has no pods any more: the move is obsolete.
         return if spare { Step::Evict } else { Step::Wait };
     };
-    // Until the ReplicaSet has let it go, what it has is not what it will have; and it takes back whom it selects.
+    // Until the ReplicaSet has released the pod, `siblings` is not final; a returned pod is adopted again by its
+    // selector.
     if owned || ticket.returned {
         return Step::Wait;
     }
@@ -144,12 +145,12 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let elsewhere = |one: &&&Pod| one.node.as_ref().is_some_and(|node| *node != ticket.to);
     let arrived = successors.iter().any(there);
     let ready = seen.siblings.iter().filter(|one| one.ready).count();
-    // There are to be fewer by now.
+    // The ReplicaSet was scaled down meanwhile.
     let fewer = successors.is_empty() && ready >= set.replicas as usize;
     if spare && (arrived || fewer) {
         return Step::Evict;
     }
-    // Given back to a ReplicaSet that has, or will have, one too many already, it would cost one that is ready.
+    // A ReplicaSet that has, or will have, a pod too many would remove a ready one if this pod was returned.
     let rolling = seen.deployment.is_some_and(|one| one.rolling);
     if fewer || rolling || seen.siblings.len() > set.replicas as usize {
         return Step::Wait;
@@ -165,7 +166,7 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     first.map_or(Step::GiveBack(late), |one| back(one, late))
 }
 
-/// The successor is marked first: else the ReplicaSet might remove another one.
+/// Marks the replacement before the pod is returned: otherwise the ReplicaSet might remove another one.
 fn back(successor: &Pod, why: &'static str) -> Step {
     match successor.is_cheapest() {
         true => Step::GiveBack(why),

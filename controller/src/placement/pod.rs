@@ -13,9 +13,9 @@ use crate::index::facts::Key;
 pub struct Pod {
     /// Namespace and name.
     pub key: Key,
-    /// Which of the pods that had this name.
+    /// Distinguishes it from other pods of the same name.
     pub uid: String,
-    /// As it was seen: a write on any other fails.
+    /// Its resource version: a write to any other version fails.
     pub version: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
@@ -23,11 +23,11 @@ pub struct Pod {
     pub annotations: BTreeMap<String, String>,
     /// Kind and name of its controller.
     pub owner: Option<(String, String)>,
-    /// Where it runs.
+    /// The node that it runs on.
     pub node: Option<String>,
-    /// It takes requests.
+    /// It is ready for requests.
     pub ready: bool,
-    /// It is to end, or has ended.
+    /// It is terminating, or has ended.
     pub ends: bool,
     /// `spec`.
     pub spec: Value,
@@ -36,7 +36,7 @@ pub struct Pod {
 /// A ReplicaSet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReplicaSet {
-    /// How many pods it is to have.
+    /// The wanted number of pods.
     pub replicas: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// `spec.taints`.
     pub taints: Vec<Value>,
-    /// It takes no new pods: it is cordoned, or not ready.
+    /// It accepts no new pods: it is cordoned, or not ready.
     pub closed: bool,
 }
 
@@ -91,14 +91,14 @@ impl Pod {
         }
     }
 
-    /// The ReplicaSet that it belongs to.
+    /// Returns the ReplicaSet that it belongs to.
     #[must_use]
     pub fn replica_set(&self) -> Option<&str> {
         let (kind, name) = self.owner.as_ref()?;
         (kind == "ReplicaSet").then_some(name)
     }
 
-    /// The hash of its template, and its Deployment.
+    /// Returns the hash of its template, and its Deployment.
     #[must_use]
     pub fn deployment(&self) -> Option<(&str, &str)> {
         let hash = self.labels.get(HASH)?;
@@ -107,20 +107,20 @@ impl Pod {
         Some((hash, name))
     }
 
-    /// What is written down of its way out, if it is on it.
+    /// Returns the ticket of its move, if it is moving.
     #[must_use]
     pub fn ticket(&self) -> Option<Ticket> {
         self.labels.get(MOVING)?;
         serde_json::from_str(self.annotations.get(MOVING)?).ok()
     }
 
-    /// Whether it is on its way out.
+    /// Returns whether it is moving.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         self.labels.contains_key(MOVING)
     }
 
-    /// Whether it is marked as the first to be removed.
+    /// Returns whether it is marked as the first to be removed.
     #[must_use]
     pub fn is_cheapest(&self) -> bool {
         self.annotations
@@ -130,7 +130,7 @@ impl Pod {
 }
 
 impl ReplicaSet {
-    /// Reads a ReplicaSet; `None` where it is to go.
+    /// Reads a ReplicaSet; `None` if it is being deleted.
     #[must_use]
     pub fn read(value: &Value) -> Option<Self> {
         let replicas = value["spec"]["replicas"].as_u64().unwrap_or(1);

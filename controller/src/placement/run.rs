@@ -1,5 +1,5 @@
-//! The operator: makes a plan periodically, begins moves, and takes the next step of each that is under way. Only
-//! only the leader writes.
+//! The operator: makes a plan periodically, begins moves, and takes the next step of each pending move. Only the
+//! leader writes.
 
 mod moves;
 
@@ -30,28 +30,28 @@ use crate::scope::Scope;
 /// Default interval between plans.
 const ROUND_SECONDS: u32 = 60;
 
-/// What the operator has, and may do.
+/// The dependencies and permissions of the operator.
 pub(crate) struct Options {
-    /// Requests are not retried: the operator observes again first.
+    /// The client. Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: PlacementMetrics,
-    /// Where pods may be moved: the installation has given the right to.
+    /// The namespaces where pods may be moved, as permitted at installation.
     pub(crate) moves: Scope,
 }
 
-/// A policy that is being carried out.
+/// The state of a policy.
 struct Governed {
     relocation: Relocation,
     done: Done,
-    /// When the next plan is due.
+    /// The time of the next plan.
     due: Instant,
     /// Moves of the last round that have not begun.
     queue: Vec<Move>,
-    /// Why services went back, or were not moved.
+    /// Why services were moved back, or were not moved, by name.
     why: BTreeMap<String, String>,
     advised: bool,
 }
@@ -59,13 +59,13 @@ struct Governed {
 struct Operator {
     options: Options,
     server: Server,
-    /// By name and id, since the beginning of the term.
+    /// By name and UID, since the begin of the term.
     governed: BTreeMap<(String, String), Governed>,
-    /// Pods that are on their way: how many of which policy.
+    /// The moving pods.
     under_way: Vec<Pod>,
-    /// Evictions that a PodDisruptionBudget holds up, which are said once.
+    /// Pods whose eviction is blocked by a PodDisruptionBudget; logged once.
     blocked: BTreeSet<String>,
-    /// When this process began to hear proxies.
+    /// When this process began to receive reports.
     begun: Instant,
 }
 
@@ -98,7 +98,7 @@ impl operate::Operator for Operator {
         let policies = self.server.policies().await?;
         let known: BTreeSet<_> = policies.iter().map(id).collect();
         self.governed.retain(|id, _| known.contains(id));
-        // Before any step is taken: what comes of it is counted on.
+        // Before any step: the results of steps are added to the stored counters.
         policies.iter().for_each(|policy| self.remember(policy));
         self.advance().await?;
         let mut taken = BTreeMap::new();
@@ -112,7 +112,7 @@ impl operate::Operator for Operator {
 }
 
 impl Operator {
-    /// Begins moves of a policy, or makes its next plan where it is time.
+    /// Begins moves of a policy, or makes its next plan when it is due.
     async fn attend(
         &mut self,
         policy: &PlacementPolicy,
@@ -151,7 +151,7 @@ impl Operator {
         let Some(governed) = self.governed.get_mut(&id) else {
             return Ok(());
         };
-        // Averages of less than T are none.
+        // Averages over less than T are incomplete.
         let known = self.begun.elapsed() >= self.options.graphs.window();
         if known && governed.due <= Instant::now() {
             let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
@@ -159,13 +159,13 @@ impl Operator {
             return self.plan(policy, taken).await;
         }
         if self.writes() {
-            // What has become of moves is not kept until the next round.
+            // Results of moves are published without waiting for the next round.
             self.server.report(policy, &self.since(policy)).await?;
         }
         self.begin(policy).await
     }
 
-    /// Takes up a policy where its status says that it was left.
+    /// Restores the state of a policy from its status.
     fn remember(&mut self, policy: &PlacementPolicy) {
         let settle = self.options.graphs.window();
         self.governed.entry(id(policy)).or_insert_with(|| {
@@ -183,7 +183,7 @@ impl Operator {
         });
     }
 
-    /// What was said of a policy, with what has become of moves since.
+    /// Returns the last status of a policy, updated with the results of moves since.
     fn since(&self, policy: &PlacementPolicy) -> PlacementPolicyStatus {
         let before = policy.status.clone().unwrap_or_default();
         match self.governed.get(&id(policy)) {
@@ -192,7 +192,7 @@ impl Operator {
         }
     }
 
-    /// Whether moves of a policy are under way, or about to be.
+    /// Returns whether a policy has pending or queued moves.
     fn is_busy(&self, id: &(String, String)) -> bool {
         let queued = self
             .governed
@@ -202,7 +202,7 @@ impl Operator {
         queued || self.under_way.iter().any(moving)
     }
 
-    /// A round.
+    /// Runs a round.
     async fn plan(
         &mut self,
         policy: &PlacementPolicy,
@@ -236,7 +236,7 @@ impl Operator {
         Ok(())
     }
 
-    /// What is to be looked at; none while a replica does not say what it has heard.
+    /// Returns the inputs; `None` while the data of a replica is missing.
     async fn inputs(
         &self,
         policy: &PlacementPolicy,
@@ -266,7 +266,7 @@ impl Operator {
         })))
     }
 
-    /// Evaluates the inputs, and applies the result; none if it was interrupted.
+    /// Evaluates the inputs, and applies the result; `None` if it was interrupted.
     async fn round(&mut self, policy: &PlacementPolicy, inputs: Inputs) -> Option<Judged> {
         let id = id(policy);
         let (busy, apply) = (
@@ -287,7 +287,7 @@ impl Operator {
         }))
     }
 
-    /// What people want to hear of a round.
+    /// Reports the results of a round as events and metrics.
     fn announce(&mut self, policy: &PlacementPolicy, round: &Round) {
         for (service, judgement) in &round.undone {
             self.options.metrics.rolled_back();
@@ -316,7 +316,7 @@ impl Operator {
 }
 
 impl Governed {
-    /// Takes over what a round has come to, and says it.
+    /// Applies the results of a round, and returns the new status.
     fn account(
         &mut self,
         policy: &PlacementPolicy,
@@ -350,7 +350,7 @@ type Looked = (
     Result<Round, maglor_service_graph::PartitionError>,
 );
 
-/// A round, which may take seconds.
+/// Computes a round, which may take seconds.
 fn look(mut relocation: Relocation, inputs: Inputs, (busy, apply): (bool, bool)) -> Looked {
     let view = View {
         graph: &inputs.graph,

@@ -11,12 +11,12 @@ use crate::crd::{
 };
 use crate::epoch;
 
-/// The state of a service that stays.
+/// The state of a service that cannot be moved.
 pub(super) const FIXED: &str = "Fixed";
-/// Services of a status at most.
+/// The most services in a status.
 const MOST_SERVICES: usize = 500;
 
-/// What has been done since the resource is there.
+/// Counters since the policy was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Done {
     /// Pods that have been moved.
@@ -27,20 +27,20 @@ pub struct Done {
     pub rolled_back: u32,
 }
 
-/// What a status is made of.
+/// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInput<'a> {
-    /// What was seen.
+    /// The inputs of the round.
     pub inputs: &'a Inputs,
-    /// What came of it.
+    /// The results of the round.
     pub round: &'a Round,
-    /// What is remembered.
+    /// The state of the relocation.
     pub relocation: &'a Relocation,
-    /// What is done with a plan.
+    /// The mode of the policy.
     pub mode: PlacementMode,
-    /// What has been done.
+    /// The counters.
     pub done: Done,
-    /// Why services went back, or were not moved, by name.
+    /// Why services were moved back, or were not moved, by name.
     pub why: &'a BTreeMap<String, String>,
 }
 
@@ -65,7 +65,7 @@ fn word(stage: Stage) -> &'static str {
     }
 }
 
-/// Whether new pods of a service are asked to run where it is wanted.
+/// Returns whether new pods of a service get a preference for its wanted nodes.
 #[must_use]
 pub fn is_wanted(service: &ServicePlacement) -> bool {
     stage(&service.state).is_some() && !service.wanted.is_empty()
@@ -93,7 +93,7 @@ fn read_measure(measure: &PlacementMeasure) -> Measured {
     }
 }
 
-/// What a status remembers.
+/// Restores the records of services, the time and the counters from a status.
 #[must_use]
 pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Option<Time>, Done) {
     let record = |service: &ServicePlacement| {
@@ -121,7 +121,7 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
     )
 }
 
-/// The status.
+/// Returns the status.
 #[must_use]
 pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPolicyStatus {
     let Round { reason, plan, .. } = input.round;
@@ -131,7 +131,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPoli
         .keys()
         .filter_map(|index| service(input, *index))
         .collect();
-    // What moves is what people look for.
+    // Moving services are the most interesting ones.
     services.sort_by_key(|one| (rank(&one.state), one.name.clone()));
     let left_out = services.len().saturating_sub(MOST_SERVICES);
     services.truncate(MOST_SERVICES);
@@ -163,7 +163,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPoli
     }
 }
 
-/// That a policy is in force, and what of it is not, now.
+/// Returns the message of the condition: the policy is in force, with the exceptions.
 fn in_force(inputs: &Inputs) -> String {
     let gone: Vec<&str> = inputs.gone.iter().map(String::as_str).collect();
     match gone.is_empty() {
@@ -234,7 +234,7 @@ fn service(input: &StatusInput<'_>, index: usize) -> Option<ServicePlacement> {
     Some(service)
 }
 
-/// Why services are not moved yet, or went back, as a status says it, by name.
+/// Returns why services are not moved yet, or were moved back, as in a status, by name.
 #[must_use]
 pub fn reasons(status: &PlacementPolicyStatus) -> BTreeMap<String, String> {
     let said = status.services.iter();
@@ -243,7 +243,7 @@ pub fn reasons(status: &PlacementPolicyStatus) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What was said at the last round, with what has become of moves since.
+/// Returns the status of the last round, updated with the results of moves since.
 #[must_use]
 pub fn refreshed(
     before: &PlacementPolicyStatus,
@@ -263,7 +263,7 @@ pub fn refreshed(
     }
 }
 
-/// The status of a policy that cannot be used.
+/// Returns the status of a policy that is not in force.
 #[must_use]
 pub fn refused(
     before: &PlacementPolicyStatus,

@@ -1,4 +1,4 @@
-//! The preferred nodes of Deployments' pods: state of every controller replica, for the admission of new pods.
+//! The wanted nodes of Deployments' pods: read by every controller replica, for the admission of new pods.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,15 +21,15 @@ use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::index::facts::Key;
 use crate::names::is_subdomain;
 
-/// A failed watch rests for this long; where the kind is not defined, too.
+/// Pause after a failed watch, and if the kind is not defined.
 const REST: Duration = Duration::from_secs(5);
-/// A pod that is to be created does not wait longer for this.
+/// The longest time for which the admission of a pod is delayed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a policy wants, by Deployment.
+/// The wanted nodes of a policy, by Deployment.
 type Wanted = BTreeMap<Key, Spread>;
 
-/// See the module's documentation.
+/// The wanted nodes by policy; see the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wishes(Arc<RwLock<BTreeMap<String, Wanted>>>);
 
@@ -38,7 +38,7 @@ impl Wishes {
     pub(crate) async fn follow(self, client: Client) {
         let api: Api<PlacementPolicy> = Api::all(client);
         let mut stream = pin!(watcher(api, api_server::watch()));
-        // A whole list is taken over when it is whole.
+        // A list replaces the state only when it is complete.
         let mut listed = BTreeMap::new();
         while let Some(event) = stream.next().await {
             match event {
@@ -68,7 +68,7 @@ impl Wishes {
             .cloned()
     }
 
-    /// Where a pod that is to be created is asked to run; nowhere, where nothing is wanted or not enough is known.
+    /// Returns the preferred node of a pod to be created; `None` if there is none, or too little is known.
     pub(crate) async fn place(
         &self,
         client: &Client,
@@ -107,8 +107,8 @@ fn name(policy: &PlacementPolicy) -> String {
     policy.metadata.name.clone().unwrap_or_default()
 }
 
-/// What a policy wants of new pods: nothing, unless it is to be applied, and is one that can be. What the status
-/// still says of a policy that was changed since then and is invalid any more is no wish.
+/// Returns the wanted nodes of a policy: none, unless it is valid and has the mode `Apply`. If it was changed to an
+/// invalid one, its old status is ignored.
 fn wanted(policy: &PlacementPolicy) -> Wanted {
     let mut wanted = Wanted::new();
     let refused = policy.status.iter().any(|status| !status.is_accepted());

@@ -1,4 +1,4 @@
-//! Asks all replicas what callers report, for those Services whose proxies are left to the decision rule.
+//! Collects the callers' reports from all replicas, and computes recommendations for Services in automatic mode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
-/// What the replicas have heard is asked for again after this.
+/// How long the replicas' reports are used before they are requested again.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// See the module's documentation.
+/// Computes recommendations; see the module's documentation.
 pub(super) struct Advisor {
     replicas: Replicas,
     graphs: Arc<Graphs>,
     auto: Auto,
     begun: Instant,
-    /// By vertex.
+    /// When the reports were received, and the reports by vertex.
     heard: Option<(Instant, BTreeMap<String, Calls>)>,
 }
 
@@ -43,32 +43,32 @@ impl Advisor {
         }
     }
 
-    /// Another replica writes now.
+    /// Resets the state, because another replica is the leader now.
     pub(super) fn clear(&mut self) {
         self.auto.clear();
     }
 
-    /// Whether a Service is left to the rule, and so has to be checked again and again.
+    /// Returns whether a Service is in automatic mode, and so has to be checked periodically.
     pub(super) fn governs(&self, service: &Key) -> bool {
         self.auto.governs(service)
     }
 
-    /// Forgets all but those that `stays` says.
+    /// Removes all Services except those for which `stays` is true.
     pub(super) fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
         self.auto.retain(stays);
     }
 
-    /// What was seen of a Service last.
+    /// Returns the last observations of a Service.
     pub(super) fn view(&self, service: &Key) -> Option<View> {
         self.auto.view(service)
     }
 
-    /// What is there now.
+    /// Returns the current topology.
     pub(super) fn topology(&self) -> Arc<Topology> {
         self.graphs.topology()
     }
 
-    /// What is advised for a Service; `None` where that is not asked for, or nothing can be said now.
+    /// Returns the recommendation for a Service; `None` if it is not in automatic mode, or if there is no data now.
     pub(super) async fn advice(&mut self, service: &Key, seen: &Observed) -> Option<Advice> {
         let claim = seen.claims.iter().find(|claim| !claim.deleting);
         let spec = claim.and_then(|claim| Some((claim, claim.spec.as_ref().ok()?)));
@@ -89,7 +89,7 @@ impl Advisor {
             },
             current,
             collaborative: spec.sidecar_policies() && seen.collaborative,
-            // What cannot be is not waited for, and takes no change from others.
+            // A change that is impossible is not counted as pending, and takes no change from other Services.
             dry_run: spec.dry_run() || refusal::of(seen).is_some(),
             wide: claim.wide(),
         };
@@ -100,7 +100,8 @@ impl Advisor {
         Some(self.auto.look(service, now, &seen, calls))
     }
 
-    /// What is advised for a Service for which nothing was made so far, without asking the API server about it.
+    /// Returns the recommendation for a Service without any created objects; sends no requests to the API server
+    /// about it.
     pub(super) fn glance(
         &mut self,
         candidate: &Candidate<'_>,
@@ -126,7 +127,7 @@ impl Advisor {
         Time::from_nanos(nanos)
     }
 
-    /// What callers report, by vertex, unless a replica does not say what it has heard.
+    /// Returns the callers' reports, by vertex; `None` if the data of a replica is missing.
     pub(super) async fn calls(&mut self) -> Option<&BTreeMap<String, Calls>> {
         let fresh = |(at, _): &(Instant, BTreeMap<String, Calls>)| at.elapsed() < FRESH;
         if !self.heard.as_ref().is_some_and(fresh) {

@@ -1,4 +1,4 @@
-//! Looks at an API server, and writes to it: what is seen of a Service, one step, a status.
+//! Reads the state of a Service from the API server, and writes steps and statuses.
 
 mod group;
 mod land;
@@ -77,22 +77,22 @@ impl Kind {
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Written {
-    /// It is done.
+    /// The write succeeded.
     Done,
-    /// The resource is not what was seen any more: look again.
+    /// The resource has changed since it was read: observe it again.
     Stale,
 }
 
-/// An API server.
+/// A client of the API server.
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
     recorder: Recorder,
     settings: Settings,
-    /// The controller's namespace, whose `ProxyService`s may be for the mesh.
+    /// The controller's namespace, whose `ProxyService`s may apply to the whole mesh.
     root: String,
 }
 
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// What is seen of a Service.
+    /// Observes a Service.
     pub(super) async fn observe(&self, key: &Key) -> Result<Observed, kube::Error> {
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         let target = target_name(name);
@@ -200,7 +200,7 @@ impl Server {
         Ok(seen)
     }
 
-    /// Whether all of a Service's own pods have sidecars, and no other policy sets its balancing.
+    /// Returns whether all of a Service's own pods have sidecars, and no other policy sets its balancing.
     async fn collaborative(&self, seen: &Observed) -> Result<bool, kube::Error> {
         let own = seen.selected().unwrap_or_default().own;
         let labels: Vec<_> = own
@@ -218,7 +218,7 @@ impl Server {
         Ok(!pods.is_empty() && pods.iter().all(reports) && !policies.iter().any(said))
     }
 
-    /// Addresses of the ready endpoints of a Service.
+    /// Returns the addresses of the ready endpoints of a Service.
     async fn endpoints(
         &self,
         namespace: &str,
@@ -239,7 +239,7 @@ impl Server {
         Ok(found)
     }
 
-    /// Takes a step for a Service, as long as what it changes is as it was seen.
+    /// Executes a step for a Service, if the objects that it changes have not changed since they were read.
     pub(super) async fn take(&self, seen: &Observed, step: &Step) -> Result<Written, kube::Error> {
         let namespace = seen.namespace.as_str();
         let outcome = match step {
@@ -282,7 +282,7 @@ impl Server {
         writes::delete(&self.api(kind, namespace), name, &Seen::of_value(resource)).await
     }
 
-    /// Our finalizer of a `ProxyService`; those of others stay.
+    /// Adds our finalizer to a `ProxyService`; other finalizers stay.
     async fn hold(&self, claim: &Key) -> Result<(), kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
@@ -301,8 +301,8 @@ impl Server {
         applied.await.map(drop)
     }
 
-    /// Without our finalizer, any other owner: a backup that was restored, or a manifest that was
-    /// read from a cluster, brings it along.
+    /// Removes our finalizer from a `ProxyService`, and foreign owners: a restored backup, or a manifest that was
+    /// exported from a cluster, contains both.
     pub(super) async fn release(&self, claim: &Key) -> Result<Written, kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
@@ -329,7 +329,7 @@ impl Server {
         replaced.await.map(drop)
     }
 
-    /// Writes the statuses of all that name a Service, where they are different.
+    /// Writes the statuses of all `ProxyService`s that name a Service, if they have changed.
     pub(super) async fn report(
         &self,
         seen: &Observed,
@@ -352,7 +352,7 @@ impl Server {
         Ok(())
     }
 
-    /// Writes the status of one, where it is different.
+    /// Writes the status of one `ProxyService`, if it has changed.
     pub(super) async fn write_status(
         &self,
         claim: &Claim,
@@ -363,7 +363,7 @@ impl Server {
         let Some(there) = api.get_opt(name).await? else {
             return Ok(());
         };
-        // Another one of its name has another status.
+        // It was recreated under the same name, and has another status.
         if there.metadata.uid.as_deref() != Some(claim.uid.as_str()) {
             return Ok(());
         }
@@ -427,7 +427,7 @@ impl Server {
     }
 }
 
-/// The addresses of a pod; its name if it has none yet.
+/// Returns the addresses of a pod; its name if it has none yet.
 fn addresses(pod: &Value) -> Vec<String> {
     let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
     let known = known.filter_map(|one| one["ip"].as_str());
@@ -442,7 +442,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A resource as JSON, with its kind, which lists leave out.
+/// Returns a resource as JSON with its kind, which lists omit.
 fn value(kind: Kind, object: &DynamicObject) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     let resource = kind.resource();

@@ -1,8 +1,8 @@
-//! `mode: Auto`: whether proxies in front of a Service pay off, or another balancing mode; evaluates the reports of
-//! callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
+//! `mode: Auto`: decides whether proxies in front of a Service, or another balancing mode, are worthwhile. Evaluates
+//! the reports of callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
 //!
-//! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is
-//! there: it takes nothing away before it has seen that it does not pay.
+//! The state of a governor is local to the leader. A new leader starts from the existing objects: it removes nothing
+//! before it has observed that it is not worthwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,57 +14,57 @@ use maglor_service_graph::rule::{Budget, Change, Choice, Governor, Limits, Telem
 use crate::graph::parts::Part;
 use crate::index::facts::Key;
 
-/// Changes an hour of all Services together.
+/// The most changes per hour, of all Services together.
 const CHANGES: usize = 6;
 const HOUR: Duration = Duration::from_secs(3600);
-/// From a sidecar to another and back, within a cluster.
+/// The round-trip time between two sidecars within a cluster.
 const ROUND_TRIP: Duration = Duration::from_micros(500);
-/// What the way through a proxy adds (papers/001, Fig. 8f: 1.08 ms).
+/// The added latency of a proxy (papers/001, Fig. 8f: 1.08 ms).
 const PENALTY: Duration = Duration::from_millis(1);
-/// What may take the place of `lor` in the sidecars.
+/// The alternatives to `lor` in the sidecars.
 const ALL: [Choice; 3] = [Choice::Bounce, Choice::Ledger, Choice::ProxyService];
 /// Number of rounds for which a view is kept in the status, so that noise causes no writes: a minute by default.
 const SHOWN: u32 = 6;
 
-/// What is advised for a Service.
+/// A recommendation for a Service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Advice {
-    /// What is to balance its requests.
+    /// The recommended balancing mode.
     pub choice: Choice,
-    /// What that follows from; `None` while nothing is known of its callers.
+    /// The observations that it is based on; `None` while there are no reports of callers.
     pub view: Option<View>,
 }
 
-/// What is seen of a Service, besides what its callers report.
+/// Observations of a Service besides the reports of its callers.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// Its own endpoints.
+    /// The number of its own endpoints.
     pub(super) servers: usize,
-    /// How many proxies there would be, or are.
+    /// The number of proxies, existing or planned.
     pub(super) proxies: u32,
-    /// What balances its requests.
+    /// The current balancing mode.
     pub(super) current: Choice,
-    /// Policies of the callers' sidecars may be chosen.
+    /// Whether policies of the callers' sidecars may be chosen.
     pub(super) collaborative: bool,
-    /// Nothing that is advised is done.
+    /// Whether recommendations are only reported, not applied.
     pub(super) dry_run: bool,
-    /// The resource for many Services that holds for it.
+    /// The `ProxyService` for many Services that applies to it.
     pub(super) wide: Option<Wide>,
 }
 
-/// A resource for many Services.
+/// A `ProxyService` for many Services.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Wide {
     /// Its name.
     pub(super) name: Key,
-    /// How many of them may have proxies at a time.
+    /// The most Services of it that may have proxies at a time.
     pub(super) most: u32,
 }
 
 struct Governed {
     governor: Governor,
     shown: Option<(Time, View)>,
-    /// The resource for many Services that holds for it.
+    /// The `ProxyService` for many Services that applies to it.
     wide: Option<Key>,
 }
 
@@ -84,39 +84,39 @@ impl Auto {
         }
     }
 
-    /// Forgets a Service that is not left to it any more.
+    /// Removes a Service that is not in automatic mode any more.
     pub(super) fn forget(&mut self, service: &Key) {
         self.governed.remove(service);
     }
 
-    /// Whether a Service is left to it.
+    /// Returns whether a Service is in automatic mode.
     pub(super) fn governs(&self, service: &Key) -> bool {
         self.governed.contains_key(service)
     }
 
-    /// Forgets all but those that `stays` says.
+    /// Removes all Services except those for which `stays` is true.
     pub(super) fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
         self.governed.retain(|service, _| stays(service));
     }
 
-    /// The last reported observations of a Service.
+    /// Returns the last reported observations of a Service.
     pub(super) fn view(&self, service: &Key) -> Option<View> {
         let (_, view) = self.governed.get(service)?.shown?;
         Some(view)
     }
 
-    /// Whether there are to be no more proxies for other Services of the same resource than those that there are.
+    /// Returns whether other Services of the same `ProxyService` have as many proxies as it allows.
     fn is_full(&self, service: &Key, wide: &Wide) -> bool {
         self.proxied(wide, |other| other != service) >= wide.most
     }
 
-    /// Whether a Service has to give its proxies up, because there are to be fewer by now: the first ones by name
-    /// keep theirs.
+    /// Returns whether a Service must give up its proxies because the limit was lowered: the first ones by name keep
+    /// theirs.
     fn is_over(&self, service: &Key, wide: &Wide) -> bool {
         self.proxied(wide, |other| other < service) >= wide.most
     }
 
-    /// How many Services of a resource, of those that are `counted`, have proxies.
+    /// Returns how many Services of a `ProxyService` have proxies, counting those for which `counted` is true.
     fn proxied(&self, wide: &Wide, counted: impl Fn(&Key) -> bool) -> u32 {
         let held = self.governed.iter().filter(|(service, one)| {
             let proxied = one.governor.current() == Choice::ProxyService;
@@ -125,12 +125,12 @@ impl Auto {
         u32::try_from(held.count()).unwrap_or(u32::MAX)
     }
 
-    /// Forgets all: this replica does not write any more.
+    /// Removes all Services: this replica is not the leader any more.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.limits);
     }
 
-    /// Looks at a Service; `calls` are what its callers report.
+    /// Evaluates a Service and returns the recommendation; `calls` are the reports of its callers.
     pub(super) fn look(&mut self, service: &Key, now: Time, seen: &Seen, calls: Calls) -> Advice {
         let current = seen.current;
         let limits = self.limits;
@@ -144,7 +144,7 @@ impl Auto {
         };
         let governed = self.governed.entry(service.clone()).or_insert_with(new);
         let chosen = governed.governor.current();
-        // What is only asked is not done, and what sidecars needed may have gone.
+        // A dry run applies nothing, and the requirements for sidecar policies may not be met any more.
         let undone = seen.dry_run || (chosen.is_collaborative() && !seen.collaborative);
         if undone && chosen != current {
             *governed = new();
@@ -165,7 +165,7 @@ impl Auto {
             proxies: seen.proxies.max(1),
             proxy_penalty: PENALTY,
         };
-        // What is not done is not waited for, and takes nothing from others.
+        // A change that will not be applied is not counted as pending, and takes no change from other Services.
         let proxies = !full || governed.governor.current() == Choice::ProxyService;
         let possible = |choice: &Choice| match choice.is_collaborative() {
             true => seen.collaborative,
@@ -198,17 +198,17 @@ impl Auto {
     }
 }
 
-/// What callers report of a Service.
+/// The reports of a Service's callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Calls {
-    /// How many proxies call it.
+    /// The number of calling proxies.
     pub(super) callers: u32,
-    /// All that they send.
+    /// Their total traffic.
     pub(super) traffic: Traffic,
 }
 
 impl Calls {
-    /// Those of each vertex that is called, of each proxy once.
+    /// Sums the reports by called vertex; each proxy is counted once.
     pub(super) fn by_vertex<'a>(parts: impl Iterator<Item = &'a Part>) -> BTreeMap<String, Self> {
         let mut all: BTreeMap<&str, (BTreeSet<&str>, Traffic)> = BTreeMap::new();
         for part in parts.filter(|part| !part.taken && part.edge.rps > 0.0) {

@@ -7,17 +7,17 @@ use super::manifests::{Owned, marked};
 use crate::crd::ProxyServiceSpec;
 use crate::external_metrics::{GROUP, REQUESTS, SERVICE};
 
-/// How many proxies a Deployment is applied with whose number is an autoscaler's to say. As many as there are: what
-/// is not applied any more Kubernetes takes for one, and the first applied value is the minimum. With none an
-/// autoscaler does nothing. `None` = the number is not left to one.
+/// Returns the `replicas` to apply to a Deployment whose number is set by an autoscaler: the current number.
+/// Kubernetes resets a field that is not applied any more to one, and the first applied value is the minimum. An
+/// autoscaler is inactive at zero. `None` = there is no autoscaler.
 pub(super) fn replicas(claim: &ProxyServiceSpec, there: Option<&Value>) -> Option<u64> {
     let (least, most) = claim.autoscaling.as_ref()?.range();
     let now = there.and_then(|there| there["spec"]["replicas"].as_u64());
     Some(now.unwrap_or(0).clamp(least.into(), most.max(least).into()))
 }
 
-/// The autoscaler of the proxies, where there is to be one. It scales by the proxies' own container, or by the
-/// requests that they have all together, which the controller serves as an external metric.
+/// Returns the autoscaler of the proxies, if one is configured. It scales by the CPU of the proxies' own container,
+/// or by their total requests per second, which the controller serves as an external metric.
 pub(super) fn autoscaler(owned: &Owned, claim: &ProxyServiceSpec) -> Option<Value> {
     let wanted = claim.autoscaling.as_ref()?;
     let (least, most) = wanted.range();

@@ -9,7 +9,7 @@ use crate::crd::ProxyServiceSpec;
 use crate::index::{spoken, target_name};
 use crate::proxy_pod::{self, Settings};
 
-/// The container: what it listens on, and for whom.
+/// Returns the container of a proxy that serves one Service.
 pub(super) fn container(
     service: &Value,
     listening: &[Listening],
@@ -43,8 +43,8 @@ pub(super) fn container(
     container
 }
 
-/// The container of a proxy that a group shares. Its ports are configured by discovery, so they change without
-/// replacing pods.
+/// Returns the container of a proxy that a group shares. Its ports are configured by discovery, so they change
+/// without replacing pods.
 pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     let mut args = proxy_pod::arguments("service", claim.drain_seconds(), settings);
     let [identity, cache] = maglor_inject::mounts();
@@ -61,8 +61,8 @@ pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     container
 }
 
-/// What the container asks for. Where only a request or only a limit is given, and the other one's default does not
-/// go with it, the default is reduced: an API server rejects requests above the limit.
+/// Returns the container's resources. If only a request or only a limit is set and conflicts with the other one's
+/// default, the default is reduced: an API server rejects requests above the limit.
 fn resources(claim: &ProxyServiceSpec) -> Value {
     let mut resources = json!({
         "requests": {"cpu": "100m", "memory": "16Mi"},

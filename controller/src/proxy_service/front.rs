@@ -1,8 +1,8 @@
-//! The proxies in front of a Service: its own, or those of a group.
+//! The proxies in front of a Service: dedicated ones, or those of a group.
 //!
-//! Both are selected by labels that the Service's own selector has, with another value ([`super::selector`]). Shared
-//! proxies cannot have the labels of every Service that may come to be in their group, since other labels are other
-//! pods: they have the common ones, and a Service in a group has to go by one of these.
+//! Both are selected by the label keys of the Service's own selector, with another value ([`super::selector`]).
+//! Shared proxies cannot have the label keys of every Service that may join the group, since new labels require new
+//! pods: they have the common ones, and the selector of a Service in a group must contain one of these.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::{LABEL, RECORD};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::service::PROXY_GROUP;
 
-/// Labels that shared proxies have, one of which is to be in the selector of each Service of a group.
+/// Label keys of shared proxies; the selector of each Service of a group must contain one of them.
 pub const SHARED_LABELS: [&str; 11] = [
     "app",
     "app.kubernetes.io/component",
@@ -26,12 +26,12 @@ pub const SHARED_LABELS: [&str; 11] = [
     "tier",
 ];
 
-/// Whose proxies they are.
+/// The owner of proxies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Front {
-    /// Those of a group, by its name.
+    /// A group, by its name.
     Group(String),
-    /// Those of a Service alone, by its name.
+    /// A single Service, by its name.
     Service(String),
 }
 
@@ -42,7 +42,7 @@ impl Default for Front {
 }
 
 impl Front {
-    /// What is wanted for a Service.
+    /// Returns the wanted owner for a Service.
     #[must_use]
     pub fn of(service: &str, spec: &ProxyServiceSpec) -> Self {
         match &spec.group {
@@ -51,7 +51,8 @@ impl Front {
         }
     }
 
-    /// What there is, by what stands in a Service and in that of its endpoints, where it is ours; `None` = nothing.
+    /// Returns the existing owner, as recorded in a Service and in its target Service if that is ours; `None` = there
+    /// are no objects.
     #[must_use]
     pub fn found(service: Option<&Value>, target: Option<&Value>) -> Option<Self> {
         let meta = |resource: Option<&Value>| resource.map(|one| one["metadata"].clone());
@@ -73,8 +74,9 @@ impl Front {
         (touched || named.is_some()).then(|| Self::Service(name.to_owned()))
     }
 
-    /// A group that a Service was the last of: something of it that belongs to this one, and no Service of endpoints.
-    /// `made` is what there is in the namespace for groups, and `targets` the Services of endpoints of all of them.
+    /// Returns a group whose last member was this Service: the Service owns an object of the group, and there is no
+    /// target Service. `made` are the objects of groups in the namespace, and `targets` the target Services of all
+    /// groups.
     #[must_use]
     pub fn left_behind(service: &Value, made: &[Value], targets: &[Value]) -> Option<Self> {
         let uid = &service["metadata"]["uid"];
@@ -91,8 +93,8 @@ impl Front {
         Some(Self::Group(left.next()?.as_str()?.to_owned()))
     }
 
-    /// The value of the labels by which the proxies are selected. No name of a Service has a dot, so it is no
-    /// else's by chance.
+    /// Returns the value of the labels that select the proxies. The name of a Service cannot contain a dot, so no
+    /// other pod has this value by chance.
     #[must_use]
     pub fn marker(&self) -> String {
         match self {
@@ -101,8 +103,8 @@ impl Front {
         }
     }
 
-    /// The selector of the proxies in place of a Service's own. For a group it may be a part: applying
-    /// the Service's manifest again writes over it, and adds the rest.
+    /// Returns the selector of the proxies that replaces a Service's own. For a group it may have fewer keys:
+    /// reapplying the Service's manifest overwrites these, and adds the rest.
     #[must_use]
     pub fn in_place(&self, own: &Selector) -> Selector {
         let has = |key: &&String| match self {
@@ -113,7 +115,7 @@ impl Front {
         keys.map(|key| (key.clone(), self.marker())).collect()
     }
 
-    /// The name of the proxies' Deployment, account and autoscaler.
+    /// Returns the name of the proxies' Deployment, account and autoscaler.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Group(group) => format!("{group}-proxy-group"),
@@ -121,7 +123,7 @@ impl Front {
         }
     }
 
-    /// The label of these, and of the proxies.
+    /// Returns the label of these objects and of the proxies.
     pub(super) fn label(&self) -> (&'static str, &str) {
         match self {
             Self::Group(group) => (PROXY_GROUP, group),
@@ -129,7 +131,7 @@ impl Front {
         }
     }
 
-    /// The group's name.
+    /// Returns the group's name.
     pub(super) fn group(&self) -> Option<&str> {
         match self {
             Self::Group(group) => Some(group),

@@ -1,11 +1,11 @@
-//! A Service leaves a group while others stay.
+//! Removes a Service from a group while other Services stay in it.
 //!
-//! Proxies that are one Service's own end as pods do: they continue taking connections until every node knows, and
-//! finish what they have begun. Shared ones do the same port by port. When that began stands in the Service of the
-//! endpoints:
+//! Dedicated proxies terminate as pods do: they accept connections until every node has stopped sending to them, and
+//! finish their requests. Shared proxies do the same for single ports. The start time is stored in the target
+//! Service:
 //!
 //! ```text
-//! no endpoint is a proxy ─► [`LEFT`] ─► farewell ─► the ports are closed ─► what is open is finished ─► gone
+//! no endpoint is a proxy ─► [`LEFT`] ─► farewell ─► the ports are closed ─► open requests finish ─► done
 //! ```
 
 use k8s_openapi::jiff::Timestamp;
@@ -17,23 +17,23 @@ use super::shared::Group;
 use crate::index::facts::service::PROXY_PORTS;
 use crate::proxy_pod::{DRAIN_SECONDS, FAREWELL_SECONDS, grace_seconds};
 
-/// The annotation of the Service of endpoints that says since when none of its Service's clients is sent to shared
-/// proxies (RFC 3339).
+/// The annotation of the target Service with the time since when no client of its Service is sent to shared proxies
+/// (RFC 3339).
 pub(super) const LEFT: &str = maglor_inject::keys::LEFT;
 
-/// What is to be done.
+/// The next action for a leaving Service.
 #[derive(Debug, PartialEq)]
 pub(super) enum Leaving {
-    /// To apply the Service of the endpoints so.
+    /// Apply this target Service.
     Apply(Value),
     /// Nothing is left to wait for.
     Done,
-    /// To wait.
+    /// Wait.
     Wait,
 }
 
-/// What is to be done for a Service whose selector is its own again, in a group that others are in. `target` is the
-/// Service of its endpoints.
+/// Returns the next action for a Service whose own selector is restored, in a group with other members. `target` is
+/// its target Service.
 pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
     if seen.service.is_none() || target["metadata"]["deletionTimestamp"].is_string() {
         return Leaving::Done;
@@ -46,7 +46,7 @@ pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
     let Some(left) = left.and_then(|text| text.parse::<Timestamp>().ok()) else {
         return Leaving::Apply(noted(target, seen.now, true));
     };
-    // Of another clock, perhaps: what is to come has not begun.
+    // The time may be from another clock: a time in the future counts as now.
     let past = seen.now.as_second().saturating_sub(left.as_second()).max(0);
     if past < i64::from(FAREWELL_SECONDS) {
         return Leaving::Wait;
@@ -65,7 +65,7 @@ pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
     }
 }
 
-/// The Service of endpoints, with or without ports of proxies.
+/// Returns the target Service with its annotation, with or without the proxies' ports.
 fn noted(target: &Value, left: Timestamp, with_ports: bool) -> Value {
     let mut wanted = of_target(target);
     wanted["metadata"]["annotations"][LEFT] = json!(left.to_string());
@@ -75,7 +75,7 @@ fn noted(target: &Value, left: Timestamp, with_ports: bool) -> Value {
     marked(wanted)
 }
 
-/// Whether a Service is one of a group that others are in, too.
+/// Returns whether a Service belongs to a group with other members.
 pub(super) fn leaves_others(seen: &Observed) -> bool {
     seen.group
         .as_ref()

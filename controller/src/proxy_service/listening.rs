@@ -1,4 +1,4 @@
-//! The ports that a Service's own proxies listen on: its target ports, so that its ports stay as they are.
+//! The ports that dedicated proxies listen on: the Service's target ports, so that its ports need no change.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 use crate::index::facts::Protocol;
 use crate::index::spoken;
 
-/// The first number for target ports that have a name instead of one.
+/// The first port number for named target ports.
 const NAMED_PORTS: u16 = 20_000;
 
-/// `targetPort` of a Service's port.
+/// The `targetPort` of a Service's port.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum TargetPort {
-    /// A container's port by its name.
+    /// A container port by name.
     Name(String),
-    /// By number.
+    /// A port by number.
     Number(u16),
 }
 
@@ -32,14 +32,14 @@ pub(super) fn target_port(port: &Value) -> TargetPort {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Listening {
     pub(super) number: u16,
-    /// The name that the Service calls it by.
+    /// The name of the target port, if it is named.
     pub(super) name: Option<String>,
     pub(super) protocol: Protocol,
-    /// The port of the target that it stands for.
+    /// The corresponding port of the target Service.
     pub(super) service_port: u64,
 }
 
-/// Each target port once; ports of the Service that share one have the same endpoints anyway.
+/// Returns each target port once; ports of the Service that share one have the same endpoints anyway.
 pub(super) fn listening(service: &Value) -> Vec<Listening> {
     let mut found: BTreeMap<TargetPort, Listening> = BTreeMap::new();
     let ports = || service["spec"]["ports"].as_array().into_iter().flatten();
@@ -65,7 +65,7 @@ pub(super) fn listening(service: &Value) -> Vec<Listening> {
             protocol,
             service_port,
         });
-        // Who takes HTTP takes HTTP/2, too, but not the other way round.
+        // A server for HTTP accepts HTTP/2, too, but not the reverse.
         if protocol == Protocol::Http && one.protocol == Protocol::Http2 {
             (one.protocol, one.service_port) = (protocol, service_port);
         }
@@ -73,12 +73,12 @@ pub(super) fn listening(service: &Value) -> Vec<Listening> {
     found.into_values().collect()
 }
 
-/// The protocol of a port of a Service.
+/// Returns the protocol of a port of a Service.
 pub(super) fn declared(port: &Value) -> Protocol {
     Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str())
 }
 
-/// As they stand in the annotation of a Deployment.
+/// Formats the ports for the annotation of a Deployment.
 pub(super) fn written(listening: &[Listening]) -> String {
     let one = |one: &Listening| {
         let name = one.name.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The resources that are made for a Service: the Service of its endpoints with its policy, and the
-//! Deployment of the proxies.
+//! Builds the objects for a Service with proxies: the target Service with its policy, and the Deployment of the
+//! proxies.
 
 use maglor_balance::hash_bytes;
 use serde_json::{Value, json};
@@ -14,23 +14,22 @@ use crate::index::facts::service::{PROXY_ACCOUNT, PROXY_GROUP, PROXY_PORTS};
 use crate::index::target_name;
 use crate::proxy_pod::{self, Settings};
 
-/// The annotation that says what was applied last, as a hash: what the API server adds is no
-/// difference.
+/// The annotation with a hash of what was applied last: additions of the API server do not count as a difference.
 const APPLIED: &str = maglor_inject::keys::APPLIED;
-/// The annotation of a Deployment that says which ports its proxies listen on.
+/// The annotation of a Deployment with the ports that its proxies listen on.
 const PORTS: &str = maglor_inject::keys::PORTS;
 
-/// Whose what is made for proxies is: a Service's, or a group's.
+/// The owner of the proxies' objects: a Service, or a group.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) front: Front,
     pub(super) namespace: Value,
-    /// `ownerReferences`: it goes with the last of them.
+    /// The `ownerReferences`: an object is deleted with the last of its owners.
     pub(super) owners: Vec<Value>,
 }
 
 impl Owned {
-    /// A single Service's.
+    /// Returns the ownership for a single Service.
     pub(super) fn by_service(front: Front, service: &Value) -> Self {
         let meta = &service["metadata"];
         let owner = json!({
@@ -46,7 +45,7 @@ impl Owned {
         }
     }
 
-    /// A resource with the name that all that is made for proxies has.
+    /// Returns an object with the common name of the proxies' objects.
     pub(super) fn resource(&self, api_version: &str, kind: &str) -> Value {
         let (label, whose) = self.front.label();
         json!({
@@ -62,7 +61,7 @@ impl Owned {
     }
 }
 
-/// The name of the account of the proxies; `None` = that of the namespace, in plain text.
+/// Returns the name of the proxies' account; `None` = the default account of the namespace, in plain text.
 ///
 /// Pods with this account are trusted to name their clients, so no other pod should have it.
 pub(super) fn account_name(
@@ -74,7 +73,7 @@ pub(super) fn account_name(
     claim.service_account_name.clone().or_else(own)
 }
 
-/// The account of the proxies, where they have one of their own.
+/// Returns the account of the proxies, if they have a dedicated one.
 pub(super) fn account(
     owned: &Owned,
     claim: &ProxyServiceSpec,
@@ -86,8 +85,8 @@ pub(super) fn account(
     Some(marked(owned.resource("v1", "ServiceAccount")))
 }
 
-/// The Service whose endpoints are the Service's own, which is given with its own selector and ports. It says by
-/// which account the proxies are known, and, where they are shared, which of their ports are for this Service.
+/// Returns the target Service, which selects the Service's own endpoints; `service` has its own selector and ports.
+/// Annotations name the account of the proxies and, if they are shared, their ports for this Service.
 pub(super) fn target(
     service: &Value,
     front: &Front,
@@ -108,7 +107,7 @@ pub(super) fn target(
     marked(target)
 }
 
-/// What was applied of a Service of endpoints, without its mark.
+/// Returns the applied fields of a target Service, without its hash.
 pub(super) fn of_target(target: &Value) -> Value {
     let mut meta = json!({});
     for field in [
@@ -131,7 +130,7 @@ pub(super) fn of_target(target: &Value) -> Value {
     })
 }
 
-/// What a Service selects, inside of the cluster.
+/// Returns the `spec` of a Service that selects the same pods, only inside the cluster.
 fn selecting(spec: &Value) -> Value {
     let port = |port: &Value| {
         let mut copy = json!({"port": port["port"]});
@@ -157,7 +156,7 @@ fn selecting(spec: &Value) -> Value {
     selecting
 }
 
-/// The policy by which proxies choose among the endpoints.
+/// Returns the policy by which proxies choose among the endpoints.
 pub(super) fn traffic_policy(service: &Value, claim: &ProxyServiceSpec) -> Value {
     let version = format!("{GROUP}/{VERSION}");
     let mut policy = of_service(service, &version, "TrafficPolicy", target_name);
@@ -167,7 +166,7 @@ pub(super) fn traffic_policy(service: &Value, claim: &ProxyServiceSpec) -> Value
     marked(policy)
 }
 
-/// Labels of the pods of proxies; a marker stands for each that Services select by.
+/// Returns the labels of proxy pods: each label key that Services select by, with the marker as its value.
 pub(super) fn pod_labels<'a>(front: &Front, selected: impl IntoIterator<Item = &'a str>) -> Value {
     let (label, name) = front.label();
     let mut labels = json!({
@@ -181,8 +180,8 @@ pub(super) fn pod_labels<'a>(front: &Front, selected: impl IntoIterator<Item = &
     labels
 }
 
-/// The Deployment of a Service's own proxies. They listen on the Service's target ports, so that its ports stay as
-/// they are.
+/// Returns the Deployment of dedicated proxies. They listen on the Service's target ports, so that its ports need no
+/// change.
 pub(super) fn deployment(
     owned: &Owned,
     service: &Value,
@@ -203,7 +202,7 @@ pub(super) fn deployment(
     let mut meta = json!({"labels": labels});
     if settings.trust_domain.is_some() {
         pod["volumes"] = json!(maglor_inject::volumes());
-        // It takes mutual TLS.
+        // It accepts mutual TLS.
         meta["annotations"] = json!({maglor_inject::INJECTED: "true"});
     }
     if listening.iter().any(|one| one.number < 1024) {
@@ -218,7 +217,8 @@ pub(super) fn deployment(
     marked(deployment)
 }
 
-/// Fields of a `spec` that decide who gets requests, by whom and how they are balanced, besides its selector.
+/// Fields of a `spec`, besides the selector, that determine which clients' requests go where and how they are
+/// balanced.
 const DECIDING: [&str; 7] = [
     "/cluster",
     "/maxReplicas",
@@ -229,7 +229,7 @@ const DECIDING: [&str; 7] = [
     "/template/metadata/labels",
 ];
 
-/// Whether a resource is as it was made.
+/// Returns whether a resource is as it was applied.
 pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
     let applied = |value: &Value| value["metadata"]["annotations"][APPLIED].clone();
     let selector = &wanted["spec"]["selector"];
@@ -244,13 +244,13 @@ pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
     applied(there) == applied(wanted) && selects && DECIDING.into_iter().all(same)
 }
 
-/// Whether a resource is as it was made in every field, so that to apply it again would change nothing.
+/// Returns whether all applied fields of a resource are unchanged, so that applying it again would have no effect.
 pub(crate) fn is_as_applied(there: &Value, wanted: &Value) -> bool {
     let applied = |value: &Value| value["metadata"]["annotations"][APPLIED].clone();
     applied(there) == applied(wanted) && has(there, wanted)
 }
 
-/// Whether all of `wanted` is there. An API server adds what has a default, and others what is theirs.
+/// Returns whether all of `wanted` is present. The API server adds defaults, and other clients add their own fields.
 fn has(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
         (Value::Object(there), Value::Object(wanted)) => {
@@ -265,13 +265,13 @@ fn has(there: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether two Deployments' proxies listen on the same ports.
+/// Returns whether the proxies of two Deployments listen on the same ports.
 pub(super) fn same_ports(one: &Value, other: &Value) -> bool {
     let ports = |value: &Value| value["metadata"]["annotations"][PORTS].clone();
     ports(one) == ports(other)
 }
 
-/// Next to the endpoints, where there is room.
+/// Returns the affinity that prefers nodes of the endpoints.
 fn near(own: &Selector) -> Value {
     json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 50,
@@ -282,7 +282,7 @@ fn near(own: &Selector) -> Value {
     }]})
 }
 
-/// A resource that belongs to a Service.
+/// Returns an object that belongs to a Service.
 pub(super) fn of_service(
     service: &Value,
     api_version: &str,
@@ -296,7 +296,7 @@ pub(super) fn of_service(
     resource
 }
 
-/// With what it is, so that a difference is seen.
+/// Adds the hash of a resource, by which differences are detected.
 pub(crate) fn marked(mut resource: Value) -> Value {
     let hash = format!("{:016x}", hash_bytes(resource.to_string().as_bytes()));
     resource["metadata"]["annotations"][APPLIED] = json!(hash);

@@ -1,25 +1,25 @@
-//! Proxy-Services: proxies of its own in front of a Service (papers/001, III), inserted and taken away
-//! without losing a request. docs/proxy-service.md says what it is for.
+//! Proxy-Services: dedicated proxies in front of a Service (papers/001, III), inserted and removed without losing a
+//! request. See docs/proxy-service.md.
 //!
-//! Everything that decides is pure: what has been [`Observed`] of a Service leads to the one next
-//! [`Step`] ([`next`]); the operator observes again after it. Nothing is remembered between two steps,
-//! so a crash after any of them changes nothing. What a Service's own selector was stands in the
-//! Service itself, next to the selector in whose place it is, and in the Service of its endpoints.
+//! All decisions are pure: the state [`Observed`] of a Service determines the one next [`Step`] ([`next`]); after it
+//! the operator observes again. No state is kept between two steps, so a crash after any of them is harmless. The
+//! Service's own selector is recorded in the Service itself, next to the selector that replaces it, and in the target
+//! Service (`NAME-target`), which selects the Service's own endpoints.
 //!
 //! ```text
 //! inserted:   NAME-target Service, policy, account ─► proxies ready ─► selector of NAME: the proxies
-//! taken away: selector of NAME: its own ─► no requests to proxies ─► proxies ─► account, policy, NAME-target
+//! removed: selector of NAME: its own ─► no requests to proxies ─► proxies ─► account, policy, NAME-target
 //! ```
 //!
-//! One without a `targetRef` holds for many Services, each of which is inserted and taken away as if it had one of
-//! its own; the status of all of them follows from a few lists (`scope.rs`, `survey.rs`).
+//! A `ProxyService` without a `targetRef` applies to many Services, each of which is handled as if it had one of its
+//! own; the statuses of all of them are computed from a few lists (`scope.rs`, `survey.rs`).
 //!
-//! A group of Services shares proxies, each Service on ports of its own: what differs is which proxies are meant
-//! (`front.rs`), that a Service's target ports change with its selector (`ports.rs`), and that one leaves while
-//! others stay (`leaving.rs`).
+//! A group of Services shares proxies, each Service on separate ports: what differs is the owner of the proxies
+//! (`front.rs`), that a Service's target ports change with its selector (`ports.rs`), and that a Service may leave
+//! while others stay (`leaving.rs`).
 //!
-//! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
-//! one in the foreground would remove the proxies first, while requests still go to them.
+//! The created objects belong to the Service (`ownerReferences`), not to the `ProxyService`: deleting that one in the
+//! foreground would remove the proxies first, while they still receive requests.
 
 mod advisor;
 mod api;
@@ -59,13 +59,13 @@ pub use crate::proxy_pod::Settings;
 
 use crate::index::facts::service::PROXIED;
 
-/// The label of all that is made for a Service; its value is the Service's name.
+/// The label of all objects created for a Service; its value is the Service's name.
 pub const LABEL: &str = PROXIED;
-/// The annotation of a Service whose requests go through proxies: its own selector, as JSON.
+/// The annotation of a Service whose requests go through proxies, with its own selector as JSON.
 pub const RECORD: &str = maglor_inject::keys::PROXIED_SELECTOR;
-/// Beside it, where the proxies are shared: the Service's own target ports, as JSON.
+/// The annotation of a Service with shared proxies, with its own target ports as JSON.
 pub const PORTS_RECORD: &str = maglor_inject::keys::PROXIED_PORTS;
-/// A `ProxyService` with it is not gone before its Service is as it was.
+/// The finalizer of a `ProxyService`: it is not deleted before its Service is restored.
 pub const FINALIZER: &str = "maglor.dev/proxy-service";
-/// Owner of the fields that are applied.
+/// The field manager of applied objects.
 pub const FIELD_MANAGER: &str = "maglor-proxy-service";

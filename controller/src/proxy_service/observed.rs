@@ -13,24 +13,24 @@ use super::{FINALIZER, Front, Group, LABEL, Settings};
 use crate::crd::{ProxyServiceSpec, check};
 use crate::index::facts::Key;
 
-/// A `ProxyService` for the Service.
+/// A `ProxyService` that applies to the Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Its name.
     pub key: Key,
-    /// The Service that it names; empty for one that is for many.
+    /// The Service that it names; empty if it applies to many.
     pub service: String,
-    /// It names no Service: it is for all of a namespace, or of the mesh.
+    /// It names no Service: it applies to all of a namespace, or of the mesh.
     pub is_wide: bool,
     /// `metadata.uid`.
     pub uid: String,
-    /// Which version of it this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// It is to be deleted.
+    /// It is being deleted.
     pub deleting: bool,
     /// It has our finalizer.
     pub held: bool,
-    /// What it says, or why that cannot be used.
+    /// Its content, or why it is invalid.
     pub spec: Result<ProxyServiceSpec, String>,
 }
 
@@ -41,23 +41,23 @@ pub struct Observed {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The resources that name it, the oldest first; then those for many Services that hold for it, the first of
-    /// which is in force where there is no other.
+    /// The `ProxyService`s that name it, the oldest first; then those for many Services that apply to it, the first
+    /// of which is in force if there is no other.
     pub claims: Vec<Claim>,
     /// The Service.
     pub service: Option<Value>,
-    /// The Service of its endpoints, or whatever else has that name.
+    /// The target Service, or another object of that name.
     pub target: Option<Value>,
-    /// The policy of that Service.
+    /// The policy of the target Service.
     pub policy: Option<Value>,
-    /// The policy of callers' sidecars that takes the place of proxies.
+    /// The policy of callers' sidecars that is used instead of proxies.
     pub sidecar_policy: Option<Value>,
-    /// All of the Service's own pods have sidecars that report their queues, and no other policy sets how it
-    /// is called.
+    /// Whether all of the Service's own pods have sidecars that report their queues, and no other policy sets its
+    /// balancing.
     pub collaborative: bool,
     /// The account of the proxies.
     pub account: Option<Value>,
-    /// What decides how many proxies there are.
+    /// The autoscaler of the proxies.
     pub autoscaler: Option<Value>,
     /// The Deployment of the proxies.
     pub deployment: Option<Value>,
@@ -65,24 +65,24 @@ pub struct Observed {
     pub endpoints: BTreeSet<String>,
     /// Addresses of ready endpoints of the target.
     pub target_endpoints: BTreeSet<String>,
-    /// Addresses of the pods of proxies, those that end included; the name of one without an address.
+    /// Addresses of the proxy pods, including terminating ones; the name of one without an address.
     pub proxies: BTreeSet<String>,
-    /// Why one of those pods is not ready, where that will not pass by itself.
+    /// Why one of those pods is not ready, if that will not resolve by itself.
     pub waiting: Option<String>,
     /// The recommendation, with `mode: Auto`; `None` if there is none yet.
     pub advice: Option<Advice>,
-    /// Whose proxies they are that this says: those that are there, else those that are wanted.
+    /// The owner of the proxies in this observation: of the existing ones, else of the wanted ones.
     pub front: Front,
-    /// The group that shares them, where one does.
+    /// The group that shares them, if any.
     pub group: Option<Group>,
-    /// When it was looked.
+    /// The time of the observation.
     pub now: Timestamp,
-    /// What holds for all of them.
+    /// The settings of all proxies.
     pub settings: Settings,
 }
 
 impl Claim {
-    /// The ProxyService for many Services, which configures the decision rule.
+    /// Returns the ProxyService for many Services, which configures the decision rule.
     pub(super) fn wide(&self) -> Option<Wide> {
         let spec = self.spec.as_ref().ok().filter(|_| self.is_wide)?;
         Some(Wide {
@@ -91,7 +91,7 @@ impl Claim {
         })
     }
 
-    /// Whether policies of the callers' sidecars may take the place of proxies.
+    /// Returns whether policies of the callers' sidecars may be used instead of proxies.
     pub(super) fn asks_for_sidecars(&self) -> bool {
         let asks = |spec: &ProxyServiceSpec| spec.is_auto() && spec.sidecar_policies();
         self.spec.as_ref().is_ok_and(asks)
@@ -120,7 +120,7 @@ impl Claim {
 }
 
 impl Observed {
-    /// The resource of this kind and name, as it was seen.
+    /// Returns the observed resource of this kind and name.
     pub(super) fn there(&self, wanted: &Value) -> Option<&Value> {
         let all = [
             &self.service,
@@ -137,22 +137,22 @@ impl Observed {
         all.into_iter().flatten().find(is_it)
     }
 
-    /// The selector of the Service; `None` = there is no Service.
+    /// Returns the selector of the Service; `None` = there is no Service.
     #[must_use]
     pub fn selected(&self) -> Option<Selected> {
         let target = self.ours(self.target.as_ref());
         Some(selected(self.service.as_ref()?, target))
     }
 
-    /// Whether clients of the Service may still be sent to proxies. What has become a name of something outside has
-    /// no endpoints, but Kubernetes leaves those lists as they were.
+    /// Returns whether clients of the Service may still be sent to proxies. A Service that was changed to
+    /// `ExternalName` has no endpoints, but Kubernetes leaves its lists of endpoints unchanged.
     pub(super) fn sends_to_proxies(&self) -> bool {
         let service = self.service.as_ref();
         let there = service.is_some_and(|service| service["spec"]["type"] != "ExternalName");
         there && !self.endpoints.is_disjoint(&self.proxies)
     }
 
-    /// What balances its requests.
+    /// Returns the current balancing mode.
     #[must_use]
     pub fn current(&self) -> Choice {
         if self.selected().is_some_and(|selected| selected.proxied) {
@@ -162,18 +162,18 @@ impl Observed {
         policy.and_then(sidecars::choice).unwrap_or(Choice::Local)
     }
 
-    /// A resource, if it was made for this Service.
+    /// Returns a resource if it was created for this Service.
     pub(super) fn ours<'a>(&self, resource: Option<&'a Value>) -> Option<&'a Value> {
         resource.filter(|value| value["metadata"]["labels"][LABEL] == self.name.as_str())
     }
 
-    /// A resource, if it was made for the proxies.
+    /// Returns a resource if it was created for the proxies.
     pub(super) fn made<'a>(&self, resource: Option<&'a Value>) -> Option<&'a Value> {
         let (label, whose) = self.front.label();
         resource.filter(|value| value["metadata"]["labels"][label] == whose)
     }
 
-    /// What an API server says to pods of proxies that it does not take, because of a quota, for example.
+    /// Returns the error of an API server that rejects proxy pods, for example because of a quota.
     pub(super) fn refused_pods(&self) -> Option<String> {
         let deployment = self.made(self.deployment.as_ref())?;
         let conditions = deployment["status"]["conditions"].as_array()?;
@@ -182,7 +182,7 @@ impl Observed {
         Some(format!("pods of Deployment {}: {said}", self.front.name()))
     }
 
-    /// How far the Deployment is.
+    /// Returns the progress of the Deployment.
     pub(super) fn rollout(&self) -> Rollout {
         let Some(deployment) = self.made(self.deployment.as_ref()) else {
             return Rollout::default();
@@ -201,14 +201,14 @@ impl Observed {
     }
 }
 
-/// How far a Deployment is.
+/// The progress of a Deployment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Rollout {
-    /// How many proxies there are to be.
+    /// The wanted number of proxies.
     pub wanted: u64,
-    /// How many of them are available.
+    /// The number of available proxies.
     pub available: u64,
-    /// All are of the last version, and available.
+    /// All proxies are of the last version, and available.
     pub complete: bool,
 }
 

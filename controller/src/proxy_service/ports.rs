@@ -1,8 +1,8 @@
-//! The target ports of a Service: its own, or those of shared proxies in their place.
+//! The target ports of a Service: its own, or those of shared proxies that replace them.
 //!
-//! Proxies of a Service alone listen on its own target ports. Shared ones have a port for each port of each Service,
-//! so that a connection says by its port whom it is for, whatever is used. What was there before stands in the
-//! Service, as with the selector.
+//! Dedicated proxies listen on the Service's own target ports. Shared ones have a separate port for each port of each
+//! Service, so that the port identifies the Service for any protocol. The replaced ports are recorded in the Service,
+//! like the selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use super::PORTS_RECORD;
 use super::manifests::text;
 use crate::index::facts::service::{PROXY_PORTS, proxy_ports};
 
-/// Shared proxies' ports, by those of the Service that they stand for.
+/// Ports of shared proxies, by the corresponding port of the Service.
 pub(super) type Shared = BTreeMap<u16, u16>;
 
-/// Where shared proxies' ports begin, above those that programs have by default; those below 30000 are no node's.
+/// The first port of shared proxies, above the usual default ports of programs; ports below 30000 are no node ports.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
@@ -28,17 +28,17 @@ struct Replaced {
     shared: u16,
 }
 
-/// What the ports of a Service say.
+/// The ports of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Ports {
     /// The Service's own `targetPort`s, by port.
     pub(super) own: BTreeMap<u16, Value>,
-    /// Those that are proxies' now.
+    /// The ports that are redirected to proxies now.
     pub(super) shared: Shared,
 }
 
 impl Ports {
-    /// Reads a Service. `target` is the Service of its endpoints, which knows its own ports, too.
+    /// Reads a Service. `target` is its target Service, which also records the Service's own ports.
     pub(super) fn read(service: &Value, target: Option<&Value>) -> Self {
         let known = known(service, target);
         let mut ports = Self::default();
@@ -59,7 +59,7 @@ impl Ports {
         ports
     }
 
-    /// Whether all of them are proxies'.
+    /// Returns whether all ports are redirected to proxies.
     pub(super) fn all_shared(&self) -> bool {
         !self.own.is_empty() && self.own.len() == self.shared.len()
     }
@@ -75,7 +75,7 @@ impl Ports {
         }
     }
 
-    /// What is kept in the Service while it has those of proxies.
+    /// Formats the record that a Service has while its ports are redirected to proxies.
     pub(super) fn record(&self, shared: &Shared) -> String {
         let replaced = |(port, shared): (&u16, &u16)| {
             let own = self.own.get(port).cloned().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Ports {
     }
 }
 
-/// The ports that were replaced, as the Service says, else that of its endpoints.
+/// Returns the replaced ports as recorded in the Service, else in its target Service.
 fn known(service: &Value, target: Option<&Value>) -> BTreeMap<u16, Replaced> {
     let record = service["metadata"]["annotations"][PORTS_RECORD].as_str();
     let record = record.and_then(|text| serde_json::from_str(text).ok());
@@ -112,27 +112,27 @@ fn known(service: &Value, target: Option<&Value>) -> BTreeMap<u16, Replaced> {
     known
 }
 
-/// The shared ports that a Service of endpoints has.
+/// Returns the shared ports recorded in a target Service.
 pub(super) fn shared_of(target: &Value) -> Shared {
     proxy_ports(text(&target["metadata"]["annotations"][PROXY_PORTS]))
 }
 
-/// As they stand in the Service of the endpoints.
+/// Formats the shared ports for the annotation of the target Service.
 pub(super) fn written(shared: &Shared) -> String {
     let one = |(port, shared): (&u16, &u16)| format!("{port}={shared}");
     shared.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Ports of the proxies for each port of a Service, which is given with its own target ports. `before` are those that
-/// it has, which stay where they can; `taken` are those of others.
+/// Allots proxy ports to each port of a Service, which has its own target ports. `before` are its current ones, which
+/// are kept where possible; `taken` are those of other Services.
 ///
-/// The search starts at a hash of the name, so that a recently freed port is rarely reused by another Service: a
-/// node that has not heard of it yet still sends there.
+/// The search starts at a hash of the name, so that a recently freed port is rarely reused by another Service: a node
+/// with an outdated configuration still sends there.
 pub(super) fn allot(service: &Value, before: &Shared, taken: &BTreeSet<u16>) -> Shared {
     let meta = &service["metadata"];
     let place = format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
     let own = list(service).filter_map(|port| number(&port["targetPort"]));
-    // A Service's own are not taken for proxies'.
+    // The Service's own target ports are not used for proxies.
     let mut taken: BTreeSet<u16> = taken.iter().copied().chain(own).collect();
     let mut allotted = Shared::new();
     for port in list(service).filter_map(|port| number(&port["port"])) {

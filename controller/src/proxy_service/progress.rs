@@ -8,41 +8,40 @@ use super::observed::{Claim, Observed, Rollout};
 use super::refusal::Refusal;
 use crate::crd::{AutoStatus, Condition, ProxyServiceSpec};
 
-/// How far things are.
+/// The progress towards the wanted state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// Callers' sidecars go by the true queues of the Service's endpoints, by this policy.
+    /// Callers' sidecars use the true queues of the Service's endpoints, by this policy.
     Collaborating(Choice),
-    /// Requests went through the proxies, but there are none any more: they go directly until there
-    /// are.
+    /// Requests went through the proxies, but none are available any more: requests go directly until there are some.
     Failing(Rollout),
     /// Requests go through the proxies.
     Inserted(Rollout),
-    /// The resource cannot be used; what was in force before stays.
+    /// The `ProxyService` is invalid; the previous state stays in force.
     Invalid(String),
-    /// It is left to the decision rule, which wants no proxies, or is only asked.
+    /// The decision rule recommends no proxies, or is only evaluated.
     NotAdvised,
-    /// It cannot be done; what was inserted is taken away.
+    /// Proxies are not possible; inserted ones are removed.
     Refused(Refusal),
     /// The API server rejects the next step, which is retried.
     Rejected {
-        /// How far things are.
+        /// The progress of the proxies.
         rollout: Rollout,
-        /// What it does not take, and what it says.
+        /// The rejected step, and the error.
         why: String,
     },
-    /// Proxies start.
+    /// Proxies are starting.
     Starting(Rollout),
-    /// No proxies may be started here; nothing is written but this.
+    /// Proxies may not be started in this namespace; only the status is written.
     SwitchedOff,
-    /// Nothing of ours is left.
+    /// No object of ours is left.
     Withdrawn,
-    /// It is taken away.
+    /// Proxies are being removed.
     Withdrawing,
 }
 
-/// The conditions of a resource. Of several for one Service only the one that `holds` is in force. `waiting` is why a
-/// pod of the proxies is not ready, where that will not pass by itself.
+/// Returns the conditions of a `ProxyService`. Of several for one Service only the one with `holds` is in force.
+/// `waiting` is the reason why a proxy pod is not ready, if that will not resolve by itself.
 #[must_use]
 pub fn conditions(
     claim: &Claim,
@@ -128,7 +127,7 @@ pub fn conditions(
     }
 }
 
-/// `status.proxies`: how many are available, and how many there are to be.
+/// Returns `status.proxies`: the numbers of available and of wanted proxies.
 #[must_use]
 pub fn proxies(progress: &Progress) -> Option<String> {
     match progress {
@@ -146,14 +145,14 @@ pub fn proxies(progress: &Progress) -> Option<String> {
     }
 }
 
-/// `status.auto` of a Service's own resource.
+/// Returns `status.auto` of a Service's own `ProxyService`.
 pub(super) fn auto_status(claim: &Claim, seen: &Observed) -> Option<AutoStatus> {
     claim.spec.as_ref().ok().filter(|spec| spec.is_auto())?;
     Some(auto_status_of(&seen.advice?.view?))
 }
 
-/// What is advised, and what that follows from. Two digits say what there is to say, and write less often than more
-/// would.
+/// Formats a recommendation and the observations that it is based on. Two digits are enough, and cause fewer writes
+/// than more would.
 pub(super) fn auto_status_of(view: &View) -> AutoStatus {
     let digits = |value: f64| format!("{value:.1e}").parse().unwrap_or(value);
     let milliseconds = |time: Duration| digits(time.as_secs_f64() * 1000.0);

@@ -14,17 +14,17 @@ use crate::index::facts::Protocol;
 use crate::index::facts::service::PROXY_GROUP;
 use crate::index::spoken;
 
-/// Why there can be no proxies, or none any more. What was inserted is taken away.
+/// The reason why proxies are not possible. Inserted ones are removed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// What is shared can be in one way only.
+    /// A field that must be equal in a group has different values.
     #[error(
         "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same value, or remove it here"
     )]
     Contradiction {
         /// The field of its `spec`.
         field: &'static str,
-        /// The `ProxyService` that decides.
+        /// The `ProxyService` whose value is used.
         older: String,
     },
     /// Another controller would revert the selector.
@@ -41,7 +41,7 @@ pub enum Refusal {
     /// `clusterIP: None`.
     #[error("Service {0} is headless: clients connect to its pods directly")]
     Headless(String),
-    /// Traffic that must not leave a node.
+    /// Some traffic must not leave its node.
     #[error("Service {service} has `{field}: Local`: requests at nodes without a proxy would fail")]
     Local {
         /// The Service.
@@ -49,36 +49,36 @@ pub enum Refusal {
         /// The field of its `spec`.
         field: &'static str,
     },
-    /// The name of the target, or another label, would be too long.
+    /// The name of the target Service, or another label, would be too long.
     #[error(
         "the name of Service {0} is too long: with the suffix `-target` it must have at most 63 characters"
     )]
     LongName(String),
-    /// A resource that is not ours has the name of one that would be made.
+    /// A foreign object has the name of one that would be created.
     #[error("{0} exists and is not owned by this ProxyService")]
     NameTaken(String),
-    /// Nothing to select.
+    /// The Service has no selector.
     #[error("Service {0} has no selector; its endpoints are managed by hand")]
     NoSelector(String),
-    /// No port that a proxy can serve.
+    /// Proxies cannot serve a port.
     #[error("Service {service}, port {port}: {why}")]
     Port {
         /// The Service.
         service: String,
         /// Number of the Service's port.
         port: u64,
-        /// What is in the way.
+        /// The reason.
         why: &'static str,
     },
-    /// A proxy's own Service.
+    /// The Service belongs to proxies.
     #[error("Service {0} was itself created for a ProxyService")]
     Proxied(String),
-    /// Endpoints that are not ready would be sent to.
+    /// Endpoints that are not ready would receive requests.
     #[error(
         "Service {0} has `publishNotReadyAddresses`: proxies would get requests before they are ready"
     )]
     PublishesNotReady(String),
-    /// A label that no proxy can have.
+    /// A label of the selector is not possible for proxies.
     #[error(
         "the selector of Service {service} has `{label}`, which Kubernetes sets on each pod, so it would select no proxy"
     )]
@@ -88,15 +88,15 @@ pub enum Refusal {
         /// The label.
         label: String,
     },
-    /// Clients stay with an endpoint.
+    /// Clients are bound to one endpoint.
     #[error(
         "Service {0} has `sessionAffinity`: it would bind clients to a proxy, not to an endpoint; use `policy: maglev` for the target instead"
     )]
     SessionAffinity(String),
-    /// There is no such Service.
+    /// The Service does not exist.
     #[error("there is no Service {0}")]
     TargetNotFound(String),
-    /// Shared proxies have not the labels that it selects.
+    /// Shared proxies have none of the labels that it selects.
     #[error(
         "the selector of Service {0} has none of the labels by which proxies of a group are selected ({labels}); add \
          one of them, or remove `group`",
@@ -106,7 +106,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The reason of a condition.
+    /// Returns the reason of a condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl Refusal {
     }
 }
 
-/// Longest name of a Kubernetes Service (RFC 1035), and of a label's value.
+/// The most characters of a Kubernetes Service name (RFC 1035), and of a label's value.
 const LONGEST: usize = 63;
 
 /// Labels that are overwritten in the pods of a Deployment, whatever its template says.
@@ -140,8 +140,8 @@ const RESERVED: [&str; 4] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The first reason against proxies for the Service that a `ProxyService` names, of those that follow from the two
-/// alone. `None` also for a resource that cannot be used itself, which says why.
+/// Returns the first reason against proxies for the Service that a `ProxyService` names, as far as it follows from
+/// the two objects alone. `None` also for a `ProxyService` that is itself invalid, which is reported elsewhere.
 #[must_use]
 pub fn refusal_of(resource: &Value, service: Option<&Value>) -> Option<Refusal> {
     let claim = Claim::read(resource);
@@ -155,7 +155,7 @@ pub fn refusal_of(resource: &Value, service: Option<&Value>) -> Option<Refusal> 
     })
 }
 
-/// The first reason against proxies.
+/// Returns the first reason against proxies.
 pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     let name = || seen.name.clone();
     let Some(service) = &seen.service else {
@@ -208,8 +208,8 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     })
 }
 
-/// What proxies of its own cannot do: those of a group go by common labels, and have a port for each of the
-/// Service's.
+/// Returns a reason against dedicated proxies. Shared proxies do not have these restrictions: they are selected by
+/// common labels, and have a separate port for each port of a Service.
 fn alone(seen: &Observed, spec: &Value, own: &Selector) -> Option<Refusal> {
     let claim = seen.claims.iter().find(|claim| !claim.deleting);
     let wanted = claim.and_then(|claim| claim.spec.as_ref().ok());

@@ -1,5 +1,5 @@
-//! The operator: watches what may concern a Service with proxies, and takes steps until none is left.
-//! Only only the leader writes.
+//! The operator: watches all objects that concern Services with proxies, and takes steps until none is left. Only the
+//! leader writes.
 
 mod round;
 
@@ -35,33 +35,34 @@ use crate::scope::Scope;
 use crate::serve::Table;
 use round::{Rounds, Version};
 
-/// What waits for pods or endpoints is checked again after this, later each time.
+/// First pause before a Service that waits for pods or endpoints is checked again; each further one is longer.
 const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(5);
-/// Everything is checked again after this, whatever was watched.
+/// Interval of full checks, independent of watches.
 const ROUND: Duration = Duration::from_secs(60);
-/// Step limit, more than any path has: above it another writer is probably reverting our changes.
+/// The step limit of one reconciliation, more than any path needs: above it another writer is probably reverting our
+/// changes.
 const STEPS: usize = 32;
 /// Maximum length of a reported error of the API server.
 const LONGEST: usize = 500;
-/// A failed watch rests for this long.
+/// Pause after a failed watch.
 const REST: Duration = Duration::from_secs(2);
 
-/// Which Service something may concern.
+/// The Service that an event may concern.
 #[derive(Clone, Debug)]
 enum Hint {
-    /// This one, for sure.
+    /// It certainly concerns this Service.
     Ours(Key),
-    /// This one, if it has proxies.
+    /// It concerns this Service if that has proxies.
     Perhaps(Key),
-    /// A `ProxyService` of this namespace that names this Service; it may have named another one.
+    /// A `ProxyService` of this namespace names this Service; it may have named another one before.
     Claim(Key),
-    /// A `ProxyService` that names none; `None` = it has gone.
+    /// A `ProxyService` that names no Service; `None` = it was deleted.
     Wide(Key, Option<Version>),
 }
 
-/// Runs until the sender of the term is dropped. `inserts`: proxies may be started; else statuses say that
-/// they may not, and nothing else is written.
+/// Runs until the sender of the term is dropped. `inserts`: the namespaces where proxies may be started; elsewhere
+/// statuses report that they may not, and nothing else is written.
 pub(crate) async fn run(
     (replicas, graphs, table): (Replicas, Arc<Graphs>, Table),
     (settings, inserts): (Settings, Scope),
@@ -100,12 +101,12 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace
-/// whose `ProxyService`s may be for the mesh. The ports of shared proxies are not queried, so no Service
-/// comes into a group by it.
+/// Takes the next step for a Service, if there is one; the caller must hold the Lease. `root` is the namespace whose
+/// `ProxyService`s may apply to the mesh. The ports of shared proxies are not queried, so no Service joins a group by
+/// it.
 ///
 /// # Errors
-/// When the API server does not answer, or does not let us.
+/// The API server does not respond, or rejects a request.
 pub async fn step(
     client: Client,
     settings: Settings,
@@ -123,28 +124,28 @@ pub async fn step(
 
 struct Operator {
     server: Server,
-    /// Proxies may be started.
+    /// The namespaces where proxies may be started.
     inserts: Scope,
     term: watch::Receiver<Term>,
     advisor: Advisor,
     sharing: Sharing,
-    /// What is left to the decision rule is checked again after this.
+    /// The interval of checks of Services in automatic mode.
     pause: Duration,
-    /// Services that have, or had, something to do with proxies.
+    /// Services that have, or had, proxies or a `ProxyService`.
     known: BTreeSet<Key>,
-    /// When they are checked next, and after which pause.
+    /// When they are checked next, and the pause after that.
     due: BTreeMap<Key, (Instant, Duration)>,
-    /// Resources that name no Service, as they were heard of last.
+    /// The last known versions of `ProxyService`s that name no Service.
     wide: BTreeMap<Key, Version>,
     /// Steps that the API server rejected at the last attempt, by Service.
     rejected: BTreeMap<Key, String>,
     rounds: Rounds,
 }
 
-/// How it is after the last step.
+/// The state after the last step.
 struct Left {
     next: Next,
-    /// A resource for many Services holds, which are all looked at together where nothing is made.
+    /// A `ProxyService` for many Services applies; without created objects these are checked together.
     wide: bool,
 }
 
@@ -172,7 +173,7 @@ impl Operator {
             if !term.holds(Instant::now()) {
                 led = None;
                 self.advisor.clear();
-                // A replica that is not the leader observes nothing: leadership starts with all known objects.
+                // Only the leader observes Services: each term starts with all known objects.
                 self.due.clear();
                 self.rounds.due = Instant::now() + ROUND;
                 continue;
@@ -230,7 +231,7 @@ impl Operator {
         }
     }
 
-    /// Unless it is attended to anyway.
+    /// Schedules a check, unless one is scheduled already.
     fn attend_soon(&mut self, key: Key) {
         self.known.insert(key.clone());
         self.due.entry(key).or_insert((Instant::now(), SOON));
@@ -250,7 +251,7 @@ impl Operator {
         known.into_iter().for_each(|key| self.soon(key));
     }
 
-    /// Takes all steps that can be taken for a Service.
+    /// Takes all steps that are possible now for a Service.
     async fn attend(&mut self, key: &Key, pause: Duration) {
         let again = match self.steps(key).await {
             Ok(Some(Left { next, wide })) => {
@@ -262,7 +263,7 @@ impl Operator {
                 if done {
                     self.known.remove(key);
                     if self.wide.values().any(Version::is_leaving) {
-                        // It may have waited for this one.
+                        // Its deletion may have waited for this Service.
                         self.rounds.due = Instant::now();
                     }
                 } else if self.advisor.governs(key) {
@@ -283,8 +284,8 @@ impl Operator {
         }
     }
 
-    /// How it is after the last step; `None` where it was not to be written any more, or there is no
-    /// end.
+    /// Takes steps, and returns the state after the last one; `None` if this replica may not write any more, or if
+    /// the step limit was reached.
     async fn steps(&mut self, key: &Key) -> Result<Option<Left>, kube::Error> {
         for _ in 0..STEPS {
             let mut seen = self.server.observe(key).await?;
@@ -331,7 +332,8 @@ impl Operator {
 }
 
 impl Operator {
-    /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
+    /// Returns the progress to report. A rejection is reported until the step succeeds, so that the status does not
+    /// alternate.
     fn reported(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
         if next.step.is_some() && !self.inserts.covers(&key.namespace) {
             return Progress::SwitchedOff;
@@ -347,8 +349,8 @@ impl Operator {
     }
 }
 
-/// Permanent rejections of a step by an API server: a quota, a policy of the cluster, a
-/// right that is missing.
+/// Returns the error if an API server rejects a step permanently: by a quota, a policy of the cluster, or a missing
+/// permission.
 fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else {
         return None;
@@ -370,7 +372,7 @@ fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
 
 async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
     let config = match kind {
-        // Those of groups have another label than those of single Services.
+        // Deployments of groups have another label than those of single Services.
         Kind::Deployment => api_server::watch().labels("app.kubernetes.io/part-of=maglor"),
         Kind::TrafficPolicy => api_server::watch().labels(LABEL),
         _ => api_server::watch(),
@@ -401,7 +403,7 @@ fn note(kind: Kind, error: &watcher::Error) {
     tracing::debug!(kind, %error, "watch failed; retrying");
 }
 
-/// Which Services a resource may concern.
+/// Returns which Services an object may concern.
 fn heard_of(kind: Kind, object: &DynamicObject, there: bool) -> Vec<Hint> {
     let meta = &object.metadata;
     let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);
@@ -410,7 +412,7 @@ fn heard_of(kind: Kind, object: &DynamicObject, there: bool) -> Vec<Hint> {
         return hint(kind, object, there).into_iter().collect();
     }
     if let Some(service) = labels.and_then(|labels| labels.get(LABEL)) {
-        // A member comes or goes: the others see to what they share.
+        // A member joins or leaves: the other members check what they share.
         return vec![Hint::Claim(key(service))];
     }
     let owners = meta.owner_references.iter().flatten();
@@ -418,7 +420,7 @@ fn heard_of(kind: Kind, object: &DynamicObject, there: bool) -> Vec<Hint> {
     owners.map(|owner| Hint::Ours(key(&owner.name))).collect()
 }
 
-/// Which Service a resource may concern that is nothing of a group.
+/// Returns which Service an object outside of groups may concern.
 fn hint(kind: Kind, object: &DynamicObject, there: bool) -> Option<Hint> {
     let meta = &object.metadata;
     let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);

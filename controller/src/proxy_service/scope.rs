@@ -1,8 +1,8 @@
-//! `ProxyService`s without a `targetRef`: for all Services of their namespace, or, in the controller's own one, of
-//! the mesh. Which of them holds for a Service, and what all of them together are to do with it.
+//! Resolves `ProxyService`s without a `targetRef`: they apply to all Services of their namespace or, in the
+//! controller's namespace, of the mesh. Determines which one applies to a Service, and which Services it affects.
 //!
-//! A Service's own resource goes before any of them, the namespace's before the mesh's, and of two with the same
-//! reach the older one.
+//! The order of precedence: a Service's own `ProxyService`, one of its namespace, one of the mesh; between two with
+//! the same scope the older one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,23 +18,23 @@ use super::{LABEL, target_name};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::Key;
 
-/// The annotation of a Service that is not changed by them, or of a namespace that is by those of the mesh:
-/// `disabled`. Proxies that are there go.
+/// The annotation that excludes a Service from all of them, or a namespace from those of the mesh: `disabled`.
+/// Existing proxies are removed.
 pub const OPT_OUT: &str = maglor_inject::keys::AUTO_PROXIES;
 
-/// Whether a Service, or a namespace, is to be left alone.
+/// Returns whether a Service, or a namespace, is excluded.
 pub(super) fn opts_out(resource: &Value) -> bool {
     resource["metadata"]["annotations"][OPT_OUT] == "disabled"
 }
 
-/// The key of a resource.
+/// Returns the key of a resource.
 pub(super) fn key(resource: &Value) -> Key {
     let meta = &resource["metadata"];
     Key::new(text(&meta["namespace"]), text(&meta["name"]))
 }
 
-/// Of the claims those that hold for a Service, the first one first. `claims` are sorted by age; `root` is the
-/// controller's namespace, and `closed` says whether that of the Service has opted out.
+/// Returns the claims that apply to a Service, in order of precedence. `claims` are sorted by age; `root` is the
+/// controller's namespace, and `closed` is true if the namespace of the Service is excluded.
 #[must_use]
 pub fn holding(claims: Vec<Claim>, service: &Value, root: &str, closed: bool) -> Vec<Claim> {
     let of = key(service);
@@ -44,7 +44,7 @@ pub fn holding(claims: Vec<Claim>, service: &Value, root: &str, closed: bool) ->
         .filter(|one| one.key.namespace == of.namespace && one.service == of.name)
         .collect();
     let alone = holding.is_empty();
-    // One that cannot be used changes nothing where it may hold, and takes part in nothing else.
+    // An invalid one changes nothing where it may apply, and is ignored elsewhere.
     let usable = |one: &&Claim| one.spec.is_ok() || alone;
     let wide: Vec<&Claim> = wide.iter().filter(usable).collect();
     let near = |one: &Claim| one.key.namespace == of.namespace;
@@ -59,7 +59,7 @@ pub fn holding(claims: Vec<Claim>, service: &Value, root: &str, closed: bool) ->
 fn holds(claim: &Claim, service: &Value, root: &str, closed: bool) -> bool {
     let namespace = text(&service["metadata"]["namespace"]);
     let from = &claim.key.namespace;
-    // What keeps the mesh up is not to wait for it.
+    // The mesh's own components must not depend on the mesh.
     let within = match from == root {
         true => namespace != root && !closed,
         false => namespace == from,
@@ -78,38 +78,38 @@ fn selects(claim: &Claim, service: &Value) -> bool {
     selector.match_labels.iter().all(there)
 }
 
-/// All Services that such resources may hold for, as they are seen at once.
+/// All Services that such `ProxyService`s may apply to, observed at once.
 #[derive(Clone, Debug, Default)]
 pub struct Land {
     /// All `ProxyService`s of the cluster, the oldest first.
     pub claims: Vec<Claim>,
-    /// Services of all namespaces that one of them reaches.
+    /// Services of all namespaces in the scope of one of them.
     pub services: Vec<Value>,
     /// `TrafficPolicy`s of these namespaces.
     pub policies: Vec<Value>,
-    /// Namespaces that have opted out.
+    /// Namespaces that are excluded.
     pub closed: BTreeSet<String>,
-    /// The controller's namespace, whose resources are for the mesh.
+    /// The controller's namespace, whose `ProxyService`s apply to the mesh.
     pub root: String,
 }
 
-/// A Service, and the resource that holds for it.
+/// A Service, and the `ProxyService` that applies to it.
 #[derive(Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) key: Key,
     pub(super) service: &'a Value,
     pub(super) claim: &'a Claim,
     pub(super) spec: &'a ProxyServiceSpec,
-    /// Something was made for it, proxies or a policy of callers' sidecars.
+    /// Whether an object was created for it: proxies or a policy of callers' sidecars.
     pub(super) made: bool,
-    /// What balances its requests.
+    /// The current balancing mode.
     pub(super) current: Choice,
-    /// Another policy sets its balancing.
+    /// Whether another policy sets its balancing.
     pub(super) spoken_for: bool,
 }
 
 impl Candidate<'_> {
-    /// Why it cannot have proxies, as far as the Service itself says.
+    /// Returns why it cannot have proxies, as far as that follows from the Service itself.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         refusal::of(&Observed {
             namespace: self.key.namespace.clone(),
@@ -120,7 +120,7 @@ impl Candidate<'_> {
     }
 }
 
-/// What balances a Service's requests; `policies` are those of its namespace.
+/// Returns the current balancing mode of a Service; `policies` are those of its namespace.
 fn current(service: &Value, target: Option<&Value>, policies: &[&Value]) -> Choice {
     let name = text(&service["metadata"]["name"]);
     let ours = |resource: &&Value| resource["metadata"]["labels"][LABEL] == name;
@@ -134,12 +134,12 @@ fn current(service: &Value, target: Option<&Value>, policies: &[&Value]) -> Choi
 }
 
 impl Land {
-    /// Those without a `targetRef`.
+    /// Returns those without a `targetRef`.
     pub(super) fn wide(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().filter(|claim| claim.is_wide)
     }
 
-    /// Services for which something was made.
+    /// Returns the Services with created objects.
     pub(super) fn made(&self) -> BTreeSet<Key> {
         let ours = |resource: &Value| {
             let meta = &resource["metadata"];
@@ -153,7 +153,7 @@ impl Land {
         all.filter_map(ours).collect()
     }
 
-    /// The Services that one of them holds for, in the order of their names.
+    /// Returns the Services that one of them applies to, ordered by name.
     pub(super) fn candidates(&self) -> Vec<Candidate<'_>> {
         let (made, owned) = (self.made(), self.owned());
         let mut policies: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
@@ -183,14 +183,14 @@ impl Land {
         all
     }
 
-    /// Services that have a resource of their own.
+    /// Returns the Services with a `ProxyService` of their own.
     fn owned(&self) -> BTreeSet<Key> {
         let own = self.claims.iter().filter(|claim| !claim.is_wide);
         own.map(|claim| Key::new(&claim.key.namespace, &claim.service))
             .collect()
     }
 
-    /// The first of them that holds for a Service; one that cannot be used, too.
+    /// Returns the first of them that applies to a Service, even if it is invalid.
     fn holder(&self, service: &Value) -> Option<&Claim> {
         let namespace = text(&service["metadata"]["namespace"]);
         let closed = self.closed.contains(namespace);
@@ -203,7 +203,7 @@ impl Land {
         holding(true).or_else(|| holding(false))
     }
 
-    /// Services with created objects that are no longer wanted.
+    /// Returns the Services with created objects that are no longer wanted.
     #[must_use]
     pub fn left(&self) -> BTreeSet<Key> {
         let owned = self.owned();
@@ -217,7 +217,7 @@ impl Land {
         left
     }
 
-    /// Those that are to be deleted, and may go: nothing is left of what they had made.
+    /// Returns those that are being deleted and have no created objects left.
     #[must_use]
     pub fn finished(&self) -> Vec<&Claim> {
         let left = self.left();

@@ -1,8 +1,8 @@
-//! The selector of a Service: its own pods, or the proxies; and the ports of shared proxies.
+//! The selector of a Service: its own pods or the proxies; and the ports of shared proxies.
 //!
-//! The proxies are selected by the same labels as the Service's own pods, with another value. So a replica that
-//! applies the Service's manifest again, by any tool, restores exactly its own selector: no label of ours is
-//! left beside it that nothing would match.
+//! The proxies are selected by the label keys of the Service's own selector, with another value. So when any tool
+//! reapplies the Service's manifest, that restores exactly its own selector: no additional label is left that would
+//! match no pod.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,23 @@ use crate::index::facts::service::PROXY_GROUP;
 /// Labels and their values.
 pub type Selector = BTreeMap<String, String>;
 
-/// What the selector of a Service says.
+/// The decoded selector of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selected {
     /// The Service's own; empty = it has none.
     pub own: Selector,
-    /// The proxies are in its place.
+    /// Whether the proxies' selector replaces it.
     pub proxied: bool,
-    /// Something of ours stands in the Service: a record of what was there, or a part of the proxies'.
+    /// Whether the Service contains data of ours: a record of the original state, or a part of the proxies' selector.
     pub touched: bool,
-    /// The proxies' selector is combined with its own ports, or the reverse: no pod may respond.
+    /// Whether the proxies' selector is combined with the Service's own ports, or the reverse: connections may fail.
     pub mixed: bool,
     /// Its ports.
     pub(super) ports: Ports,
 }
 
 impl Selected {
-    /// The Service with its own selector and its own ports.
+    /// Returns the Service with its own selector and its own ports.
     pub(super) fn own_service(&self, service: &Value) -> Value {
         let mut service = service.clone();
         if !self.own.is_empty() {
@@ -43,8 +43,8 @@ impl Selected {
     }
 }
 
-/// Reads what a Service selects. `target` is the Service of its endpoints, where it is ours; it knows the Service's
-/// own selector, too.
+/// Decodes the selector of a Service. `target` is its target Service, if it is ours, which also records the own
+/// selector.
 #[must_use]
 pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     let name = service["metadata"]["name"].as_str().unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     if in_place {
         return selected;
     }
-    // Another writer has changed it, perhaps a part of it.
+    // Another writer may have changed a part of it.
     let mut own = Selector::new();
     for (key, value) in now {
         if value != marker {
@@ -86,7 +86,7 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     selected
 }
 
-/// `spec.selector`; empty if there is none.
+/// Returns `spec.selector`; empty if there is none.
 pub(super) fn of(service: &Value) -> Selector {
     read(&service["spec"]["selector"])
 }

@@ -1,8 +1,8 @@
 //! The shared proxies of a group of Services.
 //!
-//! There is one Deployment for all of them, made by the first and removed with the last. A Service that joins or
-//! leaves changes only its owners, so no proxy is restarted: ports are configured by discovery, as it follows from
-//! the Services of the members' endpoints.
+//! There is one Deployment for all members, created by the first and removed with the last. When a Service joins or
+//! leaves, only the Deployment's owners change, so no proxy is restarted: ports are configured by discovery, from the
+//! target Services of the members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +17,22 @@ use super::{LABEL, Settings, container};
 use crate::crd::ProxyServiceSpec;
 use crate::proxy_pod;
 
-/// What is seen of a group, as one of its members sees it.
+/// The observed state of a group, from the view of one member.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// The resources that are in it, the oldest first: usable ones that hold for their Services and are not to be
+    /// The `ProxyService`s in it, the oldest first: valid ones that apply to their Services and are not being
     /// deleted.
     pub claims: Vec<Claim>,
-    /// The Services of the endpoints of the other members: of those that join, are in it, or leave.
+    /// The target Services of the other members, including joining and leaving ones.
     pub targets: Vec<Value>,
-    /// `NAMESPACE/POD` of the proxies that are ready and do not end.
+    /// `NAMESPACE/POD` of the proxies that are ready and not terminating.
     pub ready: BTreeSet<String>,
-    /// The ports on which proxies have said that they listen, by `NAMESPACE/POD`.
+    /// The ports on which proxies report to listen, by `NAMESPACE/POD`.
     pub listening: BTreeMap<String, BTreeSet<u16>>,
 }
 
-/// What two members of a group say in different ways, though it has to be the same for all: the field of `spec`. The
-/// older one decides; a younger one may say nothing.
+/// Returns a field of `spec` that must be equal in a group, but differs between two members. The older one decides; a
+/// younger one may omit the field.
 #[must_use]
 pub fn contradicts(older: &ProxyServiceSpec, younger: &ProxyServiceSpec) -> Option<&'static str> {
     let count = younger.replicas.filter(|count| {
@@ -60,8 +60,8 @@ pub fn contradicts(older: &ProxyServiceSpec, younger: &ProxyServiceSpec) -> Opti
 }
 
 impl Group {
-    /// As one of its Services sees it. `claims` are all of the namespace, the oldest first, and `targets` all
-    /// Services of endpoints of the group; of `listening` nothing is known.
+    /// Observes the group from the view of one member. `claims` are all of the namespace, the oldest first, and
+    /// `targets` all target Services of the group; `listening` is left empty.
     #[must_use]
     pub fn of(
         service: &str,
@@ -73,7 +73,7 @@ impl Group {
         let mut services = BTreeSet::new();
         let own = claims.into_iter();
         let own = own.filter(|claim| !claim.is_wide && !claim.deleting);
-        // Of two for one Service the older one holds.
+        // Of two for one Service the older one applies.
         let holding = own.filter(|claim| services.insert(claim.service.clone()));
         let is_member = |claim: &Claim| {
             let spec = claim.spec.as_ref().ok();
@@ -91,12 +91,12 @@ impl Group {
         }
     }
 
-    /// Whether there is no other owner of the proxies.
+    /// Returns whether the proxies have no other owner.
     pub(super) fn is_alone(&self) -> bool {
         self.targets.is_empty()
     }
 
-    /// Whether all proxies that requests would go to listen on ports.
+    /// Returns whether all proxies that receive requests listen on the ports.
     fn listens(&self, ports: &Shared) -> bool {
         let listens = |proxy: &String| {
             let there = self.listening.get(proxy);
@@ -105,7 +105,7 @@ impl Group {
         !self.ready.is_empty() && self.ready.iter().all(listens)
     }
 
-    /// Why a Service cannot be in it, where that is wanted.
+    /// Returns why a Service cannot be a member, if it wants to be one.
     pub(super) fn refusal(&self, seen: &Observed, claim: &Claim) -> Option<Refusal> {
         let wanted = claim.spec.as_ref().ok()?.group.as_deref();
         wanted.filter(|_| wanted == seen.front.group())?;
@@ -125,7 +125,7 @@ impl Group {
         })
     }
 
-    /// A member's resource with what holds for all.
+    /// Returns a member's specification with the fields that are common to the group.
     fn spec(&self, own: &ProxyServiceSpec) -> ProxyServiceSpec {
         let oldest = self
             .claims
@@ -144,7 +144,7 @@ impl Group {
         }
     }
 
-    /// The Services that have something to do with it, as owners of what is shared: it goes with the last of them.
+    /// Returns all related Services as owners of the shared objects, which are deleted with the last of them.
     fn owners(&self, own: Value) -> Vec<Value> {
         let others = self.targets.iter();
         let others = others.filter_map(|target| target["metadata"]["ownerReferences"].as_array());
@@ -153,7 +153,7 @@ impl Group {
         by_uid.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// Ports that are others'. Where two have one, it is that of the first by name.
+    /// Returns the ports of other members. If two members have the same port, the first by name keeps it.
     fn taken(&self, name: &str, before: &Shared) -> BTreeSet<u16> {
         let kept = |target: &Value, port: u16| {
             let first = text(&target["metadata"]["labels"][LABEL]) < name;
@@ -167,7 +167,7 @@ impl Group {
     }
 }
 
-/// Only what says whose it is.
+/// Reduces an owner reference to its identity.
 fn owner(reference: &Value) -> Value {
     json!({
         "apiVersion": reference["apiVersion"],
@@ -178,7 +178,7 @@ fn owner(reference: &Value) -> Value {
 }
 
 impl Observed {
-    /// What holds for the proxies of a Service.
+    /// Returns the specification in force for the proxies of a Service.
     pub(super) fn in_force(&self, own: &ProxyServiceSpec) -> ProxyServiceSpec {
         match &self.group {
             Some(group) => group.spec(own),
@@ -186,7 +186,7 @@ impl Observed {
         }
     }
 
-    /// Whose what is made for the proxies is.
+    /// Returns the owner of the proxies' objects.
     pub(super) fn owned(&self, service: &Value) -> Owned {
         let own = Owned::by_service(self.front.clone(), service);
         match &self.group {
@@ -202,8 +202,8 @@ impl Observed {
         }
     }
 
-    /// The shared proxies' ports for a Service, which is given with its own ones; none where it has proxies of its
-    /// own.
+    /// Returns the shared proxies' ports for a Service, which has its own target ports; empty if it has dedicated
+    /// proxies.
     pub(super) fn allotted(&self, service: &Value) -> Shared {
         let Some(group) = &self.group else {
             return Shared::new();
@@ -211,19 +211,19 @@ impl Observed {
         let target = self.ours(self.target.as_ref());
         let mut before = target.map(shared_of).unwrap_or_default();
         if let Some(selected) = self.selected() {
-            // Where clients are sent already.
+            // Clients may already be sent to these.
             before.extend(selected.ports.shared);
         }
         allot(service, &before, &group.taken(&self.name, &before))
     }
 
-    /// Whether a connection to the ports would be answered by whichever proxy it comes to.
+    /// Returns whether every proxy would accept a connection to the ports.
     pub(super) fn listens(&self, ports: &Shared) -> bool {
         self.group.as_ref().is_none_or(|group| group.listens(ports))
     }
 }
 
-/// The Deployment of the proxies of a group.
+/// Returns the Deployment of a group's proxies.
 pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     let (label, group) = owned.front.label();
     let labels = pod_labels(&owned.front, SHARED_LABELS);

@@ -1,12 +1,12 @@
-//! The ports on which shared proxies listen: each acknowledges its configuration to the controller replica that it is
-//! connected to.
+//! Collects the ports on which shared proxies listen: each proxy acknowledges its configuration to the controller
+//! replica that it is connected to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::replicas::Replicas;
 use crate::serve::{SharedProxy, Table};
 
-/// Who can be asked.
+/// Access to this replica's table and to the other replicas.
 pub(super) struct Sharing {
     replicas: Replicas,
     table: Table,
@@ -17,7 +17,8 @@ impl Sharing {
         Self { replicas, table }
     }
 
-    /// Ports by `NAMESPACE/POD`, as far as replicas answer: a proxy of which nothing is heard is waited for.
+    /// Returns the ports by `NAMESPACE/POD`, as far as replicas respond. The caller waits for proxies without a
+    /// report.
     pub(super) async fn listening(&self) -> BTreeMap<String, BTreeSet<u16>> {
         let others = self.replicas.ask::<Vec<SharedProxy>>("/shared").await;
         let others = others.map(|others| others.all).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! A true-queue policy in the sidecars of callers, in place of proxies (`mode: Auto` with `sidecarPolicies`): a
-//! `TrafficPolicy` of ours. Nothing has to be in any order, since any policy of a Service is as good as another for
-//! the requests that are under way.
+//! True-queue policies in the sidecars of callers instead of proxies (`mode: Auto` with `sidecarPolicies`): a
+//! `TrafficPolicy` of ours. No order of steps is needed, since requests in flight succeed under any policy of a
+//! Service.
 
 use maglor_service_graph::rule::Choice;
 use serde_json::{Value, json};
@@ -11,15 +11,15 @@ use super::progress::Progress;
 use super::steps::{Next, Step};
 use crate::crd::{GROUP, VERSION};
 
-/// Those that can be chosen.
+/// The policies that can be chosen.
 const CHOICES: [Choice; 2] = [Choice::Bounce, Choice::Ledger];
 
-/// The name of the policy.
+/// Returns the name of the policy.
 pub(super) fn policy_name(service: &str) -> String {
     format!("{service}-sidecars")
 }
 
-/// The policy by which callers' sidecars choose among the endpoints.
+/// Returns the policy by which callers' sidecars choose among the endpoints.
 pub(super) fn policy(service: &Value, choice: Choice) -> Value {
     let version = format!("{GROUP}/{VERSION}");
     let mut policy = of_service(service, &version, "TrafficPolicy", policy_name);
@@ -28,14 +28,14 @@ pub(super) fn policy(service: &Value, choice: Choice) -> Value {
     marked(policy)
 }
 
-/// What such a policy chooses.
+/// Returns the choice in such a policy.
 pub(super) fn choice(policy: &Value) -> Option<Choice> {
     let chosen = policy["spec"]["cluster"]["policy"].as_str()?;
     let mut choices = CHOICES.into_iter();
     choices.find(|choice| choice.policy() == chosen)
 }
 
-/// Whether a policy that is not ours says how callers of a Service of its namespace balance.
+/// Returns whether a foreign policy sets how callers of a Service in its namespace balance.
 pub(super) fn is_about(policy: &Value, service: &str) -> bool {
     if policy["metadata"]["name"] == policy_name(service).as_str()
         || policy["spec"]["cluster"]["policy"].is_null()
@@ -46,7 +46,7 @@ pub(super) fn is_about(policy: &Value, service: &str) -> bool {
     targets.is_none_or(|targets| targets.iter().any(|target| target["name"] == service))
 }
 
-/// The next step towards `choice`, where nothing of proxies is left.
+/// Returns the next step towards `choice`, once the proxies are removed.
 pub(super) fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Next {
     let progress = Progress::Collaborating(choice);
     let Some(service) = &seen.service else {

@@ -1,10 +1,10 @@
-//! The next step for a Service: a pure function of its observed state.
+//! Computes the next step for a Service as a pure function of its observed state.
 //!
-//! A step is taken only when what it relies on is seen to be there: the selector goes over to the
-//! proxies when all of them are available and the target has endpoints; proxies are taken away when no
-//! endpoint of the Service is one of them. Should they fail meanwhile, or have to listen on other
-//! ports, the Service goes back to its own endpoints until they are ready. Proxies that a group shares
-//! go with the last Service of it; to these it goes over when all of them have said that they listen for it.
+//! A step is taken only when its preconditions are observed: the selector is switched to the proxies when all of them
+//! are available and the target Service has endpoints; proxies are removed when no endpoint of the Service is one of
+//! them. If they fail meanwhile, or have to listen on other ports, the Service is switched back to its own endpoints
+//! until they are ready. Shared proxies are removed with the last Service of their group; a Service is switched to
+//! them when all of them report to listen on its ports.
 
 use maglor_service_graph::rule::Choice;
 use serde_json::{Value, json};
@@ -25,29 +25,29 @@ use crate::index::facts::service::PROXY_GROUP;
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Apply a resource that is ours.
+    /// Apply an object of ours.
     Apply(Box<Value>),
-    /// Delete a resource that is ours.
+    /// Delete an object of ours.
     Delete(Box<Value>),
-    /// Put the finalizer on a `ProxyService`.
+    /// Add the finalizer to a `ProxyService`.
     Hold(Key),
-    /// Take the finalizer from a `ProxyService`.
+    /// Remove the finalizer from a `ProxyService`.
     Release(Key),
-    /// Replace the Service by this one, which has its own selector and nothing of ours, if it is
-    /// still the version that was seen.
+    /// Replace the Service by this one, which has its own selector and no data of ours, if its version has not
+    /// changed.
     Restore(Box<Value>),
-    /// Apply the proxies' selector to the Service, if it is still the version that was seen.
+    /// Apply the proxies' selector to the Service, if its version has not changed.
     Switch(Box<Value>),
 }
 
-/// What is to be done, and how far things are.
+/// The next step, and the progress.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
-    /// `None`: nothing, or nothing before something else happens.
+    /// `None`: there is nothing to do, or nothing before another event.
     pub step: Option<Step>,
-    /// How far things are.
+    /// The progress.
     pub progress: Progress,
-    /// Without a step: there will be one when pods or endpoints have come or gone.
+    /// Without a step: whether one will follow when pods or endpoints change.
     pub waits: bool,
 }
 
@@ -76,7 +76,7 @@ impl Next {
     }
 }
 
-/// The next step.
+/// Returns the next step.
 #[must_use]
 pub fn next(seen: &Observed) -> Next {
     let Some(claim) = seen.claims.iter().find(|claim| !claim.deleting) else {
@@ -98,12 +98,12 @@ pub fn next(seen: &Observed) -> Next {
             }
         },
         Ok(spec) => insert(seen, claim, spec),
-        // What was in force before stays.
+        // The previous state stays in force.
         Err(problem) => Next::rest(Progress::Invalid(problem.clone())),
     }
 }
 
-/// What the decision rule wants. Without a word of it things stay as they are.
+/// Returns what the decision rule recommends. Without a recommendation the current state stays.
 fn advised(seen: &Observed, spec: &ProxyServiceSpec) -> Choice {
     if spec.dry_run() {
         return Choice::Local;
@@ -111,7 +111,7 @@ fn advised(seen: &Observed, spec: &ProxyServiceSpec) -> Choice {
     let choice = seen
         .advice
         .map_or_else(|| seen.current(), |advice| advice.choice);
-    // What it needs may have gone since it was advised.
+    // Its requirements may not be met any more since the recommendation.
     match choice.is_collaborative() && !(spec.sidecar_policies() && seen.collaborative) {
         true => Choice::Local,
         false => choice,
@@ -125,7 +125,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     };
     let rollout = seen.rollout();
     let directly = Progress::Starting(rollout);
-    // A step on the way, such as another owner of shared proxies, changes nothing of where requests go.
+    // An intermediate step, such as another owner of shared proxies, does not change where requests go.
     let progress = match selected.proxied && rollout.available > 0 {
         true => Progress::Inserted(rollout),
         false => directly.clone(),
@@ -137,7 +137,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
         return Next::step(Step::Release(other.key.clone()), progress);
     }
     if seen.front != Front::of(&seen.name, own) {
-        // Other proxies come when these have gone.
+        // The other proxies are created when these are removed.
         return withdraw(seen, directly);
     }
     if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
@@ -160,7 +160,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     }
     let there = seen.deployment.as_ref();
     let replicas = autoscaler::replicas(spec, there);
-    // Without proxies none would be started.
+    // An autoscaler does not scale up from zero.
     let asleep = |there: &Value| replicas.is_some() && there["spec"]["replicas"] == 0;
     if !there.is_some_and(|there| is_current(there, &wanted.deployment) && !asleep(there)) {
         if let Some(replicas) = replicas {
@@ -188,7 +188,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     Next::wait(progress)
 }
 
-/// What is to be there before requests go to proxies, and with them.
+/// The objects that must exist before requests go to proxies, and while they do.
 struct Wanted {
     /// The ports of shared proxies.
     shared: Shared,
@@ -200,7 +200,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// For a Service, which is given with its own selector and ports.
+    /// Returns the wanted objects for a Service, which has its own selector and ports.
     fn of(seen: &Observed, service: &Value, own: &Selector, spec: &ProxyServiceSpec) -> Self {
         let (shared, settings) = (seen.allotted(service), &seen.settings);
         let owned = seen.owned(service);
@@ -218,15 +218,15 @@ impl Wanted {
     }
 }
 
-/// Whether requests are sent to ports that have, or may soon have, no listener: to shared proxies at ports that are
-/// not, or no longer, for this Service.
+/// Returns whether requests may be sent to ports without a listener: to ports of shared proxies that are not allotted
+/// to this Service, or not any more.
 fn leads_astray(seen: &Observed, selected: &Selected, shared: &Shared) -> bool {
     let ended = seen.group.is_some() && seen.ours(seen.target.as_ref()).is_none();
     let moved = ended || selected.ports.shared != *shared;
     selected.mixed || (selected.proxied && seen.group.is_some() && moved)
 }
 
-/// What is to be done about the autoscaler.
+/// Returns the step for the autoscaler, if any.
 fn autoscale(seen: &Observed, wanted: Option<Value>) -> Option<Step> {
     let there = seen.autoscaler.as_ref();
     match wanted {
@@ -264,19 +264,19 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
     }
 }
 
-/// Proxies are removed when they get no more requests.
+/// Removes the proxies once they receive no more requests.
 fn end_proxies(seen: &Observed, progress: &Progress) -> Option<Next> {
     let wait = || Some(Next::wait(progress.clone()));
     let delete = |one: &Value| Next::step(Step::Delete(Box::new(one.clone())), progress.clone());
     let Some(deployment) = seen.made(seen.deployment.as_ref()) else {
-        // They need the target to finish what they have begun.
+        // Proxies need the target Service to finish their requests.
         return match seen.proxies.is_empty() {
             true => None,
             false => wait(),
         };
     };
     let ending = deployment["metadata"]["deletionTimestamp"].is_string();
-    // Requests still go to them as long as an endpoint is one of them.
+    // Proxies receive requests as long as one of them is an endpoint.
     if ending || seen.sends_to_proxies() {
         return wait();
     }
@@ -286,7 +286,7 @@ fn end_proxies(seen: &Observed, progress: &Progress) -> Option<Next> {
     })
 }
 
-/// Shared proxies stay, and finish what they have begun for this Service.
+/// Removes the Service from a group: shared proxies stay, and finish their requests for this Service.
 fn leave_group(seen: &Observed, progress: &Progress) -> Option<Next> {
     let target = seen.ours(seen.target.as_ref())?;
     match leave(seen, target) {
@@ -299,7 +299,7 @@ fn leave_group(seen: &Observed, progress: &Progress) -> Option<Next> {
     }
 }
 
-/// All else that was made.
+/// Removes all other created objects.
 fn remove_rest(seen: &Observed, progress: &Progress) -> Option<Next> {
     let wanted = matches!(progress, Progress::Collaborating(_));
     let sidecar_policy = seen.sidecar_policy.as_ref().filter(|_| !wanted);
@@ -315,29 +315,31 @@ fn remove_rest(seen: &Observed, progress: &Progress) -> Option<Next> {
     })
 }
 
-/// One that is to be deleted and waits for us. Those for many Services wait for all of them.
+/// Returns a claim that is being deleted and has our finalizer. One for many Services waits until all of them are
+/// done, and is handled elsewhere.
 fn leaving(seen: &Observed) -> Option<&Claim> {
     let mut claims = seen.claims.iter().filter(|claim| !claim.is_wide);
     claims.find(|claim| claim.deleting && claim.held)
 }
 
 impl Observed {
-    /// Whether the endpoints have been found by the target's selector: where the Service has any of
-    /// its own, the target has some.
+    /// Returns whether the endpoints of the target Service are known: if the Service has any of its own, the target
+    /// has some.
     fn target_is_known(&self) -> bool {
         !self.target_endpoints.is_empty() || self.endpoints.is_empty()
     }
 }
 
-/// Whether fields of a resource count as ours, so that others would be in conflict with us.
+/// Returns whether fields of a resource are owned by our field manager, so that other managers would conflict with
+/// it.
 fn owns_fields(resource: &Value) -> bool {
     let fields = resource["metadata"]["managedFields"].as_array();
     let mut fields = fields.into_iter().flatten();
     fields.any(|entry| entry["manager"] == FIELD_MANAGER)
 }
 
-/// The Service as it was: its own selector and ports, and nothing that we have written. The write itself makes
-/// these ours; the same once more, without a difference, releases them.
+/// Returns the step that restores the Service: its own selector and ports, without our data. The write itself makes
+/// us the manager of these fields; a second, identical write releases them.
 fn restore(service: &Value, selected: &Selected) -> Step {
     let mut service = selected.own_service(service);
     if let Some(meta) = service["metadata"].as_object_mut() {
@@ -362,7 +364,7 @@ fn restore(service: &Value, selected: &Selected) -> Step {
     Step::Restore(Box::new(service))
 }
 
-/// The Service leads to the proxies: by its selector, and by its ports where they are shared.
+/// Returns the step that switches the Service to the proxies: by its selector, and by its ports if they are shared.
 fn switch(service: &Value, seen: &Observed, selected: &Selected, shared: &Shared) -> Step {
     let record = serde_json::to_string(&selected.own).unwrap_or_default();
     let mut switched = json!({

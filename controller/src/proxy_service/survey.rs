@@ -10,23 +10,23 @@ use super::progress::auto_status_of;
 use crate::crd::{Condition, ProxyServiceSpec, ServiceBalance};
 use crate::index::facts::Key;
 
-/// Services that a status lists at most: some 25 kB of what the API server keeps.
+/// The most Services that a status lists: some 25 kB in the API server.
 const LISTED: usize = 100;
 
 /// A Service that is called by sidecars.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) service: Key,
-    /// What balances its requests.
+    /// The current balancing mode.
     pub(super) current: Choice,
     /// Why it cannot have proxies.
     pub(super) reason: Option<&'static str>,
-    /// What is seen of it.
+    /// The observations of it.
     pub(super) view: Option<View>,
 }
 
 impl Entry {
-    /// The part of its latency that what would be best saves.
+    /// Returns the part of its latency that the best mode would save.
     fn gain(&self) -> f64 {
         let gain = |view: &View| {
             let measured = view.measured.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -35,7 +35,7 @@ impl Entry {
         self.view.as_ref().map_or(0.0, gain)
     }
 
-    /// Those where something is done first, then those that would gain most.
+    /// Orders Services with a change first, then by the largest gain.
     fn rank(&self, other: &Self) -> Ordering {
         let idle = |entry: &Self| entry.current == Choice::Local;
         let gain = other.gain().total_cmp(&self.gain());
@@ -44,7 +44,7 @@ impl Entry {
     }
 }
 
-/// The status, without times.
+/// Returns the status, without times.
 pub(super) fn status(claim: &Claim, mut entries: Vec<Entry>) -> Value {
     entries.sort_by(Entry::rank);
     let left_out = entries.len().saturating_sub(LISTED);
@@ -86,7 +86,7 @@ fn conditions(claim: &Claim) -> Vec<Condition> {
     ]
 }
 
-/// What of a status is not to wait: which Services are balanced how, and what holds.
+/// Returns the parts of a status that are written without delay: the balancing of each Service, and the conditions.
 pub(super) fn urgent(status: &Value) -> Value {
     let services = status["services"].as_array().into_iter().flatten();
     let changed = services.filter(|one| one["balancing"] != Choice::Local.name());
@@ -101,8 +101,8 @@ pub(super) fn urgent(status: &Value) -> Value {
     json!([changed, held])
 }
 
-/// Whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and no other
-/// policy says how it is balanced.
+/// Returns whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and no
+/// other policy sets its balancing.
 pub(super) fn may_collaborate(spec: &ProxyServiceSpec, meshed: bool, spoken_for: bool) -> bool {
     spec.sidecar_policies() && meshed && !spoken_for
 }

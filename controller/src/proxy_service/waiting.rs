@@ -1,12 +1,12 @@
-//! Reasons why a proxy pod is not ready, if they will not resolve by themselves.
+//! Explains why a proxy pod is not ready, if that will not resolve by itself.
 
 use serde_json::Value;
 
-/// Messages of container runtimes may be pages long.
+/// The most characters of a message; those of container runtimes may be pages long.
 const LONGEST: usize = 300;
 
-/// What is said of the first pod that something is to be done for: that no node has room for it, that its image is
-/// unavailable , that its container ends again and again.
+/// Returns the reason for the first pod that needs an intervention: no node has room for it, its image is
+/// unavailable, or its container terminates again and again.
 pub(super) fn why(pods: &[Value]) -> Option<String> {
     let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
     let why = pods.iter().filter(stays).find_map(of)?;
@@ -22,7 +22,7 @@ fn of(pod: &Value) -> Option<String> {
 fn unscheduled(pod: &Value) -> Option<String> {
     let mut conditions = pod["status"]["conditions"].as_array()?.iter();
     let scheduled = conditions.find(|one| one["type"] == "PodScheduled")?;
-    // A scheduler that has not looked yet has no reason.
+    // A scheduler that has not handled the pod yet sets no reason.
     (scheduled["status"] == "False").then(|| said(scheduled))?
 }
 
@@ -33,7 +33,7 @@ fn stopped(pod: &Value) -> Option<String> {
         .filter_map(|name| pod["status"][name].as_array());
     containers.flatten().find_map(|container| {
         let waiting = &container["state"]["waiting"];
-        // These pass.
+        // These states are temporary.
         let begins = ["ContainerCreating", "PodInitializing"].map(Value::from);
         if waiting.is_object() && !begins.contains(&waiting["reason"]) {
             return said(waiting);
@@ -43,7 +43,7 @@ fn stopped(pod: &Value) -> Option<String> {
     })
 }
 
-/// `REASON: message`, as far as there is either.
+/// Formats `REASON: message`, as far as they are set.
 fn said(state: &Value) -> Option<String> {
     let text = |name: &str| state[name].as_str().filter(|text| !text.is_empty());
     match (text("reason"), text("message")) {

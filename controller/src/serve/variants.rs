@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::index::facts::Key;
 use crate::index::{Consumer, Place};
 
-/// How some clients' own variant of a resource is called in the cache; `#` is in no DNS name.
+/// Returns the name of a client group's variant in the cache; `#` is not allowed in a DNS name.
 pub(super) fn variant(name: &str, consumer: &Consumer) -> String {
     match consumer {
         Consumer::Namespace(namespace) => format!("{name}#{namespace}"),
@@ -15,18 +15,18 @@ pub(super) fn variant(name: &str, consumer: &Consumer) -> String {
     }
 }
 
-/// Which variants there are, and who is where.
+/// The existing variants, and the locations of pods.
 #[derive(Debug, Default)]
 pub(super) struct Variants {
-    /// As they stand in the cache.
+    /// Their names in the cache.
     names: BTreeSet<String>,
-    /// How many of them are for nodes and zones.
+    /// The number of variants for nodes and zones.
     by_place: usize,
     places: BTreeMap<Key, Place>,
 }
 
 impl Variants {
-    /// Notes that there is one, or none any more; whether that is new.
+    /// Records that a variant exists or was removed; returns whether that is a change.
     pub(super) fn note(&mut self, name: &str, consumer: &Consumer, there: bool) -> bool {
         let differs = match there {
             true => self.names.insert(name.to_owned()),
@@ -41,7 +41,7 @@ impl Variants {
         differs
     }
 
-    /// Notes where a pod runs now; `None`: it is gone.
+    /// Records where a pod runs; `None`: it was removed.
     pub(super) fn place(&mut self, pod: Key, place: Option<Place>) {
         match place {
             Some(place) => drop(self.places.insert(pod, place)),
@@ -49,17 +49,17 @@ impl Variants {
         }
     }
 
-    /// Whether it matters to anybody where a pod runs.
+    /// Returns whether any variant depends on where a pod runs.
     pub(super) fn has_places(&self) -> bool {
         self.by_place > 0
     }
 
-    /// The name in the cache of what a namespace's clients get under a name.
+    /// Returns the name in the cache of the variant for a namespace.
     pub(super) fn of_namespace<'a>(&self, name: &'a str, namespace: &str) -> Cow<'a, str> {
         self.first(name, [Consumer::Namespace(namespace.to_owned())])
     }
 
-    /// The name in the cache of what a pod gets under a name: the node outweighs the zone.
+    /// Returns the name in the cache of the variant for a pod: the node takes precedence over the zone.
     pub(super) fn of_pod<'a>(&self, name: &'a str, namespace: &str, pod: &str) -> Cow<'a, str> {
         if !self.has_places() {
             return name.into();

@@ -14,10 +14,10 @@ use super::Event;
 use crate::{api_server, crd};
 
 const NAME: &str = "authorizationpolicies.maglor.dev";
-/// After a failure.
+/// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
-/// Follows the definition as long as anybody listens. `known` is set once something was said: policies are not read
+/// Follows the definition until the receiver is dropped. `known` is set after the first event: policies are not read
 /// before.
 pub(super) async fn follow(
     client: Client,
@@ -47,7 +47,7 @@ pub(super) async fn follow(
             }
             Ok(Watched::InitDone) => found.take(),
             Ok(Watched::Apply(there)) => pruned(&there),
-            // Policies go with it.
+            // Policies are deleted with their definition.
             Ok(Watched::Delete(_)) => None,
             Err(error) => {
                 tracing::warn!(definition = NAME, %error, "watch failed; retrying");
@@ -55,7 +55,8 @@ pub(super) async fn follow(
                 if !is_forbidden(&error) || said.is_some() {
                     continue;
                 }
-                // Policies are read as they are stored: what is missing there cannot be found out.
+                // The definition may not be read: pruned fields cannot be detected, and policies are read as they are
+                // stored.
                 None
             }
         };

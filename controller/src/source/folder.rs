@@ -1,8 +1,8 @@
-//! A folder of YAML or JSON files: the mesh without Kubernetes.
+//! Reads resources from a folder of YAML or JSON files, for a mesh without Kubernetes.
 //!
-//! The files hold the resources that an API server would: one or several documents each, or a `List`.
-//! The folder is watched, without what is below it. Of a file that cannot be read, or only in part, the rest is in
-//! force, and what was read of it before where it is not read anew.
+//! The files contain the same resources as an API server: one or several documents each, or a `List`. The folder is
+//! watched, without its subfolders. If a file cannot be read completely, its readable part is in force, and for the
+//! rest the resources that were read from it before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,44 +19,44 @@ use super::Event;
 use crate::crd::{GROUP, check};
 use crate::index::facts::{Key, Kind, Object, ReadError};
 
-/// Files are written in several operations; wait for the end.
+/// Files are written in several operations; wait until there are no more events.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Where a folder never comes to rest (a log is written there, say), look this often.
+/// The longest wait, for folders that change all the time (because of a log file, for example).
 const AT_LATEST: Duration = Duration::from_secs(1);
 
-/// Why a folder cannot be watched.
+/// The reason why a folder cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It cannot be listed.
+    /// The folder cannot be listed.
     #[error("{}: {source}", folder.display())]
     Read {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system has no watch left.
     #[error("{}: cannot watch: {source}", folder.display())]
     Watch {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: notify::Error,
     },
 }
 
-/// A folder, and what was last read of each of its files.
+/// A folder, and the resources last read from each of its files.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     files: BTreeMap<PathBuf, Vec<Object>>,
-    /// Errors of the last read. They are logged once: the log may be written to this directory, so
-    /// that telling it would be a reason to look again.
+    /// Errors of the last read. They are logged once: if the log file is in this directory, each message triggers
+    /// another read.
     reported: BTreeSet<(String, String)>,
 }
 
 impl Folder {
-    /// A folder that has not been read.
+    /// Creates a folder that has not been read.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Folder {
     /// Reads all files. Unchanged errors are not logged again.
     ///
     /// # Errors
-    /// When the folder itself cannot be listed.
+    /// The folder itself cannot be listed.
     pub fn read(&mut self) -> Result<Vec<Event>, FolderError> {
         let failed = |source| FolderError::Read {
             folder: self.path.clone(),
@@ -97,7 +97,7 @@ impl Folder {
             let before = self.files.remove(&path).unwrap_or_default();
             let mut objects = read.objects;
             if !read.refused.is_empty() {
-                // Which resources the unread part has is not known: those that it had hold.
+                // The resources of the unread part are unknown: all previous ones stay.
                 let there: BTreeSet<(Kind, Key)> = objects.iter().map(id).collect();
                 let kept = before.into_iter().filter(|one| !there.contains(&id(one)));
                 objects.extend(kept);
@@ -125,7 +125,7 @@ impl Folder {
         Ok(events)
     }
 
-    /// Everything, by kind; of a resource that is there twice the first holds.
+    /// Returns all resources, by kind; the first one of duplicates is used.
     fn resets(&self) -> Vec<Event> {
         let mut kinds: BTreeMap<Kind, Vec<Object>> = Kind::ALL
             .into_iter()
@@ -161,14 +161,14 @@ fn id(object: &Object) -> (Kind, Key) {
     (object.kind, object.key.clone())
 }
 
-/// What is read of a text.
+/// The content of a text.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// The resources that matter here.
+    /// The resources of supported kinds.
     pub objects: Vec<Object>,
-    /// Those that only Kubernetes does something with, a line each.
+    /// Resources that only Kubernetes uses, one line each.
     pub others: Vec<String>,
-    /// Documents and resources that cannot be read, each with its line; they cost nothing but themselves.
+    /// Documents and resources that cannot be read, each with its line; the rest is not affected.
     pub refused: Vec<String>,
 }
 
@@ -205,7 +205,7 @@ pub fn contents(text: &str) -> Contents {
     found
 }
 
-/// Kinds of the group of Services that manifests of applications have.
+/// Other kinds of the core group (that of Services) in manifests of applications.
 const OTHERS: [&str; 8] = [
     "ConfigMap",
     "Endpoints",
@@ -217,8 +217,8 @@ const OTHERS: [&str; 8] = [
     "ServiceAccount",
 ];
 
-/// Whether an object is of a foreign kind, such as a Deployment beside its Service, and not one of ours that is
-/// misspelt.
+/// Returns whether an object is of a foreign kind, such as a Deployment beside its Service, and not a misspelt one of
+/// ours.
 fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     match text("apiVersion").split_once('/') {
@@ -239,7 +239,7 @@ fn is_others(item: &Value) -> bool {
 /// Reads a directory and reports changes until the receiver is dropped.
 ///
 /// # Errors
-/// When it cannot be read at first, or not be watched.
+/// It cannot be read at first, or cannot be watched.
 pub async fn watch(path: &Path, events: mpsc::Sender<Event>) -> Result<(), FolderError> {
     let (sender, mut changed) = mpsc::unbounded_channel();
     let failed = |source| FolderError::Watch {
@@ -247,14 +247,14 @@ pub async fn watch(path: &Path, events: mpsc::Sender<Event>) -> Result<(), Folde
         source,
     };
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // An error may mean lost events: look.
+        // An error may mean lost events: read again.
         let relevant = |event: notify::Event| !matches!(event.kind, EventKind::Access(_));
         if event.map_or(true, relevant) {
             let _ = sender.send(());
         }
     })
     .map_err(failed)?;
-    // Before it is read: nothing that changes in between is missed.
+    // Begins before the first read, so that no change in between is missed.
     watcher
         .watch(path, RecursiveMode::NonRecursive)
         .map_err(failed)?;

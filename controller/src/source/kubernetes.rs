@@ -1,9 +1,9 @@
-//! An API server: a watch for each kind.
+//! Reads resources from an API server with a watch for each kind.
 //!
-//! Watches never end: failures are retried with backoff. Known objects stay until a complete list says
-//! otherwise. A kind that the server does not know (its definition is not installed) has no resources, and is
-//! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
-//! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.
+//! Watches never end: failures are retried with backoff. Known objects stay until a complete list omits them. A kind
+//! that the server does not know (its definition is not installed) has no resources, and is retried. If it was known
+//! before, it must be unknown for a while first: a server that has just restarted may not serve every definition yet,
+//! and a mesh must not lose its policies meanwhile.
 
 mod permitted;
 
@@ -28,18 +28,18 @@ use crate::metrics::on_call::Answered;
 use crate::scope::{Certificates, Scope};
 use permitted::Part;
 
-/// How long a watch rests after its first failure; each further one doubles it.
+/// Pause of a watch after its first failure; each further one doubles it.
 const REST: Duration = Duration::from_millis(500);
-/// The longest rest where the API server fails: so much later than necessary it is heard again.
+/// The longest pause if the API server fails: changes are seen with at most this delay afterwards.
 const MOST_REST: Duration = Duration::from_secs(4);
-/// The longest rest where the kind is not known.
+/// The longest pause if the kind is unknown.
 const REST_UNKNOWN: Duration = Duration::from_secs(10);
-/// A watch that was well for this long has had its first failure.
+/// A watch without a failure for this long starts again with the shortest pause.
 const WELL: Duration = Duration::from_secs(30);
-/// A kind of which resources were known is abandoned when it was unknown for this long.
+/// A kind whose resources were known is given up when it was unknown for this long.
 const ABANDONED: Duration = Duration::from_secs(60);
 
-/// How a kind is called in the API.
+/// Returns the API resource of a kind.
 #[must_use]
 pub fn api_resource(kind: Kind) -> ApiResource {
     let (api_version, name, plural) = kind.names();
@@ -48,7 +48,7 @@ pub fn api_resource(kind: Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, plural)
 }
 
-/// Kinds that only Gateways need; Secrets among them, which not everybody lets a controller read.
+/// Kinds that only Gateways need; Secrets among them, which some installations do not allow the controller to read.
 const OF_GATEWAYS: [Kind; 4] = [
     Kind::Gateway,
     Kind::GatewayClass,
@@ -114,14 +114,14 @@ fn parts(certificates: &Certificates) -> Option<BTreeSet<Part>> {
     }
 }
 
-/// A client for one kind, whose answers are noted.
+/// Returns a client for one kind that records the times of responses.
 fn heard(client: &Client, answered: &Answered, kind: &'static str) -> Client {
     answered.now(kind);
     let answered = answered.clone();
     api_server::noting_answers(client, move || answered.now(kind))
 }
 
-/// What is watched of a kind.
+/// Returns the watch configuration of a kind.
 fn config(kind: Kind) -> watcher::Config {
     match kind {
         Kind::Secret => api_server::watch().fields("type=kubernetes.io/tls"),
@@ -146,10 +146,10 @@ async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
     }
 }
 
-/// What the watch of a kind has seen, and what follows from it.
+/// The state of the watch of a kind.
 struct Watch {
     kind: Kind,
-    /// The list that is being read, as far as it has come.
+    /// The part of the current list that was received.
     objects: Vec<Object>,
     unread: Vec<Key>,
     known: Known,
@@ -157,24 +157,24 @@ struct Watch {
     failed: Option<Instant>,
 }
 
-/// What is known of a kind.
+/// The state of a kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Known {
     /// It was not listed yet.
     Nothing,
-    /// Its resources.
+    /// Its resources are known.
     Resources,
-    /// Its resources; the API server has not known the kind since then.
+    /// Its resources are known, but the API server has not known the kind since this time.
     Doubted(Instant),
-    /// That the API server does not know it.
+    /// The API server does not know it.
     Absent,
 }
 
-/// What follows from what was seen.
+/// The result of a watch event.
 #[derive(Debug, Default)]
 struct Step {
     events: Vec<Event>,
-    /// How long the API server is not to be asked.
+    /// The pause before the next request to the API server.
     rest: Option<Duration>,
 }
 
@@ -244,7 +244,7 @@ impl Watch {
         self.known = Known::Resources;
     }
 
-    /// What was listed; nothing, where the kind is unknown.
+    /// Returns the listed resources; none if the kind is unknown.
     fn reset(&mut self) -> Event {
         Event::Reset {
             kind: self.kind,
@@ -279,8 +279,8 @@ impl Watch {
         }
     }
 
-    /// The API server does not know the kind. Where it was not asked before, that is the answer: a server that
-    /// starts says 503 until it has all definitions (since Kubernetes 1.23).
+    /// Handles a kind that is unknown to the API server. If it is the first response for the kind, it is conclusive:
+    /// a starting server responds with 503 until it has all definitions (since Kubernetes 1.23).
     fn doubt(&mut self, now: Instant) -> Option<Event> {
         let (_, kind, _) = self.kind.names();
         match self.known {
@@ -301,7 +301,7 @@ impl Watch {
     }
 }
 
-/// Whether the API server does not know the kind.
+/// Returns whether an error means that the API server does not know the kind.
 fn is_unknown(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
     let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
@@ -319,7 +319,7 @@ fn key(object: &DynamicObject) -> Key {
 fn read(kind: Kind, object: DynamicObject) -> Event {
     let what = format!("{} {}", kind.names().1, key(&object));
     let mut metadata = object.metadata;
-    // The larger half of many resources, and nothing that is read.
+    // The larger half of many resources, and never read.
     metadata.managed_fields = None;
     let mut value = match object.data {
         Value::Object(map) => map,

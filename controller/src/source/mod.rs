@@ -6,30 +6,31 @@ pub mod kubernetes;
 
 use crate::index::facts::{Key, Kind, Object};
 
-/// What a source has to say.
+/// An event of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A resource is new, or may have changed.
     Apply(Box<Object>),
     /// A resource is gone.
     Delete(Kind, Key),
-    /// A field of `AuthorizationPolicy`s that the API server does not store, or that there is none. Before any
+    /// A field of `AuthorizationPolicy`s that the API server does not store; `None` = all are stored. Sent before any
     /// policy.
     Pruned(Option<String>),
-    /// Something cannot be read; what was read of it before holds.
+    /// A resource cannot be read; its last valid version stays in force.
     Refused {
-        /// What, as `FILE` or `KIND NAMESPACE/NAME`.
+        /// The resource, as `FILE` or `KIND NAMESPACE/NAME`.
         what: String,
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// All resources of a kind; what is not among them is gone. A source begins with one for each kind.
+    /// The complete list of a kind; resources that are not in it were deleted. A source begins with one for each
+    /// kind.
     Reset {
-        /// Which kind.
+        /// The kind.
         kind: Kind,
-        /// Those that can be read.
+        /// The valid resources.
         objects: Vec<Object>,
-        /// Those that cannot; what was read of them before holds.
+        /// The invalid resources, whose last valid versions stay in force.
         unread: Vec<Key>,
     },
 }

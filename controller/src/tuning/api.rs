@@ -1,4 +1,4 @@
-//! Looks at an API server, and writes to it: Deployments, who else decides about them, generated policies, statuses.
+//! Reads from the API server, and writes to it: Deployments and their other managers, generated policies, statuses.
 
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -12,12 +12,12 @@ use crate::index::facts::Key;
 use crate::operate;
 use crate::writes::{self, Manager, Seen};
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Written {
-    /// It is done.
+    /// The write succeeded.
     Done,
-    /// The resource is not what was seen any more, or refuses it: look again.
+    /// The resource has changed since it was read, or the write was rejected: observe it again.
     Stale,
 }
 
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// An API server.
+/// A client of the API server.
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
@@ -68,13 +68,13 @@ impl Server {
         Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
     }
 
-    /// The policies, the oldest first; none where the kind is not defined.
+    /// Returns the policies, the oldest first; none if the kind is not defined.
     pub(super) async fn policies(&self) -> Result<Vec<TuningPolicy>, kube::Error> {
         operate::policies(&self.client).await
     }
 
-    /// All of a kind in a namespace, as the API server has them now; none where the kind is not defined, or, as with
-    /// autoscalers of an add-on, not ours to read: then nothing is ours to write, either.
+    /// Lists the current resources of a kind in a namespace. Returns none if the kind is not defined or, as for
+    /// autoscalers of an add-on, may not be read: then it may not be written, either.
     pub(super) async fn list(
         &self,
         kind: Kind,
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Changes a Deployment, if it is still the one that was seen.
+    /// Patches a Deployment, if it has not changed since it was read.
     pub(super) async fn patch(
         &self,
         key: &Key,
@@ -114,7 +114,7 @@ impl Server {
         written(applied.await)
     }
 
-    /// Takes a generated policy away, if it is still the one that was seen.
+    /// Deletes a generated policy, if it has not changed since it was read.
     pub(super) async fn delete(
         &self,
         namespace: &str,
@@ -125,7 +125,7 @@ impl Server {
         written(writes::delete(&api, name, seen).await)
     }
 
-    /// Writes a policy's status, where it is different; its generation is the one that was seen.
+    /// Writes a policy's status if it has changed, for the generation that was observed.
     pub(super) async fn report(
         &self,
         policy: &TuningPolicy,

@@ -1,44 +1,44 @@
-//! Requests of each container of a pod.
+//! Computes the resource requests of each container of a pod.
 //!
-//! Where it is known what each uses, it requests that and what is added for safety, and the pod as a whole is to
-//! request the sum. Else it is known what the pod is to request, which its containers share as they do now. What
-//! injected containers request is theirs in either way.
+//! If the usage of each container is known, each requests its usage and a safety margin, and the pod requests the
+//! sum. Otherwise the request of the whole pod is known, and its containers share it in proportion to their current
+//! requests. The requests of injected containers are never changed.
 
 use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice};
 use maglor_service_graph::tune::Held;
 
 use super::workload::Container;
 
-/// Where it is shared out, no container requests less CPU, in thousandths of a core.
+/// The least CPU of a container when the pod's request is shared, in thousandths of a core.
 const LEAST_CPU: u64 = 5;
-/// And less memory, in MiB.
+/// The least memory of a container in this case, in MiB.
 const LEAST_MEMORY: u64 = 4;
 
-/// What a container is to request; what is absent stays.
+/// The new requests of a container; `None` = unchanged.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Share {
     /// Its name.
     pub name: String,
-    /// In thousandths of a core.
+    /// CPU in thousandths of a core.
     pub cpu_millis: Option<u64>,
-    /// In MiB.
+    /// Memory in MiB.
     pub memory_mib: Option<u64>,
-    /// Its limit, where that would be less than a quarter above what it requests.
+    /// Its memory limit, if the current one is less than a quarter above the request.
     pub memory_limit_mib: Option<u64>,
 }
 
-/// What the containers of a template are to request each, in their order, if known of all of them and
-/// nothing else manages it.
+/// The individual requests of a template's containers, in their order, if all of them are known and no other manager
+/// sets them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
-    /// In thousandths of a core; none more than its limit.
+    /// CPU in thousandths of a core, each at most the container's limit.
     cpu: Option<Vec<u64>>,
-    /// In MiB.
+    /// Memory in MiB.
     memory: Option<Vec<u64>>,
 }
 
 impl Own {
-    /// From what is advised.
+    /// Returns the requests from recommendations.
     #[must_use]
     pub fn of(containers: &[Container], advised: &[ContainerAdvice], held: Held) -> Self {
         let list = |of: fn(&ContainerAdvice) -> Option<&Advised<u64>>| -> Option<Vec<u64>> {
@@ -61,7 +61,7 @@ impl Own {
         }
     }
 
-    /// Puts into an advice what a pod requests by this, with what is injected into it.
+    /// Sets the total requests of the pod in an advice, including injected containers.
     pub fn put(&self, injected: (u64, u64), advice: &mut Advice) {
         let put = |into: &mut Option<Advised<u64>>, own: &Option<Vec<u64>>, injected: u64, unit| {
             if let (Some(into), Some(own)) = (into.as_mut(), own) {
@@ -82,12 +82,11 @@ impl Own {
     }
 }
 
-/// What each container is to request where the pod requests so much CPU, in thousandths of a core, and memory, in
-/// MiB.
+/// Returns the requests of each container for a total of the pod: CPU in thousandths of a core, and memory in MiB.
 ///
-/// What injected containers request is theirs. The others request their own, if known; else as much of the
-/// rest as they request of it now, and where none requests anything the first gets it. None gets more than its limit
-/// of CPU; its limit of memory is raised.
+/// Injected containers keep their requests. The others get their individual requests, if known; otherwise they share
+/// the rest in proportion to their current requests, or the first gets all of it if there are none. No container gets
+/// more CPU than its limit; memory limits are raised.
 #[must_use]
 pub fn share(
     containers: &[Container],
@@ -130,8 +129,8 @@ pub fn share(
         .collect()
 }
 
-/// Which containers request something else than their own, in words; `None` where none does by more than `margin`,
-/// 0–1, of what it requests.
+/// Describes the containers whose requests differ from their individual ones; `None` if none differs by more than
+/// `margin`, 0–1, of its request.
 #[must_use]
 pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String> {
     let far = |own: &Option<Vec<u64>>, at: usize, present: u64, least: u64, unit: &str| {
@@ -150,7 +149,7 @@ pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String
     (!words.is_empty()).then(|| format!("by usage of its containers: {}", words.join("; ")))
 }
 
-/// In proportion to what is there; 0 for who has nothing.
+/// Divides `whole` in proportion to `present`; 0 stays 0.
 fn divide(present: &[u64], whole: u64, least: u64) -> Vec<u64> {
     let sum: u64 = present.iter().sum();
     let each = present.iter().enumerate();

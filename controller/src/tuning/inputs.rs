@@ -1,4 +1,4 @@
-//! The inputs of tuning: the live graph with usage, current settings, and what other controllers manage.
+//! Assembles the inputs of tuning: the live graph with usage, current settings, and what other controllers manage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::index::topology::Topology;
 use crate::placement::fits::may_run;
 use crate::placement::pod::{Node, Pod};
 
-/// What is given.
+/// The sources of the inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     /// The namespace.
     pub namespace: &'a str,
-    /// Who calls whom, as far as all replicas have heard.
+    /// The communication graph of all replicas.
     pub snapshot: &'a Snapshot,
-    /// Which pods are which services.
+    /// The mapping of pods to services.
     pub topology: &'a Topology,
     /// The pods of the namespace.
     pub pods: &'a [Pod],
@@ -42,30 +42,30 @@ pub struct Sources<'a> {
     pub vertical: &'a [Value],
     /// Its `TrafficPolicy`s.
     pub policies: &'a Policies,
-    /// What is wanted.
+    /// The specification of the policy.
     pub spec: &'a TuningPolicySpec,
-    /// Services that older policies have, and which.
+    /// Services that are selected by older policies, with the policy's name.
     pub taken: &'a BTreeMap<String, String>,
 }
 
-/// A service of the policy.
+/// A service that the policy selects.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Its Deployment, where it is of one.
+    /// Its Deployment, if it has one.
     pub workload: Option<Workload>,
-    /// CPU and memory that what is injected into its pods requests.
+    /// CPU (thousandths of a core) and memory (MiB) that the injected containers of its pods request.
     pub injected: (u64, u64),
-    /// The Service that callers know, if there is one.
+    /// The Service that callers use, if there is one.
     pub service: Option<Key>,
-    /// What is not changed, and why.
+    /// The settings that must not be changed, and why.
     pub hold: Hold,
-    /// What is set.
+    /// The current settings.
     pub present: Settings,
-    /// The most CPU that a pod gets, in thousandths of a core, where its own containers all have a limit.
+    /// The CPU limit of a pod, in thousandths of a core, if all of its own containers have one.
     pub cpu_limit_millis: Option<u64>,
-    /// How it fares.
+    /// Latencies and failures.
     pub health: Health,
-    /// What each of the nodes that take its pods has left.
+    /// The remaining capacity of each node that accepts its pods.
     pub rooms: Vec<Room>,
 }
 
@@ -79,37 +79,37 @@ impl Subject {
         Own::of(self.containers(), &advice.containers, self.hold.held)
     }
 
-    /// Puts into an advice what a pod requests by what is known of its containers.
+    /// Sets the pod's requests in an advice from what is known of its containers.
     pub fn complete(&self, advice: &mut Advice) {
         self.own(advice).put(self.injected, advice);
     }
 
-    /// What its containers are to request where each pod requests so much CPU, in thousandths of a core, and memory,
-    /// in MiB; only those for which it is something else than now.
+    /// Returns the new requests of its containers for a total of the pod, in thousandths of a core and in MiB; only
+    /// those that change.
     #[must_use]
     pub fn shares(&self, advice: &Advice, whole: (u64, u64)) -> Vec<Share> {
         share(self.containers(), self.injected, whole, &self.own(advice))
     }
 
-    /// Why its containers are to request something else, where they are.
+    /// Returns why the requests of its containers change, if they do.
     #[must_use]
     pub fn shares_differ(&self, advice: &Advice, spec: &TuningPolicySpec) -> Option<String> {
         differ(self.containers(), &self.own(advice), margin(spec))
     }
 }
 
-/// See the module's documentation.
+/// The inputs of a round.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// The policy's services, by name.
+    /// The selected services, by name.
     pub subjects: BTreeMap<String, Subject>,
-    /// All services and calls, as what advises wants them.
+    /// All services and calls, as input of the recommendations.
     pub observed: advise::Snapshot,
-    /// Who calls whom, by name.
+    /// Pairs of caller and called service, by name.
     pub calls: Vec<(String, String)>,
 }
 
-/// What a policy says of what is advised.
+/// Returns the parameters of recommendations in a policy.
 #[must_use]
 pub fn advice_params(spec: &TuningPolicySpec) -> advise::Params {
     let time = |seconds: Option<u32>, default: u32| seconds_of(seconds.unwrap_or(default));
@@ -132,7 +132,7 @@ pub fn advice_params(spec: &TuningPolicySpec) -> advise::Params {
     params
 }
 
-/// And of how carefully it is followed; `settle` is T, the window of the graph's averages.
+/// Returns the parameters of changes and their evaluation; `settle` is T, the window of the graph's averages.
 #[must_use]
 pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
     let time = |seconds: Option<u32>, default: u32| seconds_of(seconds.unwrap_or(default));
@@ -146,7 +146,7 @@ pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
         ready: time(spec.ready_seconds, 180),
         trial: TrialParams {
             settle,
-            // One look at least.
+            // At least one evaluation.
             length: time(guard.seconds, 600).max(settle),
             latency: part(guard.latency_percent, 50),
             failures: part(guard.failure_percent, 1),
@@ -155,7 +155,7 @@ pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
     }
 }
 
-/// Requests that differ by no more than this part stay, 0–1.
+/// Returns the relative difference of requests, 0–1, that is ignored.
 fn margin(spec: &TuningPolicySpec) -> f64 {
     f64::from(spec.margin_percent.unwrap_or(10)) / 100.0
 }
@@ -164,7 +164,7 @@ fn seconds_of(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Puts together what is given.
+/// Assembles the inputs.
 #[must_use]
 pub fn inputs(sources: &Sources<'_>) -> Inputs {
     let deployments: BTreeMap<String, Workload> = {
@@ -189,7 +189,7 @@ pub fn inputs(sources: &Sources<'_>) -> Inputs {
     }
 }
 
-/// The services of the namespace that have sidecars, and their pods.
+/// Returns the services of the namespace that have sidecars, with their pods.
 fn services<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Vec<&'a Pod>> {
     let mut services: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in sources
@@ -269,15 +269,15 @@ fn subject(
     })
 }
 
-/// What is injected mostly has no limit, so the pod has none; yet it cannot use more than its own containers may, and
-/// about what is requested for the rest.
+/// Returns the CPU limit of a pod. Injected containers usually have no limit, so formally the pod has none; but it
+/// cannot use more than the limits of its own containers and about the request of the injected ones.
 fn cpu_limit(own: &[workload::Container], injected: (u64, u64)) -> Option<u64> {
     let limits = own.iter().map(|one| one.cpu_limit_millis);
     let sum = limits.sum::<Option<u64>>()?;
     (!own.is_empty()).then(|| sum.saturating_add(injected.0))
 }
 
-/// The Service by whose name a vertex is called, where that is one.
+/// Returns the Service whose name a vertex has, if there is one.
 fn service_of(sources: &Sources<'_>, name: &str) -> Option<Key> {
     let (namespace, service) = name.split_once('/')?;
     let key = Key::new(namespace, service);
@@ -285,7 +285,7 @@ fn service_of(sources: &Sources<'_>, name: &str) -> Option<Key> {
     (vertex == name).then_some(key)
 }
 
-/// What the policy does not set, or may not.
+/// Adds the settings that the policy excludes or may not change.
 fn leave(sources: &Sources<'_>, name: &str, service: Option<&Key>, hold: &mut Hold) {
     if let Some(policy) = sources.taken.get(name) {
         hold.workload(format!("the older TuningPolicy {policy} selects it"));
@@ -312,7 +312,8 @@ fn leave(sources: &Sources<'_>, name: &str, service: Option<&Key>, hold: &mut Ho
     hold.held.traffic |= !sets(TuningPart::Traffic);
 }
 
-/// What nodes have left beside all services of the mesh; what others request is taken off already.
+/// Returns the remaining capacity of nodes beside all services of the mesh; requests of other pods are subtracted
+/// already.
 fn left<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Room> {
     let rooms = sources.topology.nodes.iter();
     let mut left: BTreeMap<&str, Room> = rooms
@@ -346,7 +347,7 @@ fn observed(
 ) -> advise::Snapshot {
     let services = sources.snapshot.services.iter().map(|one| {
         let subject = subjects.get(&one.name);
-        // As many as there are to be: while they are replaced, there are more.
+        // By the wanted number: during a rollout there are more.
         let wanted = subject
             .map(|one| one.present.replicas)
             .filter(|count| *count > 0)
@@ -411,10 +412,10 @@ fn split(split: &Split) -> SplitUse {
     }
 }
 
-/// By how much what a replica uses is less where there are to be `wanted` of them.
+/// Returns the factor of a replica's usage when the load of `there` replicas is spread over `wanted` ones.
 ///
-/// Fewer that are there use no more than they do. More of them do not use more: while pods are replaced, their
-/// replacements are ready, and their usage is still reported for a while.
+/// The usage is not scaled up for fewer replicas: while pods are replaced, the replacements are ready, and the usage
+/// of the old ones is still reported for a while.
 fn part(there: u32, wanted: u32) -> f64 {
     (f64::from(there) / f64::from(wanted.max(1))).min(1.0)
 }
@@ -427,7 +428,7 @@ fn container(one: &Container, part: f64) -> ContainerUse {
     }
 }
 
-/// How the calls of a service fare that it takes, over the window of the averages.
+/// Returns latencies and failures of a service's incoming calls, over the window of the averages.
 fn health(snapshot: &Snapshot, name: &str) -> Health {
     let window = snapshot.window_seconds as f64;
     let into = snapshot.edges.iter().filter(|edge| edge.to == name);

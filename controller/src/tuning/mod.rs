@@ -1,13 +1,14 @@
-//! Services get what they need, by what is observed of them: `TuningPolicy` (docs/generated.md).
+//! Adjusts the settings of services to what is observed of them: `TuningPolicy` (docs/generated.md).
 //!
 //! [`maglor_service_graph::advise`] computes recommendations, and [`maglor_service_graph::tune`] decides what is
-//! changed or rolled back. This module has their inputs ([`inputs`]), other managers of a Deployment ([`owners`]),
-//! and what is written: to Deployments ([`workload`], [`containers`]), and as `TrafficPolicy`s ([`traffic`]).
+//! changed or rolled back. This module assembles their inputs ([`inputs`]), detects other managers of a Deployment
+//! ([`owners`]), and writes changes: to Deployments ([`workload`], [`containers`]), and as `TrafficPolicy`s
+//! ([`traffic`]).
 //!
-//! What is written is also written down where it is written, with what was there before ([`workload::Ticket`], and
-//! the annotation [`FORMER`]), so that a new leader can roll it back after a crash, and so that changes by others are
-//! distinguished from ours. Settings of users always take precedence: a generated `TrafficPolicy` is of a level below
-//! all that they write (`index/effective.rs`).
+//! Each change is recorded in the changed object, together with the previous value ([`workload::Ticket`], and the
+//! annotation [`FORMER`]), so that a new leader can roll it back after a crash, and so that changes by others are
+//! distinguished from ours. Settings of users always take precedence: a generated `TrafficPolicy` has a lower level
+//! than all user-written ones (`index/effective.rs`).
 
 mod api;
 pub mod containers;
@@ -20,14 +21,14 @@ pub mod workload;
 
 /// Label or annotation of Deployments and their pods; `disabled`: they are not changed.
 pub const TUNING: &str = maglor_inject::keys::TUNING;
-/// Annotation of a Deployment: what was written to it, and what was there before.
+/// Annotation of a Deployment with the written and the previous values.
 pub const TUNED: &str = maglor_inject::keys::TUNED;
 /// Annotation of a generated `TrafficPolicy`: its `spec` before the last change.
 pub const FORMER: &str = maglor_inject::keys::FORMER;
-/// Who writes: not who writes statuses, so that it can be seen whose a value is.
+/// The field manager of changes: different from that of statuses, so that the origin of a value is visible.
 pub const FIELD_MANAGER: &str = "maglor-tuning";
 
-/// A word of a resource.
+/// Returns a string of a resource.
 fn text(value: &serde_json::Value) -> &str {
     value.as_str().unwrap_or_default()
 }

@@ -6,37 +6,37 @@ use serde_json::Value;
 use super::text;
 use super::workload::Workload;
 
-/// What is not to be changed of a service, and who decides it.
+/// The settings of a service that must not be changed, and their managers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Hold {
-    /// What.
+    /// The settings.
     pub held: Held,
     /// The reasons, one message each.
     pub why: Vec<String>,
-    /// A HorizontalPodAutoscaler decides how many replicas there are.
+    /// A HorizontalPodAutoscaler sets the number of replicas.
     pub autoscaled: bool,
 }
 
 impl Hold {
-    /// Nothing of the Deployment is to be changed.
+    /// Excludes all settings of the Deployment.
     pub fn workload(&mut self, why: String) {
         (self.held.replicas, self.held.cpu, self.held.memory) = (true, true, true);
         self.why.push(why);
     }
 
-    /// Nor how callers treat it.
+    /// Excludes the generated `TrafficPolicy`.
     pub fn traffic(&mut self, why: String) {
         self.held.traffic = true;
         self.why.push(why);
     }
 }
 
-/// Whether an autoscaler is for a Deployment.
+/// Returns whether an autoscaler targets a Deployment.
 fn is_for(reference: &Value, workload: &Workload) -> bool {
     reference["kind"] == "Deployment" && reference["name"] == workload.key.name.as_str()
 }
 
-/// Looks at a Deployment and at the autoscalers of its namespace.
+/// Returns the exclusions of a Deployment by itself and by the autoscalers of its namespace.
 #[must_use]
 pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Hold {
     let mut hold = Hold::default();
@@ -79,7 +79,7 @@ pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Ho
     hold
 }
 
-/// It decides on replicas, by what they use relative to what they request.
+/// Excludes replicas, and the requests that the autoscaler's utilization is relative to.
 fn horizontally(autoscaler: &Value, hold: &mut Hold) {
     let metrics = autoscaler["spec"]["metrics"].as_array();
     let by_memory = metrics.into_iter().flatten().any(|metric| {
@@ -97,14 +97,14 @@ fn horizontally(autoscaler: &Value, hold: &mut Hold) {
         .push(format!("HorizontalPodAutoscaler {name} manages {what}"));
 }
 
-/// It decides on requests, unless it only recommends.
+/// Excludes requests, unless the autoscaler only recommends.
 fn vertically(autoscaler: &Value, hold: &mut Hold) {
     if autoscaler["spec"]["updatePolicy"]["updateMode"] == "Off" {
         return;
     }
     let policies = autoscaler["spec"]["resourcePolicy"]["containerPolicies"].as_array();
     let policies = || policies.into_iter().flatten();
-    // What no policy is about is its own to decide.
+    // Containers without a policy are managed by default.
     let about_all = policies().any(|policy| policy["containerName"] == "*");
     let allows = |policy: &Value, resource: &str| {
         let listed = policy["controlledResources"].as_array();

@@ -1,5 +1,5 @@
-//! The operator: looks periodically at what is observed and set, and changes what is worth it. Only the leader
-//! writes. A change is recorded before it is made, so that a new leader evaluates it after a crash.
+//! The operator: periodically compares observations with settings, and makes changes that are worthwhile. Only the
+//! leader writes. A change is recorded before it is made, so that a new leader evaluates it after a crash.
 
 mod write;
 
@@ -32,36 +32,36 @@ use crate::scope::Scope;
 /// Default interval of the evaluation.
 const ROUND_SECONDS: u32 = 30;
 
-/// What the operator has, and may do.
+/// The dependencies and permissions of the operator.
 pub(crate) struct Options {
-    /// Requests are not retried: the operator observes again first.
+    /// The client. Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: TuningMetrics,
-    /// Deployments may be changed, as permitted at installation.
+    /// The namespaces where Deployments may be changed, as permitted at installation.
     pub(crate) tunes: Scope,
 }
 
-/// Whose it is: namespace, name and id of a policy, and whether it is carried out: one that is, begins anew.
+/// Namespace, name and UID of a policy, and whether it is applied: a change of that resets its state.
 type Id = (String, String, String, bool);
 
-/// A policy that is being carried out.
+/// The state of a policy.
 struct Governed {
     advisor: Advisor,
     tuning: Tuning,
     done: Done,
-    /// When the next round is due.
+    /// The time of the next round.
     due: Time,
     /// Its services.
     subjects: BTreeSet<String>,
-    /// It was said that something is to be changed.
+    /// Whether the event for a recommendation was sent.
     recommended: bool,
 }
 
-/// What a round is about.
+/// The inputs of a round, and its recommendations.
 struct Stage<'a> {
     policy: &'a TuningPolicy,
     inputs: Inputs,
@@ -73,9 +73,9 @@ struct Operator {
     options: Options,
     server: Server,
     pods: Pods,
-    /// Since the beginning of the term.
+    /// By policy, since the begin of the term.
     governed: BTreeMap<Id, Governed>,
-    /// When this process began to hear proxies.
+    /// When this process began to receive reports.
     begun: Time,
 }
 
@@ -111,7 +111,7 @@ impl Operator {
         }
     }
 
-    /// Looks at all policies; whether there are any.
+    /// Handles all policies; returns whether there are any.
     async fn look_at(&mut self, now: Time) -> Result<bool, kube::Error> {
         let policies = self.server.policies().await?;
         let known: BTreeSet<Id> = policies.iter().map(id).collect();
@@ -126,7 +126,7 @@ impl Operator {
         Ok(!policies.is_empty())
     }
 
-    /// Makes a round of a policy, where it is time.
+    /// Runs a round of a policy, if one is due.
     async fn attend(
         &mut self,
         now: Time,
@@ -156,7 +156,7 @@ impl Operator {
         let governed = self.governed.entry(id.clone()).or_insert_with(|| {
             let params = params(&policy.spec, settle);
             let (records, done) = status::records(&before, &params);
-            // What is not carried out is not judged, nor rolled back.
+            // Changes are evaluated or rolled back only while the policy is applied.
             let records = if id.3 { records } else { BTreeMap::new() };
             Governed {
                 advisor: Advisor::new(advice_params(&policy.spec)),
@@ -167,7 +167,7 @@ impl Operator {
                 recommended: false,
             }
         });
-        // Averages of less than T are none.
+        // Averages over less than T are incomplete.
         let known = now.saturating_since(self.begun) >= settle;
         if known && governed.due <= now {
             let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
@@ -182,7 +182,7 @@ impl Operator {
         Ok(())
     }
 
-    /// A round.
+    /// Runs a round.
     async fn round(
         &mut self,
         now: Time,
@@ -209,8 +209,8 @@ impl Operator {
             policies,
             advice,
         };
-        // What is no good goes back before anybody hears of it: who comes after a crash looks at it once more. What
-        // is recorded before it is changed, so that a new leader evaluates it.
+        // Rollbacks come before the status: after a crash the next leader evaluates the change once more. Changes are
+        // recorded in the status before they are made, so that a new leader evaluates them.
         self.take_back(&stage, &round).await;
         let Some(governed) = self.governed.get(&id(policy)) else {
             return Ok(());
@@ -240,7 +240,7 @@ impl Operator {
         self.carry_out(&stage, &round).await
     }
 
-    /// What is to be looked at; none while a replica does not say what it has heard.
+    /// Returns the inputs; `None` while the data of a replica is missing.
     async fn inputs(
         &self,
         policy: &TuningPolicy,
@@ -273,7 +273,7 @@ impl Operator {
         Ok(Some((inputs, policies)))
     }
 
-    /// Says once that something is to be changed.
+    /// Sends an event once when there is a recommendation.
     fn recommend(&mut self, policy: &TuningPolicy, round: &Round) {
         let Some(governed) = self.governed.get_mut(&id(policy)) else {
             return;
@@ -291,7 +291,7 @@ impl Operator {
 }
 
 impl Governed {
-    /// What is advised, by name; none if that has not come to an end.
+    /// Returns the recommendations, by name; `None` if the computation was aborted.
     async fn advise(
         &mut self,
         now: Time,
@@ -301,7 +301,7 @@ impl Governed {
         let mut advisor = std::mem::take(&mut self.advisor);
         advisor.set_params(advice_params(&policy.spec));
         let observed = inputs.observed.clone();
-        // Thousands of services take a while.
+        // The computation takes a while for thousands of services.
         let advised = tokio::task::spawn_blocking(move || {
             advisor.observe(now, &observed);
             let advice = advisor.advise();

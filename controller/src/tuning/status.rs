@@ -15,12 +15,12 @@ use crate::crd::{
 };
 use crate::epoch;
 
-/// Services of a status at most: some 300 kB.
+/// The most services in a status: some 300 kB.
 const MOST_SERVICES: usize = 100;
-/// Bytes of a reason at most.
+/// The most bytes of a reason.
 const LONGEST: usize = 256;
 
-/// What has been done since the resource is there.
+/// Counters since the policy was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Done {
     /// Changes that were made.
@@ -29,28 +29,28 @@ pub struct Done {
     pub taken_back: u32,
 }
 
-/// What a status is made of.
+/// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInput<'a> {
-    /// The time.
+    /// The current time.
     pub now: Time,
-    /// What was seen.
+    /// The inputs of the round.
     pub inputs: &'a Inputs,
-    /// What is advised, by name.
+    /// The recommendations, by name.
     pub advice: &'a BTreeMap<String, Advice>,
-    /// What there is of `TrafficPolicy`s.
+    /// The existing `TrafficPolicy`s.
     pub policies: &'a Policies,
-    /// What came of it.
+    /// The results of the round.
     pub round: &'a Round,
-    /// What is remembered.
+    /// The records of changes.
     pub records: &'a BTreeMap<Of, Record>,
-    /// What is done with advice.
+    /// The mode of the policy.
     pub mode: TuningMode,
-    /// What has been done.
+    /// The counters.
     pub done: Done,
 }
 
-/// A part by its name.
+/// Returns the name of a part.
 #[must_use]
 pub fn part_word(part: Part) -> &'static str {
     match part {
@@ -103,7 +103,7 @@ fn shortened(text: &str) -> String {
     text[..end.unwrap_or(0)].to_owned()
 }
 
-/// What a status remembers.
+/// Restores the records of changes and the counters from a status.
 #[must_use]
 pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Record>, Done) {
     let mut records = BTreeMap::new();
@@ -136,7 +136,7 @@ pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Re
     (records, done)
 }
 
-/// The status.
+/// Returns the status.
 #[must_use]
 pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> TuningPolicyStatus {
     let mut services: Vec<ServiceTuning> = input
@@ -145,7 +145,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> TuningPolicyS
         .iter()
         .map(|(name, subject)| service(input, name, subject))
         .collect();
-    // What changes is what people look for, and what must not be forgotten.
+    // Services with changes are the most interesting ones, and their records must be kept.
     services.sort_by_key(|one| (rank(&one.state), one.changes.is_empty(), one.name.clone()));
     let left_out = services.len().saturating_sub(MOST_SERVICES);
     services.truncate(MOST_SERVICES);
@@ -219,7 +219,7 @@ fn settled(input: &StatusInput<'_>) -> (bool, &'static str, String) {
     }
 }
 
-/// The target of a service: the recommendation, or the current value where it is managed by others.
+/// Returns the target values of a service: the recommendation, or the current value if another manager sets it.
 fn wanted(subject: &Subject, advice: Option<&Advice>) -> (u64, u64, u64) {
     let (present, held) = (subject.present, subject.hold.held);
     let replicas = advice.and_then(|one| one.replicas.as_ref());
@@ -311,8 +311,8 @@ fn change(part: Part, record: &Record, now: Time) -> TuningChange {
     }
 }
 
-/// The name, the present and the advised value and the reason of what containers are to request, where a pod has
-/// several.
+/// Returns name, current value, recommended value and reason of each container's requests, if a pod has several
+/// containers.
 fn container_values(subject: &Subject, advice: &Advice) -> Vec<(String, String, String, String)> {
     let containers = subject.workload.as_ref().map(|one| &*one.containers);
     let containers = containers.filter(|all| all.len() > 1).unwrap_or_default();
@@ -396,7 +396,7 @@ fn values(subject: &Subject, advice: &Advice) -> Vec<TunedValue> {
     values
 }
 
-/// Fields of a `TrafficPolicy`, what they are to be, and why.
+/// Returns the recommended fields of a `TrafficPolicy`, with values and reasons.
 fn traffic_values(traffic: &TrafficAdvice) -> Vec<(&'static str, String, &str)> {
     let text = |one: &Advised<u32>| one.value.to_string();
     let time = |one: &Advised<Duration>| format!("{}ms", one.value.as_millis());
@@ -454,7 +454,7 @@ fn traffic_values(traffic: &TrafficAdvice) -> Vec<(&'static str, String, &str)> 
     all
 }
 
-/// The status of a policy that cannot be used.
+/// Returns the status of a policy that is not in force.
 #[must_use]
 pub fn refused(
     before: &TuningPolicyStatus,

@@ -1,4 +1,4 @@
-//! Deployments: what is read of them, and what is written to them.
+//! Reads Deployments, and builds the patches for them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct Requests {
     pub memory_limit: Option<String>,
 }
 
-/// By the names of containers.
+/// Requests by container name.
 pub type Containers = BTreeMap<String, Requests>;
 
 /// What was written, and what was there before.
@@ -44,7 +44,7 @@ pub struct Written<T> {
 }
 
 impl<T: Clone> Written<T> {
-    /// After another change.
+    /// Returns the record of a further change.
     fn next(before: Option<&Self>, present: T, value: T) -> Self {
         Self {
             original: before.map_or_else(|| present.clone(), |one| one.original.clone()),
@@ -73,15 +73,15 @@ pub struct Ticket {
 pub struct Container {
     /// Its name.
     pub name: String,
-    /// As it stands there.
+    /// Its requests, as written in the template.
     pub requests: Requests,
-    /// CPU that it requests, in thousandths of a core; 0 = nothing.
+    /// Its CPU request, in thousandths of a core; 0 = none.
     pub cpu_millis: u64,
-    /// Memory that it requests, in MiB; 0 = nothing.
+    /// Its memory request, in MiB; 0 = none.
     pub memory_mib: u64,
-    /// Its limits.
+    /// Its CPU limit, in thousandths of a core.
     pub cpu_limit_millis: Option<u64>,
-    /// Its limits.
+    /// Its memory limit, in MiB.
     pub memory_limit_mib: Option<u64>,
 }
 
@@ -90,21 +90,21 @@ pub struct Container {
 pub struct Workload {
     /// Namespace and name.
     pub key: Key,
-    /// As it was seen: a write on any other fails.
+    /// Its version: a write to any other version fails.
     pub seen: Seen,
-    /// How many replicas it is to have.
+    /// The wanted number of replicas.
     pub replicas: u32,
-    /// How far they are.
+    /// The progress of the rollout.
     pub rollout: Rollout,
-    /// It is not rolled out by itself (`spec.paused`).
+    /// Its rollout is paused (`spec.paused`).
     pub paused: bool,
-    /// It says that it is to be left alone.
+    /// It opts out of tuning.
     pub disabled: bool,
-    /// Kind and name of who made it, and keeps it as it is.
+    /// Kind and name of the owner that manages it.
     pub owner: Option<(String, String)>,
-    /// Its containers, without those that are injected.
+    /// Its containers, without injected ones.
     pub containers: Vec<Container>,
-    /// What was written to it.
+    /// The record of changes.
     pub ticket: Option<Ticket>,
 }
 
@@ -120,7 +120,7 @@ fn amount(value: &Value, unit: f64) -> Option<u64> {
     Some((quantity(&words(value)?)? / unit).ceil() as u64)
 }
 
-/// A quantity is a text, or a number.
+/// Formats a quantity, which may be a string or a number.
 fn words(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -135,7 +135,7 @@ impl Container {
             &value["resources"]["requests"],
             &value["resources"]["limits"],
         );
-        // What only has a limit requests that.
+        // Kubernetes uses a limit as the request if there is none.
         let or = |name: &str| match requests[name].is_null() {
             true => limits[name].clone(),
             false => requests[name].clone(),
@@ -155,7 +155,7 @@ impl Container {
     }
 }
 
-/// CPU and memory that those containers of a pod request that a template does not have: what is injected.
+/// Returns CPU and memory that a pod's injected containers request: those that are not in the template.
 #[must_use]
 pub fn injected(pod: &Value, template: &[Container]) -> (u64, u64) {
     let list = |name: &str| pod[name].as_array().into_iter().flatten();
@@ -172,7 +172,7 @@ pub fn injected(pod: &Value, template: &[Container]) -> (u64, u64) {
 }
 
 impl Workload {
-    /// Reads a Deployment; `None` where it is to go.
+    /// Reads a Deployment; `None` if it is being deleted.
     #[must_use]
     pub fn read(value: &Value) -> Option<Self> {
         let (meta, spec, status) = (&value["metadata"], &value["spec"], &value["status"]);
@@ -218,7 +218,7 @@ impl Workload {
             .collect()
     }
 
-    /// Parts that we have written, and another writer has changed since.
+    /// Returns the parts that we have written and another writer has changed since.
     #[must_use]
     pub fn overridden(&self) -> Vec<Part> {
         let Some(ticket) = &self.ticket else {
@@ -228,7 +228,7 @@ impl Workload {
             .replicas
             .as_ref()
             .is_some_and(|one| one.value != self.replicas);
-        // In whatever words.
+        // Compared by amount, not by notation.
         let amounts = |one: &Requests| {
             let all = [&one.cpu, &one.memory, &one.memory_limit];
             all.map(|text| text.as_deref().map(quantity))
@@ -249,7 +249,7 @@ impl Workload {
         parts.map(|(_, part)| part).collect()
     }
 
-    /// What changes how many replicas there are.
+    /// Returns the patch that changes the number of replicas.
     #[must_use]
     pub fn scale(&self, policy: &str, to: u32) -> Value {
         let mut ticket = self.ticket_of(policy);
@@ -257,7 +257,7 @@ impl Workload {
         self.patch(&ticket, &json!({"replicas": to}))
     }
 
-    /// What changes what containers request.
+    /// Returns the patch that changes the requests of containers.
     #[must_use]
     pub fn request(&self, policy: &str, shares: &[Share]) -> Value {
         let mut wanted = self.present();
@@ -278,8 +278,8 @@ impl Workload {
         self.patch(&ticket, &self.template(&wanted))
     }
 
-    /// The patch that restores a part before the last change; `None` if nothing was changed, or another writer has
-    /// changed it since.
+    /// Returns the patch that restores a part to its value before the last change; `None` if nothing was changed, or
+    /// another writer has changed it since.
     #[must_use]
     pub fn put_back(&self, part: Part) -> Option<Value> {
         if self.overridden().contains(&part) {
@@ -303,7 +303,7 @@ impl Workload {
     }
 
     fn ticket_of(&self, policy: &str) -> Ticket {
-        // A value changed by another writer counts as the previous value.
+        // A value changed by another writer becomes the original value.
         let overridden = self.overridden();
         let mut ticket = self.ticket.clone().unwrap_or_default();
         if overridden.contains(&Part::Replicas) {
@@ -316,7 +316,7 @@ impl Workload {
         ticket
     }
 
-    /// Only what differs from what is there; a `null` takes a field away (strategic merge patch).
+    /// Returns only the differences; a `null` removes a field (strategic merge patch).
     fn template(&self, wanted: &Containers) -> Value {
         let mut containers = Vec::new();
         for one in &self.containers {

@@ -1,8 +1,8 @@
-//! The certificate by which the API server knows the webhook.
+//! The webhook's server certificate.
 //!
-//! Each one has a root of its own, whose key is forgotten once the certificate is signed: there is no secret that
-//! could sign another. The bundle that the API server is given holds the last two roots, so that replicas may take
-//! up a new certificate one after another.
+//! Each certificate has its own root, whose key is discarded once the certificate is signed: no stored secret could
+//! sign another one. The bundle that the API server trusts contains the last two roots, so that replicas can switch
+//! to a new certificate one after another.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,14 +18,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// How long a certificate is valid.
 const TTL: Duration = Duration::from_secs(90 * 24 * 3600);
-/// How long before its end it is replaced.
+/// How long before its end a certificate is replaced.
 const BEFORE_END: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Clocks differ.
+/// How much earlier its validity begins, since clocks differ.
 const BACKDATED: Duration = Duration::from_secs(3600);
-/// Roots in a bundle: this one and the one before.
+/// The number of roots in a bundle: the current and the previous one.
 const ROOTS: usize = 2;
 
-/// A certificate, its key, and the roots to know it by; all PEM.
+/// A certificate, its key, and the roots to verify it; all PEM.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct Certificate {
     pub(super) bundle: String,
@@ -33,14 +33,14 @@ pub(super) struct Certificate {
     pub(super) key: String,
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificate").finish_non_exhaustive()
     }
 }
 
-/// Why a certificate cannot be made or used.
+/// The reason why a certificate cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
     #[error("cannot create: {0}")]
@@ -51,14 +51,14 @@ pub(super) enum CertificateError {
     Tls(#[from] rustls::Error),
 }
 
-/// The names by which a Service is called from everywhere in the cluster.
+/// Returns the names by which a Service can be reached from anywhere in the cluster.
 pub(super) fn names(service: &str, namespace: &str, domain: &str) -> Vec<String> {
     let short = format!("{service}.{namespace}.svc");
     vec![format!("{short}.{domain}"), short]
 }
 
 impl Certificate {
-    /// Makes a new one; of the roots of `previous` the newest stays in the bundle.
+    /// Creates a certificate; the newest root of `previous` stays in the bundle.
     pub(super) fn make(
         names: &[String],
         previous: Option<&str>,
@@ -74,7 +74,8 @@ impl Certificate {
             Ok::<_, rcgen::Error>(params)
         };
         let root_key = KeyPair::generate()?;
-        // Roots are looked for by name: two with the same name would both be attempted, and OpenSSL takes the first.
+        // Roots are looked up by name: with two of the same name both would have to be attempted, and OpenSSL takes
+        // the first.
         let mark: String = root_key
             .public_key_raw()
             .iter()
@@ -100,7 +101,7 @@ impl Certificate {
         })
     }
 
-    /// Whether another one is to be made: this one ends soon, is for other names, or cannot be read.
+    /// Returns whether a new certificate is needed: this one ends soon, has other names, or cannot be read.
     pub(super) fn is_due(&self, names: &[String], now: SystemTime) -> bool {
         let fine = self.leaf().is_some_and(|leaf| {
             now + BEFORE_END < leaf.expires()
@@ -114,12 +115,12 @@ impl Certificate {
         x509::parse(&leaf.ok()?)
     }
 
-    /// When it expires; `None` where it cannot be read.
+    /// Returns when it expires; `None` if it cannot be read.
     pub(super) fn expires(&self) -> Option<SystemTime> {
         Some(self.leaf()?.expires())
     }
 
-    /// What connections are taken with.
+    /// Returns the TLS configuration of the server.
     pub(super) fn server(&self) -> Result<Arc<ServerConfig>, CertificateError> {
         let chain: Result<Vec<_>, _> =
             CertificateDer::pem_slice_iter(self.chain.as_bytes()).collect();
@@ -133,7 +134,7 @@ impl Certificate {
     }
 }
 
-/// The certificates of a bundle, each with its frame.
+/// Splits a bundle into its certificates, each with its PEM frame.
 fn split(bundle: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----\n";
     let whole = bundle.split_inclusive(END).filter(|one| one.ends_with(END));

@@ -1,4 +1,4 @@
-//! The answers; pure.
+//! The decisions of the webhook; pure.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_inject::review::{Review, Verdict};
@@ -11,19 +11,20 @@ use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
 use crate::revision::Revision;
 
-/// An answer, and what to count.
+/// An answer to the API server, and its label in metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The answer.
     pub verdict: Verdict,
-    /// What was decided, in one word.
+    /// The outcome, as a label.
     pub word: Word,
 }
 
-/// What was decided, in one word: `injected`, a reason of [`maglor_inject::Skip`], `accepted`, `refused`, `warned`.
+/// The outcome of a decision, as a label: `injected`, a reason of [`maglor_inject::Skip`], `accepted`, `refused`,
+/// `warned`.
 pub type Word = &'static str;
 
-/// Each webhook with each word that it can have.
+/// Returns each webhook with each of its possible outcomes.
 pub(crate) fn asked() -> impl Iterator<Item = (&'static str, Word)> {
     let inject = ["failed", "injected", "refused", "repaired"].into_iter();
     let inject = inject.chain(maglor_inject::Skip::ALL.map(maglor_inject::Skip::word));
@@ -40,8 +41,8 @@ fn denied(reason: String) -> Decision {
     }
 }
 
-/// The event for the owner of a pod, with its reason: why it has no sidecar, or was rejected. The
-/// pod itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
+/// Returns the event for the owner of a pod, with its reason: why the pod has no sidecar, or was rejected. The pod
+/// itself does not exist yet, so it cannot have events. A dry run causes no event (`sideEffects: None`).
 pub(super) fn event<'a>(
     review: &Review,
     decision: &'a Decision,
@@ -57,7 +58,7 @@ pub(super) fn event<'a>(
     Some((owner, reason, why))
 }
 
-/// Who wants a pod: its controller.
+/// Returns the controller that owns a pod.
 fn owner(review: &Review) -> Option<ObjectReference> {
     let owners = review.object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|one| one["controller"] == true)?;
@@ -104,7 +105,7 @@ pub fn inject(
                     _ => Vec::new(),
                 },
                 warnings: match why {
-                    // A user may rely on the missing sidecar.
+                    // A user may rely on the sidecar that is missing.
                     maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
                         vec![format!("no sidecar injected: {why}")]
                     }
@@ -116,10 +117,9 @@ pub fn inject(
     }
 }
 
-/// Validates the mesh's labels and annotations of an object: unknown ones cause a warning, invalid ones
-/// refused.
+/// Validates the mesh's labels and annotations of an object: unknown ones cause a warning, invalid ones are rejected.
 ///
-/// An existing error is only a warning, so that other changes remain possible.
+/// An error that the object already had is only a warning, so that other changes remain possible.
 #[must_use]
 pub(super) fn keys(review: &Review) -> Decision {
     let before = keys::look(&review.old_object);
@@ -153,10 +153,10 @@ pub(super) fn new_revision(review: &Review) -> Option<Revision> {
     new.parse().ok().filter(|_| is_new)
 }
 
-/// Checks one of the mesh's own resources by the proxy's rules.
+/// Validates one of the mesh's own resources by the proxy's rules.
 ///
-/// An object with an unchanged `spec` is always accepted; otherwise removing a finalizer or
-/// a label off it.
+/// An object with an unchanged `spec` is always accepted; otherwise it would be impossible to remove a finalizer or a
+/// label.
 #[must_use]
 pub fn validate(review: &Review) -> Decision {
     let accepted = Decision {
@@ -186,7 +186,7 @@ pub fn validate(review: &Review) -> Decision {
     }
 }
 
-/// The error in one of the mesh's own resources.
+/// Returns the error in one of the mesh's own resources.
 fn problem(facts: &Facts) -> Option<&str> {
     let problem = match facts {
         Facts::AuthorizationPolicy(policy) => &policy.spec.problem,

@@ -1,8 +1,9 @@
-//! Keeps the webhook's certificate: in a Secret that all replicas read, and its root where the API server looks.
+//! Renews the webhook's certificate: stores it in a Secret that all replicas read, and registers its root with the
+//! API server.
 //!
-//! Only the leader writes. A new root is registered with the API server first, then the certificate is stored:
-//! at no moment does a replica serve with a certificate that the API server does not know. Who dies in between has
-//! left with an unused root; the next leader starts from the stored state.
+//! Only the leader writes. A new root is registered with the API server first, then the certificate is stored: at no
+//! moment does a replica serve with a certificate that the API server does not know. If the leader dies in between,
+//! an unused root is left; the next leader starts from the stored state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,14 +38,14 @@ use crate::revision::Revision;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
-/// How often everything is checked, whether or not anything has changed.
+/// Interval of checks, even without a change.
 const PERIOD: Duration = Duration::from_secs(60);
-/// After a failure, and between two looks.
+/// Pause after a failure, and between two checks.
 const REST: Duration = Duration::from_secs(1);
-/// No look takes longer.
+/// The timeout of a check.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Why the certificate could not be stored; it is retried.
+/// The reason why the certificate could not be stored; it is retried.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
@@ -55,7 +56,7 @@ enum KeepError {
     Slow,
 }
 
-/// See the module's documentation.
+/// Renews and stores the certificate; see the module's documentation.
 pub(super) struct Keeper {
     secrets: Api<Secret>,
     mutating: Api<MutatingWebhookConfiguration>,
@@ -87,7 +88,7 @@ impl Objects {
     }
 }
 
-/// What connections are taken with; `None` until there is a certificate.
+/// The TLS configuration for new connections; `None` until there is a certificate.
 type Serving = watch::Sender<Option<Arc<ServerConfig>>>;
 
 impl Keeper {
@@ -109,7 +110,8 @@ impl Keeper {
         }
     }
 
-    /// Keeps, as long as it is polled. `ready` says whether the API server knows the certificate that is served.
+    /// Maintains the certificate as long as it is polled. Sets `ready` if the API server knows the certificate in
+    /// use.
     pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool, expiries: &Expiries) {
         let changed = Notify::new();
         tokio::join!(
@@ -153,7 +155,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at everything once and does what is to be done; whether the API server knows what is served.
+    /// Does one check and all necessary steps; returns whether the API server knows the certificate in use.
     async fn look(
         &self,
         (serving, expiries): (&Serving, &Expiries),
@@ -191,7 +193,7 @@ impl Keeper {
         self.term.borrow().holds(Instant::now())
     }
 
-    /// Stores a certificate; false on a conflict.
+    /// Stores a certificate; returns false on a conflict.
     async fn store(&self, old: Option<Secret>, new: &Certificate) -> Result<bool, KeepError> {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let data = [
@@ -230,8 +232,8 @@ impl Keeper {
         }
     }
 
-    /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
-    /// no longer, is not written.
+    /// Registers a bundle with the API server; returns whether it is registered. A configuration that is not
+    /// installed, or was removed, is not written.
     async fn report(&self, bundle: &str) -> Result<bool, KeepError> {
         let mutating = self.report_to(&self.mutating, &self.objects.inject, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
@@ -263,7 +265,7 @@ impl Keeper {
         Ok(registered.await? && validating.await? && mutating)
     }
 
-    /// The same for one configuration; `places` are where it has its bundles.
+    /// Registers a bundle in one configuration; `places` returns its bundle fields.
     async fn report_to<K>(
         &self,
         api: &Api<K>,
@@ -289,7 +291,7 @@ impl Keeper {
     }
 }
 
-/// Waits for a change of who writes.
+/// Waits for a change of the leader.
 async fn began(term: &mut watch::Receiver<Term>) {
     let number = term.borrow().number();
     let ended = term.wait_for(|term| term.number() != number).await.is_err();
@@ -298,7 +300,7 @@ async fn began(term: &mut watch::Receiver<Term>) {
     }
 }
 
-/// Puts a bundle everywhere; whether that changed anything.
+/// Sets a bundle in all places; returns whether that changed anything.
 fn differs(places: Vec<&mut Option<ByteString>>, bundle: &ByteString) -> bool {
     let mut differs = false;
     for place in places
@@ -314,7 +316,7 @@ fn differs(places: Vec<&mut Option<ByteString>>, bundle: &ByteString) -> bool {
 fn written<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),
-        // Changed or removed meanwhile: the next look sees it.
+        // Changed or removed meanwhile: the next check reads it again.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         Err(error) => Err(error),
     }
@@ -330,7 +332,7 @@ fn read(secret: &Secret) -> Option<Certificate> {
     })
 }
 
-/// Notifies of each change of an object, forever.
+/// Sends a notification for each change of an object, forever.
 async fn watch_changes<K>(api: Api<K>, name: &str, changed: &Notify)
 where
     K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + DeserializeOwned + 'static,

@@ -1,10 +1,10 @@
 //! Admission webhooks: inject sidecars into pods, and validate the mesh's own resources by the proxy's rules.
 //!
-//! Every replica answers, over HTTPS with one certificate that all share (`certificate`). Who holds the Lease makes
-//! it, renews it, and registers its root with the API server (`keep`). Nothing has to be installed for that.
+//! Every replica serves requests, over HTTPS with one certificate that all share (`certificate`). The leader creates
+//! and renews it, and registers its root with the API server (`keep`). Nothing else has to be installed for that.
 //!
-//! Who asks is not checked: an answer only repeats what the question held. What cannot be decided (the namespace
-//! cannot be read, say) is answered with 500, so that the `failurePolicy` decides.
+//! Clients are not authenticated: a response contains only what follows from the request. If no decision is possible
+//! (for example because the namespace cannot be read), the response is 500, so that the `failurePolicy` decides.
 
 mod certificate;
 mod decide;
@@ -44,24 +44,24 @@ pub const SECRET: &str = "maglor-webhook";
 /// The minor version of Kubernetes 1 that supports native sidecars by default.
 const NATIVE: u32 = 29;
 
-/// After a failure.
+/// Pause after a failure.
 const REST: Duration = Duration::from_secs(1);
 
-/// What the webhook is to do.
+/// Options of the webhook.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens; port 0 lets the system choose.
+    /// The address to listen on; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// What sidecars are like.
+    /// The settings of injected sidecars.
     pub settings: Settings,
 }
 
 /// A webhook that runs until it is dropped.
 pub(crate) struct Webhook {
     pub(crate) client: Client,
-    /// For what only the replica that writes does.
+    /// The client for leader-only writes.
     pub(crate) writer: Client,
-    /// The controller's.
+    /// The namespace of the controller.
     pub(crate) namespace: String,
     pub(crate) revision: Revision,
     pub(crate) events: Events,
@@ -70,14 +70,14 @@ pub(crate) struct Webhook {
     pub(crate) metrics: Arc<Metrics>,
     /// Set once the API server can reach it.
     pub(crate) ready: Arc<AtomicBool>,
-    /// Bounds its connections.
+    /// The limits of its connections.
     pub(crate) clients: Clients,
-    /// Where the certificate goes.
+    /// The TLS configuration, published after each renewal.
     pub(crate) serving: watch::Sender<Option<Arc<ServerConfig>>>,
 }
 
 impl Webhook {
-    /// Answers as long as it is polled.
+    /// Serves requests as long as it is polled.
     pub(crate) async fn run(mut self, socket: TcpListener) {
         if self.settings.form == Form::Auto {
             self.settings.form = form(&self.client).await;
@@ -111,7 +111,7 @@ impl Webhook {
     }
 }
 
-/// Which form the API server's version knows.
+/// Returns the form of sidecar that the API server's version supports.
 async fn form(client: &Client) -> Form {
     let minor = api_server::minor_version(client).await;
     let form = match minor {

@@ -1,4 +1,4 @@
-//! Bodies, and which question it is.
+//! The HTTP handler of the webhook: reads requests, dispatches them, and writes responses.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::names::is_label;
 use crate::placement::wishes::Wishes;
 use crate::revision::Revision;
 
-/// What answers are made of.
+/// The dependencies of the request handlers.
 pub(super) struct Service {
     pub(super) client: Client,
     /// The controller's.
@@ -37,25 +37,25 @@ pub(super) struct Service {
     pub(super) wishes: Wishes,
 }
 
-/// Which question.
+/// The type of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Question {
-    /// A pod of a namespace whose pods want sidecars: the API server has looked at its label.
+    /// A pod of a namespace that requests sidecars; the API server's selector has matched the namespace's label.
     InjectNamespace,
-    /// A pod that wants one itself.
+    /// A pod that requests a sidecar itself.
     InjectPod,
-    /// Labels and annotations of anything that has some of ours.
+    /// An object with labels or annotations of the mesh.
     Keys,
     Validate,
 }
 
 impl Question {
-    /// Whether it is about a pod.
+    /// Returns whether the request is about a pod.
     fn is_of_pods(self) -> bool {
         matches!(self, Self::InjectNamespace | Self::InjectPod)
     }
 
-    /// What it is called in metrics and logs.
+    /// Returns its name in metrics and logs.
     fn word(self) -> &'static str {
         match self {
             Self::InjectNamespace | Self::InjectPod => "inject",
@@ -87,7 +87,7 @@ impl Service {
             Ok(review) => review,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        // It becomes a part of a path of the API server, and any client of this port can send it.
+        // It becomes a part of an API server path, and any client of this port can send it.
         if question.is_of_pods() && !is_label(&review.namespace) {
             return refuse(
                 StatusCode::BAD_REQUEST,
@@ -131,13 +131,13 @@ impl Service {
         let found = found.unwrap_or_else(|_| Err(kube::Error::Service("timeout".into())))?;
         let metadata = serde_json::json!({"metadata": found.metadata});
         let namespace = Namespace::read(&metadata).map(|mut namespace| {
-            // What the API server's selector saw may be newer, or older, than what was read now.
+            // The API server's selector may have seen a newer or an older label than the one read now.
             if question == Question::InjectNamespace {
                 namespace.enabled = Some(true);
             }
             namespace
         });
-        // A label that cannot be read asks for nothing; a pod that wants a sidecar itself still gets one.
+        // An unreadable label requests nothing; a pod that requests a sidecar itself still gets one.
         let namespace = namespace.unwrap_or_default();
         let place = self
             .wishes
@@ -168,7 +168,7 @@ impl Service {
     }
 }
 
-/// The metadata of a namespace. An API server that is too busy is asked again.
+/// Reads the metadata of a namespace. Retries if the API server is overloaded.
 async fn metadata(
     api: &Api<core::Namespace>,
     name: &str,

@@ -36,20 +36,20 @@ pub struct Autoscaling {
 const CPU_PERCENT: u32 = 70;
 
 impl Autoscaling {
-    /// The minimum and the maximum.
+    /// Returns the minimum and the maximum number of proxies.
     #[must_use]
     pub fn range(&self) -> (u32, u32) {
         (self.min_replicas.unwrap_or(1), self.max_replicas)
     }
 
-    /// In percent of the container's request; `None` if it is not used.
+    /// Returns the target CPU utilization in percent of the container's request; `None` if it is not used.
     #[must_use]
     pub fn cpu_percent(&self) -> Option<u32> {
         let unsaid = self.requests_per_second.is_none();
         self.cpu_percent.or(unsaid.then_some(CPU_PERCENT))
     }
 
-    /// See the field.
+    /// Returns the stabilization window of scaling down, in seconds.
     #[must_use]
     pub fn stabilization_seconds(&self) -> u32 {
         self.stabilization_seconds.unwrap_or(300)

@@ -1,4 +1,4 @@
-//! The state in force while the Secret contains another authority than before, and where it is stored.
+//! The state in force while the Secret contains another authority than before, and its storage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::identity::succession::Succession;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
-/// What a name has behind it of the Secret with what is in force.
+/// The suffix of the name of the Secret with the state in force.
 const IN_FORCE: &str = "-in-force";
-/// The key of it.
+/// The key of the state in it.
 const SUCCESSION: &str = "succession.json";
 
 impl Keeper {
@@ -24,7 +24,7 @@ impl Keeper {
         format!("{}{IN_FORCE}", self.settings.name)
     }
 
-    /// What was written down of what is in force: by this replica, or by another one.
+    /// Handles the stored state in force, written by this replica or by another one.
     pub(super) fn take_kept(&mut self, secret: Option<Secret>) {
         let text = |secret: &Secret| secret.data.as_ref()?.get(SUCCESSION).cloned();
         let text = secret.as_ref().and_then(text);
@@ -53,8 +53,8 @@ impl Keeper {
         }
     }
 
-    /// Follows what the source says, and takes its replacement one step on. What members do not trust yet is written
-    /// down before it holds, by the replica that writes; the others follow that.
+    /// Follows the source, and takes the next step of its replacement. An authority that members do not trust yet is
+    /// stored by the leader before it takes effect; the other replicas follow the stored state.
     pub(super) async fn succeed(&mut self) -> Result<(), KeepError> {
         let domain = self.settings.trust_domain.clone();
         let now = Timestamp::now();
@@ -123,7 +123,8 @@ impl Keeper {
         Ok(succession.step(&self.settings.trust_domain, &circumstances)?)
     }
 
-    /// Whether it was written; another replica may have been faster, and the watch brings what that one has written.
+    /// Stores the state; returns whether it was written. If another replica was faster, the watch delivers what it
+    /// has written.
     async fn write_down(&mut self, succession: &Succession) -> Result<bool, KeepError> {
         let name = self.kept_name();
         let text = ByteString(succession.to_json().into_bytes());

@@ -1,4 +1,4 @@
-//! The endpoints of a port: addresses, places, who drains, and who they have to prove to be.
+//! Builds the endpoints of a port: addresses, locations, draining state, and expected identities.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,41 +11,41 @@ use crate::index::facts::{Key, Reach, Service, ServicePort, Slice, SliceEndpoint
 use crate::index::resource::{Consumer, Endpoint, Place};
 use crate::index::{Index, links};
 
-/// What a proxy takes for a locality.
+/// The longest locality that a proxy accepts, in bytes.
 const LONGEST_LOCALITY: usize = 253;
 
 /// The endpoints of a port.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints {
-    /// By address, so that the order of slices does not matter.
+    /// Sorted by address, so that the order of slices does not matter.
     pub(crate) list: Vec<Endpoint>,
-    /// TLS towards them.
+    /// TLS of connections to them.
     pub(crate) tls: Option<raw::Short<raw::UpstreamTls>>,
     /// Those with a name of their own, in a StatefulSet.
     pub(crate) named: BTreeMap<String, Named>,
-    /// What clients of some places get instead of `list`.
+    /// The lists for clients in some places, which replace `list`.
     pub(crate) by_place: Vec<(Consumer, Vec<Endpoint>)>,
-    /// Endpoints without a sidecar, known to others only by address.
+    /// Endpoints without a sidecar, which clients call by address only.
     pub(crate) outside: Vec<Endpoint>,
 }
 
-/// The endpoint of a name of its own; while it is replaced there may be two.
+/// The endpoints with one name; there may be two while a pod is replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     pub(crate) list: Vec<Endpoint>,
     pub(crate) tls: Option<raw::Short<raw::UpstreamTls>>,
 }
 
-/// The port of a slice's endpoints for a port of the Service.
+/// Returns the port of a slice's endpoints that corresponds to a port of the Service.
 ///
-/// A Service's only port may have no name; then the slice's has none, either.
+/// If a Service's only port has no name, the slice's has none, either.
 pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
     let found = slice.ports.iter().find(|(name, _)| *name == port.name);
     found.map(|(_, number)| *number)
 }
 
-/// The endpoints of a port, of one address family: each pod once. With `labels`, only pods that have
-/// them. With `local_first`, the slack, lists for the nodes from which the Service is called.
+/// Returns the endpoints of a port, of one address family, each pod once. With `labels`, only pods with these labels.
+/// With `local_first`, the slack, also lists for the nodes from which the Service is called.
 pub(crate) fn of(
     index: &Index,
     key: &Key,
@@ -65,7 +65,7 @@ pub(crate) fn of(
             if address.is_ipv6() != v6 || !wanted {
                 continue;
             }
-            // For a moment an endpoint may be in two slices (discovery/v1); who serves, serves.
+            // For a moment an endpoint may be in two slices (discovery/v1); it serves if either of them says so.
             let entry = found
                 .entry(SocketAddr::new(address, target))
                 .or_insert(member);
@@ -116,14 +116,14 @@ pub(crate) fn of(
         Some((target, account)) => tls_by_proxies(index, all(), &target, port, account),
     };
     endpoints.by_place = match (service.reach, local_first, index.callers.get(key)) {
-        // What the Service says itself outweighs a policy.
+        // Settings of the Service itself take precedence over a policy.
         (Reach::Anywhere, Some(slack), Some(callers)) => {
             local::by_node(&endpoints.list, &places, callers, slack)
         }
         (reach, _, _) => by_place(reach, &endpoints.list, &places),
     };
     if service.reach == Reach::OwnNode {
-        // A client whose node is not known has none of its own node.
+        // A client on an unknown node has no endpoints on its own node.
         endpoints.list.clear();
     }
     for (hostname, named) in &mut endpoints.named {
@@ -133,14 +133,14 @@ pub(crate) fn of(
     endpoints
 }
 
-/// By whom what is sent is understood.
+/// Which endpoints can handle the connections that clients open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Understood {
-    /// By all endpoints, whatever it is.
+    /// All endpoints.
     All,
-    /// By those that speak mutual TLS.
+    /// Only endpoints that accept mutual TLS.
     Secured,
-    /// By those that take plain text.
+    /// Only endpoints that accept plain text.
     Plain,
 }
 
@@ -154,9 +154,9 @@ impl Understood {
     }
 }
 
-/// Endpoints that take nothing but mutual TLS, beside others that cannot speak it: whatever is sent, some would
-/// refuse all of it. One stray pod must not take a Service away from its clients, nor the first of many to get its
-/// sidecar: so the part that has more endpoints gets all requests. Draining endpoints do not count.
+/// Decides which endpoints are used. If some endpoints accept only mutual TLS and others do not support it, either
+/// choice would fail for some of them. A single pod must not make a Service unreachable for its clients, nor must the
+/// first of many pods that gets its sidecar: so the larger part gets all requests. Draining endpoints do not count.
 fn understood(index: &Index, found: &BTreeMap<SocketAddr, Member<'_>>) -> Understood {
     let all = || found.iter().map(|(address, one)| (address.port(), *one));
     let mixed = all().any(|(port, one)| !one.is_secured(port));
@@ -172,7 +172,7 @@ fn understood(index: &Index, found: &BTreeMap<SocketAddr, Member<'_>>) -> Unders
     }
 }
 
-/// The node and the zone of an endpoint.
+/// Returns the node and the zone of an endpoint.
 fn place(index: &Index, endpoint: &SliceEndpoint) -> Place {
     let node = endpoint.node.clone();
     let facts = node
@@ -185,14 +185,14 @@ fn place(index: &Index, endpoint: &SliceEndpoint) -> Place {
     }
 }
 
-/// What clients get on nodes and in zones where endpoints are; elsewhere they get what everybody does.
+/// Returns the lists for clients on nodes and in zones with endpoints; other clients get the list for everybody.
 /// `places` are those of the endpoints.
 fn by_place(reach: Reach, all: &[Endpoint], places: &[Place]) -> Vec<(Consumer, Vec<Endpoint>)> {
     let zones: BTreeSet<&str> = places
         .iter()
         .filter_map(|one| one.zone.as_deref())
         .collect();
-    // With the zone, in which a client of the node is, too.
+    // With the node's zone, which applies to its clients, too.
     let nodes: BTreeMap<&str, Option<&str>> = places
         .iter()
         .filter_map(|one| Some((one.node.as_deref()?, one.zone.as_deref())))
@@ -243,7 +243,7 @@ fn by_place(reach: Reach, all: &[Endpoint], places: &[Place]) -> Vec<(Consumer, 
     }
 }
 
-/// The endpoints with a priority each: 0 for the lowest rank, without gaps.
+/// Returns the endpoints with their priorities: 0 for the lowest rank, without gaps.
 fn prioritized(all: &[Endpoint], ranks: &[u32]) -> Vec<Endpoint> {
     let levels: BTreeSet<u32> = ranks.iter().copied().collect();
     let levels: BTreeMap<u32, u32> = levels.into_iter().zip(0..).collect();
@@ -255,7 +255,7 @@ fn prioritized(all: &[Endpoint], ranks: &[u32]) -> Vec<Endpoint> {
     all.iter().zip(ranks).map(with_priority).collect()
 }
 
-/// `REGION/ZONE/NODE`; `-` for what is not known, nothing where no part is.
+/// Formats `REGION/ZONE/NODE`; `-` for an unknown part, `None` if no part is known.
 fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
     let node = endpoint.node.as_deref();
     let facts = node.and_then(|name| index.nodes.get(&Key::new("", name)));
@@ -268,15 +268,15 @@ fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
         let parts = parts[..=last].iter().map(|part| part.unwrap_or("-"));
         parts.collect::<Vec<&str>>().join("/")
     };
-    // A node's name alone may be as long as all of it may be.
+    // The name of a node alone may already have the maximum length.
     (0..=known)
         .rev()
         .map(text)
         .find(|text| text.len() <= LONGEST_LOCALITY)
 }
 
-/// Mutual TLS where the sidecar of each endpoint takes what is sent to its port, and proves to be one of the
-/// accounts that run the Service. Otherwise plain text: while sidecars come in, those that are there take both.
+/// Returns mutual TLS if each endpoint has a sidecar for its port, with the accounts of the Service as expected
+/// identities. Otherwise plain text: while sidecars are being added, the existing ones accept both.
 fn tls<'a>(
     index: &Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,
@@ -284,8 +284,8 @@ fn tls<'a>(
     identities(index, endpoints).and_then(mutual)
 }
 
-/// The same for a Service whose requests go through proxies, or will, or did until now: any of the
-/// two is an endpoint, the same is used, and either is who is expected.
+/// Like [`tls`], for a Service whose requests go through proxies now, soon or until recently: the pods and the
+/// proxies may be endpoints, so both must support it, and both are expected identities.
 fn tls_by_proxies<'a>(
     index: &'a Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,
@@ -300,7 +300,7 @@ fn tls_by_proxies<'a>(
     mutual(identities)
 }
 
-/// Whom endpoints prove to be; `None` = one has no sidecar for its port.
+/// Returns the identities of endpoints; `None` = one has no sidecar for its port.
 fn identities<'a>(
     index: &Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,
@@ -310,7 +310,7 @@ fn identities<'a>(
         .collect()
 }
 
-/// Mutual TLS with these identities, if there are any.
+/// Returns mutual TLS with these identities, if there are any.
 pub(crate) fn mutual(identities: BTreeSet<String>) -> Option<raw::Short<raw::UpstreamTls>> {
     if identities.is_empty() {
         return None;
@@ -323,7 +323,7 @@ pub(crate) fn mutual(identities: BTreeSet<String>) -> Option<raw::Short<raw::Ups
     }))
 }
 
-/// The ports of the pods behind a Service that a pod has, with the Service's.
+/// Returns the ports of a pod that are targets of Services, with the Service's port.
 pub(crate) fn ports_of_pod<'a>(
     index: &'a Index,
     pod: &'a Key,
@@ -351,7 +351,7 @@ pub(crate) fn ports_of_pod<'a>(
     })
 }
 
-/// The pods behind a Service.
+/// Returns the pods behind a Service.
 pub(crate) fn pods(index: &Index, service: &Key) -> BTreeSet<Key> {
     let slices = index.links.slices_of_service(service);
     let slices = slices.filter_map(|name| index.slices.get_key_value(name));

@@ -1,9 +1,9 @@
-//! Resources of a Gateway: for each of its ports, or listeners of HTTPS, a table of routes under a name, and to its
-//! own proxies which ports there are, with their certificates.
+//! Builds the resources of a Gateway: a table of routes for each of its ports, or for each listener of HTTPS, and the
+//! ports with their certificates for its own proxies.
 //!
-//! Of the hosts that a request may be for, the listener with the most specific one takes it; of that listener's
-//! routes those for the most specific host come first, then the order of the Gateway API holds. By TLS a client has
-//! chosen the listener; a request for a host that another one is for is misdirected and gets 421 (GEP-3567).
+//! A request is handled by the listener with the most specific matching host; of that listener's routes those for the
+//! most specific host come first, then the order of the Gateway API applies. With TLS the client has chosen the
+//! listener; a request for a host of another one is misdirected and gets 421 (GEP-3567).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ use crate::index::gateways::{Judged, covers};
 use crate::index::links::RouteId;
 use crate::index::resource::{Listener, Resource, ResourceId, ResourceKind};
 
-/// What names of Gateways' tables end with; no Service's does.
+/// The suffix of the names of Gateways' tables, which no Service's table has.
 const DOMAIN: &str = "gateway.maglor.dev";
 
-/// The resources of a Gateway; none where there is no such Gateway, or it is not ours.
+/// Returns the resources of a Gateway; none if there is no such Gateway, or it is not ours.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut published = BTreeMap::new();
     let Some(gateway) = index.gateway(key) else {
@@ -47,7 +47,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     published
 }
 
-/// The ports of a Gateway, for its own proxies.
+/// Returns the ports of a Gateway, for its own proxies.
 pub(crate) fn ports(index: &Index, key: &Key) -> Vec<Port> {
     let Some(gateway) = index.gateway(key) else {
         return Vec::new();
@@ -83,7 +83,8 @@ fn served<'a>(index: &'a Index, key: &Key, gateway: &'a Gateway) -> Vec<Judged<'
     judged
 }
 
-/// Plain-text requests are distinguished by host, so a port has one table; with TLS each listener has one.
+/// Returns the name of a listener's table. Plain-text requests are distinguished by host, so a port has one table;
+/// with TLS each listener has one.
 fn table_name(key: &Key, listener: &GatewayListener) -> String {
     let Key { namespace, name } = key;
     let whole = format!("{name}.{namespace}.{DOMAIN}:{}", listener.port);
@@ -93,7 +94,7 @@ fn table_name(key: &Key, listener: &GatewayListener) -> String {
     }
 }
 
-/// The listeners of each table.
+/// Returns the listeners of each table.
 fn tables<'a>(key: &Key, served: &[Judged<'a>]) -> BTreeMap<String, Vec<&'a GatewayListener>> {
     let mut tables: BTreeMap<String, Vec<&GatewayListener>> = BTreeMap::new();
     for one in served {
@@ -103,7 +104,7 @@ fn tables<'a>(key: &Key, served: &[Judged<'a>]) -> BTreeMap<String, Vec<&'a Gate
     tables
 }
 
-/// A route, and for which hosts a listener takes it.
+/// A route, and the hosts for which a listener accepts it.
 struct Taken<'a> {
     listener: &'a str,
     hosts: Vec<String>,
@@ -142,7 +143,7 @@ fn table(
             .filter(|one| one.listener == listener.name)
             .collect();
         let of_listener = listener.hostname.as_deref().unwrap_or("*");
-        // What a more specific listener is for is not this one's, whether that one has routes for it or not.
+        // Hosts of a more specific listener are excluded, whether or not that one has routes for them.
         let others = || {
             let others = of_port.iter().filter_map(|one| one.hostname.as_deref());
             others.filter(|host| *host != of_listener && covers(of_listener, host))
@@ -191,7 +192,7 @@ fn table(
     }
 }
 
-/// The routes of a listener for the hosts of a domain: those for the most specific hosts first.
+/// Returns the routes of a listener for the hosts of a domain: those for the most specific hosts first.
 fn routes_for(index: &Index, port: u16, domain: &str, own: &[&Taken<'_>]) -> Vec<raw::Route> {
     let all = own.iter().flat_map(|one| &one.hosts);
     let mut patterns: Vec<&String> = all.filter(|host| covers(host, domain)).collect();
@@ -215,13 +216,13 @@ fn routes_for(index: &Index, port: u16, domain: &str, own: &[&Taken<'_>]) -> Vec
         ));
     }
     if routes.is_empty() {
-        // A virtual host has routes.
+        // A virtual host needs at least one route.
         routes.push(respond(404, &format!("none/{domain}")));
     }
     routes
 }
 
-/// A route that answers by itself.
+/// Returns a route with a direct response.
 fn respond(status: u32, name: &str) -> raw::Route {
     raw::Route {
         name: Some(name.to_owned()),

@@ -1,5 +1,5 @@
-//! Resources of a workload with a sidecar: the inbound configuration of its own proxy, and, behind headless
-//! Services, how others reach it by its address.
+//! Builds the resources of a workload with a sidecar: the inbound configuration of its own proxy, and, behind
+//! headless Services, the listeners for its address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ use crate::index::facts::{Key, Workload};
 use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
 use crate::index::{Index, effective};
 
-/// The resources of a workload; none where there is no such pod, or it has no sidecar.
+/// Returns the resources of a workload; none if there is no such pod, or it has no sidecar.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut published = BTreeMap::new();
     let Some(workload) = index.workloads.get(key).filter(|one| one.has_sidecar) else {
         return published;
     };
-    // What clients of a proxy may do is said by the pods behind it.
+    // The permissions of a proxy's clients are those at the pods behind it.
     let behind = index.targets_of_proxy(key, workload);
     let (mtls, authorization) = match behind.is_empty() {
         false => (index.mtls_of_proxy(&behind, key, workload), None),
@@ -61,8 +61,8 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     published
 }
 
-/// The addresses under which it will call what others that were made by the same have called. A headless Service
-/// has none: its pods are asked for as they are called.
+/// Returns the addresses that it will probably call, since other pods of the same owner have called them. Headless
+/// Services have none: their pods are requested when they are called.
 fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
     let maker = Key::new(&pod.namespace, &workload.owner);
     let called = index.called.get(&maker).into_iter().flatten();
@@ -74,8 +74,8 @@ fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
     addresses.take(MOST_AHEAD).collect()
 }
 
-/// Protocols of the workload's ports, and their load reports. Where two Services
-/// share a port, the first by name decides.
+/// Returns the protocols of the workload's ports, and their load reports. If two Services share a port, the first by
+/// name decides.
 fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
     let mut found: BTreeMap<u16, (&Key, ApplicationPort)> = BTreeMap::new();
     for (service, _, port, target, address) in ports_of_pod(index, pod) {
@@ -122,8 +122,8 @@ fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<
     }
 }
 
-/// All policies that select the workload, as one. A rule's name is its own: two kinds of policies may come to one
-/// name.
+/// Merges all policies that select the workload. Rule names are made unique: two kinds of policies may contain the
+/// same name.
 fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
     let mut together = of_policies(index, key, workload)?;
     let mut names = BTreeSet::new();
@@ -157,8 +157,8 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
     let is_closed = together.rules.len() > before;
     let of_others = index.authorize(key, workload, &mut together);
     if of_others || is_closed || !in_force.is_empty() {
-        // Beside enforced rules, an audited deny rule is listed separately; what another one would leave to the
-        // default is not known apart from theirs.
+        // Beside enforced rules, an audited deny rule is listed separately. The default effect of an audited policy
+        // cannot be evaluated beside theirs.
         let mut asked = merged(&attempted).rules;
         asked.retain(denies);
         for rule in &mut asked {
@@ -179,11 +179,11 @@ fn denies(rule: &raw::AuthorizationRule) -> bool {
     rule.action == Some(raw::AuthorizationAction::Deny)
 }
 
-/// The rules of policies, each with its policy's name, and their default.
+/// Merges the rules of policies, each prefixed with its policy's name, and their default.
 fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
     let mut together = raw::Authorization::default();
     for (policy, spec) in policies {
-        // One without rules allows nothing, also beside others, whose rules may only deny.
+        // A policy without rules allows nothing, even beside others whose rules may only deny.
         let default = spec.default.or(match spec.rules.is_empty() {
             true => Some(raw::Effect::Deny),
             false => None,
@@ -202,8 +202,8 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
     together
 }
 
-/// Behind a headless Service a client calls the pod by its address: that has a listener of its own, so
-/// that mutual TLS is used there, too. Whatever a slice says, it is that of no address but the pod's own.
+/// Returns the listeners for a pod behind a headless Service, which clients call by its address, so that mutual TLS
+/// is used there, too. Addresses in a slice are used only if they are the pod's own.
 fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId, Resource)> {
     let mut published = Vec::new();
     let mut seen = BTreeSet::new();

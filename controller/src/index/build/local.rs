@@ -1,5 +1,5 @@
-//! Local-first: on each node its own list of a port's endpoints, whose weights keep as many calls on the node
-//! as the endpoints there can take.
+//! Local-first routing: builds a list of a port's endpoints for each node, whose weights keep as many calls on the
+//! node as the endpoints there can handle.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use maglor_service_graph::LocalShares;
 
 use crate::index::resource::{Consumer, Endpoint, Place};
 
-/// Weights are thousandths of a share of an endpoint's.
+/// The weight of an even share of the calls.
 const WHOLE: f64 = 1000.0;
 
-/// The lists of the nodes from which the port is called. `callers` says how much from where, in any unit;
-/// `slack` is how far an endpoint may be above its fair share, as a part of it.
+/// Returns the lists of the nodes from which the port is called. `callers` are the calls by node, in any unit;
+/// `slack` is how far the load of an endpoint may exceed its fair share, as a part of it.
 ///
-/// Endpoints that get nothing from a node stand behind the others (priority 1): they take over as those
-/// become unusable. What drains counts as none.
+/// Endpoints that get no calls from a node have priority 1: they take over when the others become unusable. Draining
+/// endpoints do not count.
 pub(super) fn by_node(
     all: &[Endpoint],
     places: &[Place],

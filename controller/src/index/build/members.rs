@@ -1,7 +1,7 @@
-//! The serving endpoints of a Service, from its slices and pods.
+//! Combines slices and pods into the serving endpoints of a Service.
 //!
-//! What a pod says of itself counts more than what a slice says of it: Kubernetes writes the slices from the
-//! pods, one after another, and is seconds behind where many change.
+//! The state of a pod takes precedence over that in a slice: Kubernetes derives the slices from the pods one after
+//! another, and is seconds behind when many change.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use crate::index::facts::{Key, Service, Serving, Slice, SliceEndpoint, Workload}
 /// An endpoint that serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member<'a> {
-    /// Of the slice, of the pod, and of the Service.
+    /// The namespace of the slice, of the pod, and of the Service.
     pub(crate) namespace: &'a str,
     pub(crate) slice: &'a Slice,
     pub(crate) endpoint: &'a SliceEndpoint,
-    /// `None` where it is no pod.
+    /// `None` if it is not a pod.
     pub(crate) pod: Option<&'a Workload>,
-    /// It ends: what it has may finish, nothing new goes there.
+    /// It is terminating: its requests may finish, and it gets no new ones.
     pub(crate) draining: bool,
 }
 
-/// The endpoints of a Service that serve, by all addresses.
+/// Returns the serving endpoints of a Service, with all addresses.
 ///
-/// A pod that is not known is left out. Slices and pods come by watches of their own, either of which may be
-/// behind: taken for a pod without a sidecar, one that has just come would put the whole Service into plain
-/// text, and the address of a removed one may belong to another pod by now. So may an address that a pod has lost, as
-/// when its node has started anew.
+/// An endpoint with an unknown pod is omitted. Slices and pods are watched separately, and either watch may be
+/// behind: if a new pod counted as one without a sidecar, the whole Service would be called in plain text, and the
+/// address of a removed pod may belong to another one by now. The same is true of an address that a pod has lost, for
+/// example because its node was restarted.
 pub(crate) fn of<'a>(index: &'a Index, key: &Key) -> impl Iterator<Item = Member<'a>> + use<'a> {
     let service = index.services.get(key);
     let slices = index.links.slices_of_service(key);
@@ -73,14 +73,14 @@ fn member<'a>(
     })
 }
 
-/// Whether the pod of an endpoint has gone, or is not known yet, and this is another one of its name.
+/// Returns whether the endpoint's pod is gone or not known yet, and this is another pod of the same name.
 pub(super) fn is_another(endpoint: &SliceEndpoint, pod: &Workload) -> bool {
     let both = endpoint.uid.as_ref().zip(pod.uid.as_ref());
     both.is_some_and(|(one, other)| one != other)
 }
 
 impl Member<'_> {
-    /// Whether it is a pod with these labels.
+    /// Returns whether it is a pod with these labels.
     pub(crate) fn has_labels(&self, labels: &BTreeMap<String, String>) -> bool {
         self.pod.is_some_and(|pod| {
             let there = |(name, value): (&String, &String)| pod.labels.get(name) == Some(value);
@@ -88,12 +88,12 @@ impl Member<'_> {
         })
     }
 
-    /// Whether a sidecar takes what is sent to a port, and so mutual TLS.
+    /// Returns whether a sidecar accepts connections to a port, and so mutual TLS.
     pub(crate) fn is_secured(&self, port: u16) -> bool {
         self.pod.is_some_and(|pod| pod.takes(port))
     }
 
-    /// Whether a port takes nothing but mutual TLS.
+    /// Returns whether a port accepts only mutual TLS.
     pub(crate) fn is_strict(&self, index: &Index, port: u16) -> bool {
         let pod = self.pod.filter(|_| self.is_secured(port));
         let named = pod.zip(self.endpoint.pod.as_deref());
@@ -104,7 +104,7 @@ impl Member<'_> {
         })
     }
 
-    /// Who it proves to be at a port; `None`: no sidecar takes what is sent there.
+    /// Returns its identity at a port; `None`: no sidecar accepts connections to it.
     pub(crate) fn identity(&self, index: &Index, port: u16) -> Option<String> {
         let pod = self.pod.filter(|_| self.is_secured(port))?;
         Some(index.identity(self.namespace, &pod.service_account))

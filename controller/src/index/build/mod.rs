@@ -1,4 +1,4 @@
-//! From facts to resources of Services and workloads.
+//! Builds the resources of Services and workloads from facts.
 
 pub(super) mod endpoints;
 pub(super) mod gateway;
@@ -16,26 +16,26 @@ use super::facts::{Key, Protocol};
 use super::resource::Listener;
 use super::{Index, Resource, ResourceId, ResourceKind};
 
-/// Name of everything that belongs to a port of a Service, and under which clients ask for it.
+/// Returns the name of the resources of a Service's port, by which clients request them.
 pub(super) fn port_name(index: &Index, service: &Key, port: u16) -> String {
     format!("{}:{port}", host(index, service))
 }
 
-/// Name of what belongs to a part of a Service's pods, on a port of it.
+/// Returns the name of the resources of a subset of a Service's pods, on a port of it.
 pub(super) fn subset_name(port_name: &str, subset: &str) -> String {
     shown_name(&format!("{port_name}/{subset}"))
 }
 
-/// The DNS name of a Service.
+/// Returns the DNS name of a Service.
 pub(super) fn host(index: &Index, service: &Key) -> String {
     let domain = index.cluster_domain();
     format!("{}.{}.svc.{domain}", service.name, service.namespace)
 }
 
-/// What proxies take as the name of a cluster, a route or a rule, in bytes.
+/// The longest name of a cluster, a route or a rule that proxies accept, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// A name as proxies take it: without blanks, and not too long. Its start keeps it readable, and a hash keeps it
+/// Makes a name valid for proxies: without blanks, and not too long. Its start keeps it readable, and a hash keeps it
 /// unique.
 pub(super) fn shown_name(name: &str) -> String {
     let odd = |c: char| c.is_whitespace() || c.is_control();
@@ -49,7 +49,7 @@ pub(super) fn shown_name(name: &str) -> String {
     plain[..end.unwrap_or(0)].to_owned() + &hash
 }
 
-/// The rule in place of a policy that cannot be used: nothing is let in. It is named after the policy.
+/// Returns the rule that replaces an invalid policy: it denies everything. It is named after the policy.
 pub(super) fn closed(policy: &str) -> raw::AuthorizationRule {
     raw::AuthorizationRule {
         name: Some(shown_name(&format!("{policy}/unusable"))),
@@ -58,7 +58,7 @@ pub(super) fn closed(policy: &str) -> raw::AuthorizationRule {
     }
 }
 
-/// What is done with connections to a port.
+/// Returns the listener for connections to a port.
 pub(super) fn listener(protocol: Protocol, name: &str) -> Listener {
     let name = name.to_owned();
     match protocol {
@@ -74,7 +74,7 @@ pub(super) fn listener(protocol: Protocol, name: &str) -> Listener {
     }
 }
 
-/// The protocol for endpoints.
+/// Returns the protocol of connections to endpoints.
 pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
     match protocol {
         Protocol::Http2 => raw::UpstreamProtocol::Http2,
@@ -82,7 +82,7 @@ pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
     }
 }
 
-/// Resources without a particular owner.
+/// Returns the resources without a particular owner.
 pub(super) fn shared() -> Vec<(ResourceId, Resource)> {
     let cluster = raw::Cluster {
         name: Some(NOWHERE.to_owned()),

@@ -1,8 +1,8 @@
-//! The routes of a port: those of the resources that are attached to it, in the order of the Gateway
-//! API, or one to the Service itself.
+//! Builds the routes of a port: those of the attached resources, in the order of the Gateway API, or one to the
+//! Service itself.
 //!
-//! A route of the Service's own namespace holds for everybody; one of another namespace for the clients
-//! of that namespace only, and there instead of the former (GEP-1426, "producer" and "consumer").
+//! A route in the Service's own namespace applies to all clients; one in another namespace only to the clients of
+//! that namespace, and replaces the former there (GEP-1426, "producer" and "consumer").
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,19 +19,19 @@ use crate::index::facts::{Key, Kind};
 use crate::index::links::RouteId;
 use crate::index::resource::{Consumer, Resource, ResourceId, ResourceKind};
 
-/// The largest weight that a proxy takes.
+/// The largest weight that a proxy accepts.
 const MOST_WEIGHT: u32 = 1_000_000;
 
-/// Who sends by a route.
+/// The type of client that uses a route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Caller {
-    /// A workload of the mesh: who may call a Service needs no grant to be routed there.
+    /// A workload of the mesh: no grant is needed to route to a Service that it may call anyway.
     Client,
-    /// A Gateway: backends of other namespaces have to be granted to the route.
+    /// A Gateway: backends in other namespaces must be granted to the route.
     Gateway,
 }
 
-/// Kind and namespace of a route, and who sends by it.
+/// The kind and the namespace of a route, and the type of its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     from: (&'a str, &'a str),
@@ -39,7 +39,7 @@ pub(crate) struct Referrer<'a> {
 }
 
 impl Caller {
-    /// Who refers to the backends of a route.
+    /// Returns the referrer of the backends of a route.
     pub(crate) fn of(self, id: &RouteId) -> Referrer<'_> {
         Referrer {
             from: (id.0.kind(), &id.1.namespace),
@@ -48,7 +48,7 @@ impl Caller {
     }
 }
 
-/// The tables of a port: one for everybody, and one for each namespace with routes of its own.
+/// Returns the tables of a port: one for all clients, and one for each namespace with its own routes.
 pub(crate) fn tables(
     index: &Index,
     service: &Key,
@@ -91,8 +91,8 @@ pub(crate) fn tables(
     published
 }
 
-/// The clusters among which the requests to a port are divided, with their weights, by the least specific route that
-/// divides any and holds for everybody; none where that is none.
+/// Returns the clusters among which the requests to a port are divided, with their weights: those of the least
+/// specific route that divides requests of all clients; empty if there is none.
 pub(crate) fn divided(index: &Index, service: &Key, port: u16) -> Vec<(String, u32)> {
     let everybodys: Vec<(&RouteId, &Route)> = attached(index, service, port)
         .filter(|(id, route)| id.1.namespace == service.namespace && !route.own_namespace_only)
@@ -109,7 +109,7 @@ pub(crate) fn divided(index: &Index, service: &Key, port: u16) -> Vec<(String, u
     divided.next().unwrap_or_default()
 }
 
-/// The routes that are attached to a port and can be used.
+/// Returns the valid routes that are attached to a port.
 pub(crate) fn attached<'a>(
     index: &'a Index,
     service: &'a Key,
@@ -127,8 +127,8 @@ pub(crate) fn attached<'a>(
     })
 }
 
-/// The route of another kind that holds instead of this one: HTTPRoute and GRPCRoute exclude each
-/// other on a port, and the older one stays (`GRPCRoute`, "Conflicts"); both outweigh Istio's.
+/// Returns the route of another kind that takes precedence over this one: HTTPRoute and GRPCRoute exclude each other
+/// on a port, and the older one stays (`GRPCRoute`, "Conflicts"); both take precedence over Istio's.
 pub(crate) fn conflict<'a>(
     index: &'a Index,
     id: &RouteId,
@@ -145,7 +145,7 @@ pub(crate) fn conflict<'a>(
     older.map(|(other, _)| other).next()
 }
 
-/// A table of one virtual host.
+/// Returns a table with one virtual host.
 pub(crate) fn table(name: &str, routes: Vec<raw::Route>) -> raw::RouteTable {
     raw::RouteTable {
         name: Some(name.to_owned()),
@@ -158,7 +158,7 @@ pub(crate) fn table(name: &str, routes: Vec<raw::Route>) -> raw::RouteTable {
     }
 }
 
-/// Everything to one cluster.
+/// Returns a route that forwards everything to one cluster.
 pub(crate) fn forward(cluster: &str, policy: &raw::Route) -> raw::Route {
     let mut route = raw::Route {
         name: Some(cluster.to_owned()),
@@ -169,8 +169,8 @@ pub(crate) fn forward(cluster: &str, policy: &raw::Route) -> raw::Route {
     route
 }
 
-/// The matches of all rules, the most specific first; of equal ones that of the older route, then of
-/// the earlier rule.
+/// Returns the matches of all rules, the most specific first; of equal ones that of the older route, then of the
+/// earlier rule.
 pub(crate) fn ordered(
     index: &Index,
     routes: &[(&RouteId, &Route)],
@@ -202,7 +202,7 @@ pub(crate) fn ordered(
     let mut routes: Vec<raw::Route> = found.into_iter().map(|(_, route)| route).collect();
     let mut names = BTreeSet::new();
     for route in &mut routes {
-        // Two rules of one route may have one name; a table may not.
+        // Two rules of one route may have the same name, but names in a table must be unique.
         if let Some(name) = &mut route.name {
             *name = unique(&mut names, name);
         }
@@ -210,7 +210,7 @@ pub(crate) fn ordered(
     routes
 }
 
-/// A name that no other route of a table has, and of a length that proxies take.
+/// Returns a name that is unique in a table, with a length that proxies accept.
 pub(super) fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
     let mut own = shown_name(name);
     let mut at = 1;
@@ -221,7 +221,7 @@ pub(super) fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
     own
 }
 
-/// What a rule does, with what the policy says about the Service.
+/// Returns the action of a rule, merged with the policy of the Service.
 fn action(
     index: &Index,
     kind: RouteKind,
@@ -289,7 +289,7 @@ fn action(
         referrer,
     );
     match own {
-        // The route's own retries, not only a time for each try.
+        // The route has retries of its own, not only a timeout for each attempt.
         Some(own) if own.0.retry_on.is_some() => route.retry = Some(own),
         Some(own) => {
             let retry = route.retry.get_or_insert_default();
@@ -301,8 +301,8 @@ fn action(
     route
 }
 
-/// What is said of the Service that a route is attached to, and of the first one that it sends to (`behind`): whose
-/// balancer hashes, what is hashed is said there.
+/// Adds the policies of the Service that a route is attached to, and of the first one that it sends to (`behind`):
+/// the hash policy is set where the hashing balancer is.
 fn inherit(
     route: &mut raw::Route,
     kind: RouteKind,
@@ -311,12 +311,12 @@ fn inherit(
     referrer: Referrer<'_>,
 ) {
     if kind == RouteKind::Istio {
-        // A DestinationRule is about the destination.
+        // A DestinationRule applies to the destination.
         route.hash_policy.clone_from(&behind.hash_policy);
     }
     merge_route(route, policy);
     match referrer.caller {
-        // A Gateway is a client of the Services behind it, and attached to none.
+        // A Gateway is a client of the Services behind it, and is not attached to any.
         Caller::Gateway => merge_route(route, behind),
         Caller::Client if route.hash_policy.is_empty() => {
             route.hash_policy.clone_from(&behind.hash_policy);
@@ -325,9 +325,9 @@ fn inherit(
     }
 }
 
-/// Divides a route's requests; the share without a name is that of backends that do not exist. It gets
-/// 500 by an HTTPRoute. By the others it gets what a Service without endpoints gets: `UNAVAILABLE` in
-/// gRPC (`GRPCRouteRule.backendRefs`), and 503 as from Istio.
+/// Divides a route's requests; the share without a name is that of backends that do not exist. With an HTTPRoute it
+/// gets 500. With the others it gets the response of a Service without endpoints: `UNAVAILABLE` in gRPC
+/// (`GRPCRouteRule.backendRefs`), and 503 as from Istio.
 fn divide(
     route: &mut raw::Route,
     shares: BTreeMap<Option<String>, raw::ClusterWeight>,
@@ -346,7 +346,7 @@ fn divide(
         }
     });
     let mut shares: Vec<raw::ClusterWeight> = shares.collect();
-    // Of several backends that come to one each may have as much as a proxy takes for all.
+    // The sum for several backends of one cluster may exceed the largest weight of a proxy.
     let most = shares.iter().filter_map(|share| share.weight).max();
     let by = most.unwrap_or(0).div_ceil(MOST_WEIGHT).max(1);
     for weight in shares.iter_mut().filter_map(|share| share.weight.as_mut()) {
@@ -365,9 +365,9 @@ fn divide(
     }
 }
 
-/// The application's own timeouts apply if none is set. Settings of different levels that conflict are left out: each
-/// is valid on its own, but proxies would reject the combination. An attempt cannot take longer than the request, and no
-/// attempt starts after the request has ended.
+/// Resolves conflicts between settings of different levels: each is valid on its own, but proxies would reject the
+/// combination. An attempt cannot take longer than the request, and no attempt starts after the request has ended. If
+/// no timeout is set, only the application's own ones apply.
 fn reconcile(route: &mut raw::Route) {
     let timeout = *route.timeout.get_or_insert(raw::TimeSpan(Duration::ZERO));
     let is_beyond = |part: raw::TimeSpan| !timeout.0.is_zero() && part > timeout;
@@ -385,7 +385,7 @@ fn reconcile(route: &mut raw::Route) {
     route.hedge.take_if(|hedge| !begins(hedge));
 }
 
-/// Why a backend cannot be sent to, in the words of the Gateway API.
+/// The reason why a backend cannot be used, in the terms of the Gateway API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Unresolved {
     InvalidKind(String),
@@ -393,7 +393,7 @@ pub(crate) enum Unresolved {
     NotPermitted(String),
 }
 
-/// The Service and port that a backend means, of requests to a port of another Service.
+/// Returns the Service and port of a backend, for requests to a port of another Service.
 pub(crate) fn resolve<'a>(
     index: &Index,
     backend: &'a Backend,

@@ -1,5 +1,5 @@
-//! Resources of a Service: for each port a cluster, its endpoints, its routes, and the listeners under
-//! which clients find them.
+//! Builds the resources of a Service: for each port a cluster, its endpoints, its routes, and the listeners by which
+//! clients find them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::index::effective;
 use crate::index::facts::{Key, Protocol, Service, ServicePort};
 use crate::index::resource::{Endpoint, Listener, Resource, ResourceId, ResourceKind};
 
-/// The resources of a Service; none where there is no such Service.
+/// Returns the resources of a Service; none if there is no such Service.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut published = BTreeMap::new();
     let Some(service) = index.services.get(key) else {
@@ -28,12 +28,12 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     published
 }
 
-/// What policies come to for a cluster.
+/// The merged policies of a cluster.
 struct Settings {
     cluster: raw::Cluster,
     route: raw::Route,
     plain_text: bool,
-    /// The slack, where calls are to stay on their node.
+    /// The slack, if calls should stay on their node.
     local_first: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ fn port_resources(
     published
 }
 
-/// What policies say about a port, or a part of the pods behind it.
+/// Returns the merged policies of a port, or of a subset of the pods behind it.
 fn settings(
     index: &Index,
     key: &Key,
@@ -117,8 +117,8 @@ fn settings(
     }
 }
 
-/// What policies say about requests to a port, or to a part of the pods behind it; nothing where there is no such
-/// port.
+/// Returns the merged policies for requests to a port, or to a subset of the pods behind it; empty if there is no
+/// such port.
 pub(crate) fn route_policy(
     index: &Index,
     key: &Key,
@@ -132,7 +132,7 @@ pub(crate) fn route_policy(
     })
 }
 
-/// The endpoints of a cluster, for everybody and for the clients of some places.
+/// Returns the endpoints of a cluster, for all clients and for the clients in some places.
 fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resource)> {
     let list = (None, &endpoints.list);
     let by_place = endpoints.by_place.iter();
@@ -147,7 +147,7 @@ fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resourc
     published.collect()
 }
 
-/// A cluster for each part of the pods that has a name of its own.
+/// Returns a cluster for each subset of the pods.
 fn subsets(
     index: &Index,
     key: &Key,
@@ -172,7 +172,8 @@ fn subsets(
     published
 }
 
-/// `db-0.db.shop.svc.cluster.local:5432`: pods of a StatefulSet are called one by one.
+/// Returns the resources of pods of a StatefulSet, which are called by their own names:
+/// `db-0.db.shop.svc.cluster.local:5432`.
 fn own_names(
     index: &Index,
     key: &Key,
@@ -196,9 +197,9 @@ fn own_names(
     published
 }
 
-/// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. The protocol there is
-/// declared, and policies hold, also for pods without a sidecar; pods with sidecars report more themselves
-/// (`inbound`).
+/// Returns the resources of a headless Service's endpoints, which are called by their addresses: `10.1.0.7:5432`.
+/// They declare the protocol, and policies apply, also to pods without a sidecar; those of pods with sidecars are
+/// more detailed (`inbound`).
 fn by_address(
     protocol: Protocol,
     settings: &Settings,
@@ -225,7 +226,7 @@ fn by_address(
     published
 }
 
-/// A name of its own with a cluster of its own, for what no route is attached to.
+/// Returns a listener with a separate cluster, for a name without attached routes.
 pub(crate) fn single(
     name: &str,
     protocol: Protocol,

@@ -1,4 +1,4 @@
-//! Gateways and what belongs to them (Gateway API v1): classes, grants, and the certificates of their listeners.
+//! Facts of Gateways and related resources (Gateway API v1): classes, grants, and the certificates of listeners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use super::{Key, Meta, ReadError, part};
 
 /// `spec.controllerName` of the classes whose Gateways are ours.
 pub const GATEWAY_CONTROLLER: &str = "maglor.dev/gateway";
-/// The label that all that is made for a Gateway has (GEP-1762); its value is the Gateway's name.
+/// The label of all objects created for a Gateway (GEP-1762); its value is the Gateway's name.
 pub const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// A GatewayClass.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct GatewayClass {
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// Who serves its Gateways.
+    /// The controller of its Gateways.
     pub controller: String,
-    /// It wants parameters, of which there are none.
+    /// Whether it has parameters, which are not supported.
     pub has_parameters: bool,
 }
 
 /// A Gateway.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Gateway {
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
     /// Name of its class.
     pub class: String,
-    /// In the order of the resource.
+    /// The listeners, in the order of the resource.
     pub listeners: Vec<Listener>,
-    /// It asks for addresses.
+    /// Whether it requests addresses.
     pub has_addresses: bool,
-    /// It wants parameters, of which there are none.
+    /// Whether it has parameters, which are not supported.
     pub has_parameters: bool,
 }
 
@@ -49,21 +49,21 @@ pub struct Gateway {
 pub struct Listener {
     /// Unique in the Gateway.
     pub name: String,
-    /// Only requests for these hosts.
+    /// The hosts of its requests.
     pub hostname: Option<String>,
-    /// Where clients connect.
+    /// The port that clients connect to.
     pub port: u16,
     /// The protocol.
     pub protocol: ListenerProtocol,
-    /// Which namespaces' routes it takes.
+    /// The namespaces whose routes it accepts.
     pub namespaces: RouteNamespaces,
-    /// The kinds of routes that it takes, of those that can be; `None` = all.
+    /// The kinds of routes that it accepts; `None` = all possible ones.
     pub kinds: Option<Vec<RouteKindRef>>,
     /// Certificates of HTTPS.
     pub certificates: Vec<Reference>,
     /// `tls.mode`, where it is not `Terminate`.
     pub odd_tls_mode: Option<String>,
-    /// Clients are to prove who they are.
+    /// Whether clients must present certificates.
     pub wants_clients_certificates: bool,
 }
 
@@ -79,17 +79,17 @@ pub enum ListenerProtocol {
     Other(String),
 }
 
-/// Which namespaces' routes a listener takes.
+/// The namespaces whose routes a listener accepts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum RouteNamespaces {
-    /// Those of all.
+    /// All namespaces.
     All,
-    /// Without an owner.
+    /// No namespace.
     None,
-    /// Those of the Gateway's own.
+    /// The Gateway's own namespace.
     #[default]
     Same,
-    /// Those with labels.
+    /// Namespaces with labels.
     Selector(Selector),
 }
 
@@ -110,7 +110,7 @@ struct Expression {
 }
 
 impl Selector {
-    /// Whether labels are selected.
+    /// Returns whether labels are selected.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
@@ -140,7 +140,7 @@ pub struct RouteKindRef {
 }
 
 impl RouteKindRef {
-    /// Whether it is one that we know.
+    /// Returns whether it is a supported one.
     #[must_use]
     pub fn is_known(&self) -> bool {
         let own = self
@@ -154,11 +154,11 @@ impl RouteKindRef {
 /// A reference to a resource of another kind.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Reference {
-    /// Empty: the core group.
+    /// The API group; empty: the core group.
     pub group: String,
     /// Its kind.
     pub kind: String,
-    /// Where it is.
+    /// Its namespace and name.
     pub key: Key,
 }
 
@@ -187,7 +187,7 @@ struct GrantTo {
 }
 
 impl ReferenceGrant {
-    /// Whether resources of the Gateway API of a kind in a namespace may refer to one of the core group.
+    /// Returns whether resources of a Gateway API kind in a namespace may refer to one of the core group.
     #[must_use]
     pub fn permits(&self, from: (&str, &str), to: (&str, &str)) -> bool {
         let (kind, namespace) = from;
@@ -205,11 +205,11 @@ impl ReferenceGrant {
 /// A Secret with a certificate.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret {
-    /// The chain and its key as PEM, or why they cannot be used.
+    /// The chain and its key as PEM, or why they are invalid.
     pub certificate: Result<Arc<(String, String)>, String>,
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Secret").finish_non_exhaustive()
@@ -261,7 +261,7 @@ struct Validated {
 }
 
 impl Frontend {
-    /// Whether clients of a port are to prove who they are.
+    /// Returns whether clients of a port must present certificates.
     fn validates(&self, port: u16) -> bool {
         let own = self.per_port.iter().find(|one| one.port == port);
         let tls = own.map_or(&self.default, |own| &own.tls);
@@ -324,7 +324,7 @@ pub(super) fn unread(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'
     }));
 }
 
-/// As [`unread`], of a GatewayClass.
+/// Like [`unread`], for a GatewayClass.
 pub(super) fn unread_of_class(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'_>)) {
     drop(serde_ignored::deserialize::<_, _, ClassSpec>(
         spec,
@@ -334,7 +334,7 @@ pub(super) fn unread_of_class(spec: &Value, found: &mut impl FnMut(&serde_ignore
     ));
 }
 
-/// As [`unread`], of a ReferenceGrant.
+/// Like [`unread`], for a ReferenceGrant.
 pub(super) fn unread_of_grant(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'_>)) {
     drop(serde_ignored::deserialize::<_, _, ReferenceGrant>(
         spec,
@@ -433,7 +433,8 @@ impl Secret {
     }
 }
 
-/// Whether a server can show the chain and has its key; a proxy would refuse its whole configuration else.
+/// Validates that a server can present the chain and that the key matches: otherwise a proxy would reject its whole
+/// configuration.
 fn usable(chain: &str, key: &str) -> Result<(), String> {
     let certificates: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
@@ -455,8 +456,8 @@ fn usable(chain: &str, key: &str) -> Result<(), String> {
         .map_err(|error| format!("`tls.crt` and `tls.key`: {error}"))
 }
 
-/// Why a text is no `Hostname` of the Gateway API: a DNS name, or one with `*` for its first label; no address, no
-/// port.
+/// Returns why a text is not a valid `Hostname` of the Gateway API: a DNS name, or one with `*` as its first label,
+/// but not an address and without a port.
 #[must_use]
 pub fn hostname_fault(text: &str) -> Option<String> {
     const LONGEST: usize = 253;

@@ -1,6 +1,6 @@
-//! Istio's resources (`networking.istio.io`, `security.istio.io`), translated.
+//! Translates Istio's resources (`networking.istio.io`, `security.istio.io`) to facts.
 //!
-//! A `VirtualService` is a [`Route`] like those of the Gateway API; the others are kept as they are.
+//! A `VirtualService` becomes a [`Route`] like those of the Gateway API; the others have types of their own.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use super::route::{Backend, Parent, Route, RouteKind, Rule, RuleMatch, Unsupport
 use super::{Age, Checked, Key, Meta};
 use crate::crd::check;
 
-/// Namespaces whose policies hold for the whole mesh: Istio's and our own.
+/// Namespaces whose policies apply to the whole mesh: Istio's and our own.
 pub const ROOTS: [&str; 2] = ["istio-system", "maglor"];
 
-/// A resource of Istio's that was translated.
+/// A translated resource of Istio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated<T> {
-    /// Of two that say different things the older one wins.
+    /// The age: of two contradicting resources the older one wins.
     pub age: Age,
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// What it says.
+    /// The translated content.
     pub spec: Checked<T>,
-    /// The pods that it may be for where it cannot be used and says who may call what, or how: these are closed.
+    /// The pods that an invalid resource about permissions or encryption may apply to: they are closed.
     pub closes: Option<Closes>,
-    /// What it says, too, and is not done.
+    /// Unsupported settings beside the translated ones.
     pub notes: Vec<Finding>,
 }
 
@@ -39,7 +39,7 @@ pub type PeerAuthentication = Translated<istio::PeerAuthentication>;
 /// An `AuthorizationPolicy` of `security.istio.io`.
 pub type AuthorizationPolicy = Translated<istio::AuthorizationPolicy>;
 
-/// What is kept of Istio's resources, by kind.
+/// The facts of Istio's resources, by kind.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "downcast by kind")]
 pub enum Facts {
@@ -48,7 +48,7 @@ pub enum Facts {
     PeerAuthentication(PeerAuthentication),
 }
 
-/// The Service that a name means: `reviews`, `reviews.shop`, `reviews.shop.svc.cluster.local`.
+/// Returns the Service that a name refers to: `reviews`, `reviews.shop`, `reviews.shop.svc.cluster.local`.
 #[must_use]
 pub fn service(host: &str, namespace: &str) -> Option<Key> {
     let mut parts = host.split('.');
@@ -62,7 +62,7 @@ pub fn service(host: &str, namespace: &str) -> Option<Key> {
     }
 }
 
-/// Why a host is none of a Service, and what to write instead.
+/// Returns why a host is not that of a Service, and what to write instead.
 #[must_use]
 pub fn no_service(host: &str) -> String {
     match host.contains('*') {
@@ -73,7 +73,7 @@ pub fn no_service(host: &str) -> String {
     }
 }
 
-/// What is said of a host with a `*`.
+/// The message for a host with a `*`.
 pub const WILDCARD: &str = "wildcard hosts are not supported; name each Service";
 
 fn spec(value: &Value) -> &Value {
@@ -131,7 +131,7 @@ pub(super) fn destination_rule(meta: &Meta, value: &Value) -> DestinationRule {
 pub(super) fn peer_authentication(meta: &Meta, value: &Value) -> PeerAuthentication {
     let read = istio::PeerAuthentication::read(spec(value));
     let mut policy = Translated::new(meta, read, |_| Ok(()));
-    // What cannot be read is no reason to take plain text.
+    // An unreadable policy must not make pods accept plain text.
     if policy.spec.problem.is_some() {
         let closes = Closes::of(spec(value));
         let selects = !spec(value)["selector"].is_null();
@@ -150,7 +150,7 @@ pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationP
     let mut policy = Translated::new(meta, read, |policy| {
         check::rules(&policy.rules).map_err(|error| error.to_string())
     });
-    // What names its targets is for gateways, and selects no pods.
+    // A policy with target references is for gateways, and selects no pods.
     let of_targets = ["targetRef", "targetRefs"]
         .iter()
         .any(|field| spec(value).get(field).is_some());
@@ -160,7 +160,7 @@ pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationP
     policy
 }
 
-/// A `VirtualService`, as a route that is attached to the Services of its `hosts`.
+/// Translates a `VirtualService` to a route that is attached to the Services of its `hosts`.
 pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
     let read = istio::VirtualService::read(spec(value));
     let (mut notes, mut refused) = (Vec::new(), Vec::new());
@@ -188,7 +188,7 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
     let rules = match (read.value, refused.first()) {
         (Some(service), _) => checked(rules(&service, namespace)),
         (None, Some(_)) => {
-            // All of it at once, so that mending one fault does not only show the next one.
+            // All errors at once, so that fixing one does not only reveal the next one.
             let each = refused.iter().map(|one| Unsupported {
                 path: one.path.clone(),
                 message: one.message.clone(),

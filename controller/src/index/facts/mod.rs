@@ -1,8 +1,7 @@
 //! The facts that the index keeps of each kind of object: the few fields that proxies or rules depend on.
 //!
-//! An [`Object`] is read from the JSON of a resource, whatever brought it: an API server or a file. A
-//! change of anything else in a resource (a status, an unused label) leaves its facts equal, and
-//! so changes nothing further on.
+//! An [`Object`] is read from the JSON of a resource, from an API server or from a file. Any other change of a
+//! resource (of a status, or of an unused label) leaves its facts equal, and so has no effect on later stages.
 
 pub mod gateway;
 pub mod istio;
@@ -30,7 +29,7 @@ pub use service::{Protocol, Reach, Service, ServicePort};
 pub use slice::{Serving, Slice, SliceEndpoint};
 pub use workload::{Amounts, Workload};
 
-/// Namespace and name of a resource; the namespace is empty where the kind has none.
+/// Namespace and name of a resource; the namespace is empty for cluster-scoped kinds.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Key {
     /// Its namespace.
@@ -40,7 +39,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a resource.
+    /// Creates the key of a resource.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
@@ -59,7 +58,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The kinds of resources that the index knows.
+/// The kinds of resources in the index.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
     /// `maglor.dev/v1alpha1`.
@@ -101,7 +100,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 18] = [
         Self::AuthorizationPolicy,
         Self::DestinationRule,
@@ -123,7 +122,7 @@ impl Kind {
         Self::VirtualService,
     ];
 
-    /// Its `apiVersion`, `kind` and plural.
+    /// Returns its `apiVersion`, `kind` and plural.
     #[must_use]
     pub fn names(self) -> (&'static str, &'static str, &'static str) {
         const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -155,7 +154,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a resource, by its `apiVersion` and `kind`.
+    /// Returns the kind of a resource, by its `apiVersion` and `kind`.
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| {
@@ -164,7 +163,7 @@ impl Kind {
         })
     }
 
-    /// Whether this is the kind in another version that means the same.
+    /// Returns whether this is the kind in another, equivalent version.
     fn has_version(self, api_version: &str) -> bool {
         let (own, _, _) = self.names();
         let (group, version) = api_version.split_once('/').unwrap_or_default();
@@ -178,7 +177,7 @@ impl Kind {
         own.split_once('/').is_some_and(|own| own.0 == group) && others.contains(&version)
     }
 
-    /// A word for metrics, which no other kind has.
+    /// Returns its unique label in metrics.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -187,7 +186,7 @@ impl Kind {
         }
     }
 
-    /// Whether resources of this kind are in a namespace.
+    /// Returns whether resources of this kind are namespaced.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         !matches!(
@@ -196,7 +195,7 @@ impl Kind {
         )
     }
 
-    /// Whether the controller writes their status.
+    /// Returns whether the controller writes their status.
     #[must_use]
     pub fn has_status(self) -> bool {
         matches!(
@@ -240,7 +239,7 @@ pub struct Meta {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Who came first: by time of creation, then by name (Gateway API, "Conflicts").
+/// The order of age: by time of creation, then by name (Gateway API, "Conflicts").
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Age {
     created: Option<String>,
@@ -248,7 +247,7 @@ pub struct Age {
 }
 
 impl Meta {
-    /// For a comparison of ages; who has no time of creation (in a file) is as old as can be.
+    /// Returns the age for comparisons; a resource without a time of creation (in a file) counts as the oldest.
     #[must_use]
     pub fn age(&self) -> Age {
         Age {
@@ -258,18 +257,18 @@ impl Meta {
     }
 }
 
-/// A resource that the index takes.
+/// A resource in the form of the index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// Its kind.
     pub kind: Kind,
     /// Its namespace and name.
     pub key: Key,
-    /// What is kept of it.
+    /// Its facts.
     pub facts: Facts,
 }
 
-/// What is kept of a resource, by kind.
+/// The facts of a resource, by kind.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "downcast by kind")]
 pub enum Facts {
@@ -289,13 +288,13 @@ pub enum Facts {
     Workload(Workload),
 }
 
-/// Why a resource cannot be read.
+/// The reason why a resource cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReadError {
     /// It has no name.
     #[error("metadata.name is missing")]
     Nameless,
-    /// The kind is not one that the index knows.
+    /// The kind is not in the index.
     #[error("apiVersion `{api_version}`, kind `{kind}` is not supported")]
     UnknownKind {
         /// `apiVersion`.
@@ -303,7 +302,7 @@ pub enum ReadError {
         /// `kind`.
         kind: String,
     },
-    /// A part is not of the shape that its kind has.
+    /// A part does not have the structure of its kind.
     #[error("{part}: {message}")]
     Shape {
         /// `spec`, `metadata`, ….
@@ -316,11 +315,11 @@ pub enum ReadError {
 impl Object {
     /// Reads a resource of any kind.
     ///
-    /// A `spec` of the mesh's own kinds and of routes that cannot be used is a fact of its own (it is
-    /// reported in the status), not an error.
+    /// An invalid `spec` of the mesh's own kinds or of a route is a fact of its own (it is reported in the status),
+    /// not an error.
     ///
     /// # Errors
-    /// When the kind is unknown, or it is not what Kubernetes would have stored.
+    /// The kind is unknown, or the resource is not what Kubernetes would have stored.
     pub fn read(value: &Value) -> Result<Self, ReadError> {
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -329,7 +328,7 @@ impl Object {
         Self::read_as(kind, value)
     }
 
-    /// Reads a resource whose kind is known: in lists of an API server they do not say it.
+    /// Reads a resource of a known kind: lists of an API server omit the kind of their items.
     ///
     /// # Errors
     /// As [`Object::read`].
@@ -338,7 +337,7 @@ impl Object {
         if meta.name.is_empty() {
             return Err(ReadError::Nameless);
         }
-        // A folder may hold what an API server never stores.
+        // A folder may contain names that an API server would reject.
         let names = [
             ("name", is_subdomain(&meta.name)),
             (
@@ -394,14 +393,13 @@ impl Object {
     }
 }
 
-/// A part of a resource; one that is not there has its defaults.
-/// Fields of a resource of the Gateway API that are not read, as `spec.rules[0].timeouts.idle`.
+/// Returns the unsupported fields of a resource of the Gateway API, such as `spec.rules[0].timeouts.idle`.
 #[must_use]
 pub fn unread(value: &Value) -> Vec<String> {
     let kind = |name: &str| value[name].as_str().unwrap_or_default();
     let spec = value.get("spec").unwrap_or(&Value::Null);
     let mut found = Vec::new();
-    // `?` stands for what may be absent.
+    // `?` marks an optional value.
     let mut take = |path: &serde_ignored::Path<'_>| found.push(path.to_string().replace(".?", ""));
     match Kind::of(kind("apiVersion"), kind("kind")) {
         Some(Kind::Gateway) => gateway::unread(spec, &mut take),
@@ -413,14 +411,14 @@ pub fn unread(value: &Value) -> Vec<String> {
     found.retain(|path| {
         let last = path.rsplit('.').next().unwrap_or_default();
         let outer: Vec<&str> = path.split('.').rev().skip(1).collect();
-        // Says what its neighbours say.
+        // The neighbouring fields already contain this information.
         let redundant = matches!(
             (last, outer.as_slice()),
             ("type", ["path", "requestRedirect" | "urlRewrite", ..])
         );
-        // A filter whose type is not supported is named by its type.
+        // A filter with an unsupported type is reported by its type.
         let of_filter = matches!(outer.as_slice(), [_, "filters", ..]);
-        // Carried over by the operator that makes the Gateway's Service and Deployment.
+        // Copied by the operator to the Gateway's Service and Deployment.
         let carried = matches!(
             path.as_str(),
             "infrastructure.annotations" | "infrastructure.labels"
@@ -438,6 +436,7 @@ pub fn unread(value: &Value) -> Vec<String> {
     found.into_iter().map(shown).collect()
 }
 
+/// Reads a part of a resource; a missing one has its defaults.
 fn part<T: DeserializeOwned + Default>(value: &Value, name: &'static str) -> Result<T, ReadError> {
     match value.get(name) {
         None | Some(Value::Null) => Ok(T::default()),

@@ -16,13 +16,13 @@ pub struct Node {
     pub region: Option<String>,
     /// `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
-    /// What pods may have of it.
+    /// The allocatable CPU and memory.
     pub allocatable: Amounts,
-    /// How many pods it takes.
+    /// The allocatable number of pods.
     pub pods: Option<u64>,
-    /// It takes no new pods: it is cordoned, or not ready.
+    /// It accepts no new pods: it is cordoned, or not ready.
     pub closed: bool,
-    /// It takes only pods that tolerate something.
+    /// It accepts only pods with a toleration.
     pub tainted: bool,
 }
 
@@ -32,7 +32,7 @@ struct Status {
     allocatable: BTreeMap<String, Value>,
 }
 
-/// Whether a node says that it is not ready; one that says nothing is.
+/// Returns whether a node reports that it is not ready; one without a report is ready.
 fn is_unready(value: &Value) -> bool {
     let conditions = value
         .pointer("/status/conditions")
@@ -41,7 +41,7 @@ fn is_unready(value: &Value) -> bool {
     conditions.any(|one| one["type"] == "Ready" && one["status"] != "True")
 }
 
-/// Whether new pods have to tolerate something of a node.
+/// Returns whether new pods need a toleration for a node.
 fn is_tainted(value: &Value) -> bool {
     let taints = value.pointer("/spec/taints").and_then(Value::as_array);
     let mut taints = taints.into_iter().flatten();
@@ -71,15 +71,15 @@ impl Node {
     }
 }
 
-/// The annotation by which a namespace differs from the mesh's `mtls`.
+/// The annotation of a namespace that overrides the mesh's `mtls`.
 pub const MTLS: &str = maglor_inject::keys::MTLS;
 
 /// A namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Namespace {
-    /// What its pods take, where it differs from the mesh; a value that is no mode is none.
+    /// The mTLS mode of its pods, if it overrides that of the mesh; an invalid value is ignored.
     pub mtls: Option<raw::MeshMode>,
-    /// Gateways choose by them whose routes they take.
+    /// The labels by which Gateways select namespaces of routes.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -98,7 +98,7 @@ impl Namespace {
         }
     }
 
-    /// The label that the API server sets on every namespace, for selection by name; files need not have it.
+    /// Returns the label that the API server sets on every namespace, for selection by name; files need not have it.
     pub(crate) fn implied(name: &str) -> BTreeMap<String, String> {
         BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())])
     }

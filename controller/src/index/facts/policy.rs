@@ -1,4 +1,4 @@
-//! The mesh's own resources, checked.
+//! Facts of the mesh's own resources, validated.
 
 use std::collections::BTreeMap;
 
@@ -9,91 +9,91 @@ use serde_json::Value;
 use super::{Age, Meta};
 use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpec};
 
-/// The label of a `TrafficPolicy` that a `TuningPolicy` of this name has written.
+/// The label of a generated `TrafficPolicy` with the name of its `TuningPolicy`.
 pub const TUNED_BY: &str = maglor_inject::keys::TUNED_BY;
 
-/// The annotation by which an operator says that a version of an `AuthorizationPolicy` is complete although the
+/// The annotation by which an operator confirms that a version of an `AuthorizationPolicy` is complete, although the
 /// definition was older than the controller when it was written.
 pub const CONFIRMED: &str = maglor_inject::keys::CONFIRMED;
-/// The reason in the status of a policy that may lack a part of what was written.
+/// The status reason of a policy that may lack a part of what was written.
 pub const OUTDATED: &str = "DefinitionOutdated";
 
-/// A `spec` that was read and checked.
+/// A validated `spec`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked<T> {
-    /// What is in force: what was read, or, where that cannot be used, what holds in its place.
+    /// The value in force: the one that was read or, if that is invalid, its replacement.
     pub value: Option<T>,
-    /// Why what was read cannot be used.
+    /// Why the value that was read is invalid.
     pub problem: Option<String>,
 }
 
 /// A `TrafficPolicy`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficPolicy {
-    /// Of two on one level the older one wins.
+    /// The age: of two on one level the older one wins.
     pub age: Age,
-    /// It follows from what was observed: it holds only where no other says anything.
+    /// It was generated from observations: it applies only where no other one does.
     pub generated: bool,
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// What it says.
+    /// Its content.
     pub spec: Checked<TrafficPolicySpec>,
-    /// The version that is in force; `None` = none is.
+    /// The generation that is in force; `None` = none is.
     pub in_force: Option<i64>,
-    /// What its status says of it.
+    /// The state recorded in its status.
     pub recorded: Recorded<TrafficPolicySpec>,
 }
 
 /// An `AuthorizationPolicy`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthorizationPolicy {
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// What it says.
+    /// Its content.
     pub spec: Checked<AuthorizationPolicySpec>,
-    /// The version whose rules are in force; `None` = none is.
+    /// The generation whose rules are in force; `None` = none is.
     pub in_force: Option<i64>,
-    /// The pods that it may be for where it cannot be used and none before it is in force: these are closed.
+    /// The pods that it may apply to if it is invalid and has no valid previous version: they are closed.
     pub closes: Option<Closes>,
-    /// The definition in the cluster was older than the controller when this version was written.
+    /// Whether the definition in the cluster was older than the controller when this version was written.
     pub outdated: bool,
-    /// Whether an operator has confirmed that this version is as it was written.
+    /// Whether an operator has confirmed that this version is complete.
     pub confirmed: bool,
-    /// What its status says of it.
+    /// The state recorded in its status.
     pub recorded: Recorded<AuthorizationPolicySpec>,
 }
 
-/// The pods of a policy that cannot be used, as far as it can be read.
+/// The pods of an invalid policy, as far as it can be read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Closes {
-    /// Labels that they have; what else the selector says is not known and selects no pod beside these.
+    /// Labels of its pods. Unreadable parts of the selector are ignored; they cannot select other pods.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What the status of a policy says: by this, replicas of the controller that were restarted and those that were not
-/// come to the same.
+/// The state recorded in the status of a policy, by which restarted and running replicas of the controller come to
+/// the same result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded<T> {
-    /// The version that the status is about.
+    /// The observed generation.
     pub observed: Option<i64>,
-    /// Whether that version was accepted.
+    /// Whether that generation was accepted.
     pub accepted: bool,
-    /// Why that version may lack what was written, if it does.
+    /// Why that generation may lack a part of what was written, if it does.
     pub outdated: Option<String>,
-    /// The last `spec` that could be used, and of which version it is.
+    /// The last valid `spec` and its generation.
     pub in_force: Option<(i64, T)>,
 }
 
 /// A `MeshConfig`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeshConfig {
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// What it says.
+    /// Its content.
     pub spec: Checked<MeshConfigSpec>,
-    /// The version that is in force; `None` = none is.
+    /// The generation that is in force; `None` = none is.
     pub in_force: Option<i64>,
-    /// What its status says of it.
+    /// The state recorded in its status.
     pub recorded: Recorded<MeshConfigSpec>,
 }
 
@@ -127,8 +127,8 @@ impl TrafficPolicy {
         }
     }
 
-    /// Decides what is in force; `before` is what this replica knew. What cannot be used leaves the last version that
-    /// could in force, and without one has no effect.
+    /// Decides what is in force; `before` is what this replica knew. If this version is invalid, the last valid one
+    /// stays in force; without one the policy has no effect.
     pub(crate) fn settle(&mut self, before: Option<&Self>) {
         if self.spec.problem.is_some() {
             let own = before.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
@@ -138,7 +138,7 @@ impl TrafficPolicy {
         }
     }
 
-    /// Whether both have the same effect; what the status says apart from that is not compared.
+    /// Returns whether both have the same effect; other parts of the status are not compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.age, self.generated, &self.spec.value)
             == (&other.age, other.generated, &other.spec.value)
@@ -167,8 +167,9 @@ impl AuthorizationPolicy {
     /// Decides what is in force; `before` is what this replica knew, `pruned` names a field that the API server does
     /// not store because its definition is older than this program.
     ///
-    /// What cannot be used leaves the last good rules in force, those of the status once that is about this version:
-    /// so all replicas agree, those that start among them. Without such rules it closes its pods.
+    /// If this version is invalid, the last valid rules stay in force: those of the status, once it is about this
+    /// version, so that all replicas agree, including those that are starting. Without such rules the policy's pods
+    /// are closed.
     pub(crate) fn settle(&mut self, before: Option<&Self>, pruned: Option<&str>) {
         if self.spec.problem.is_none()
             && let Some(problem) = self.outdated(before, pruned)
@@ -187,8 +188,9 @@ impl AuthorizationPolicy {
         }
     }
 
-    /// Why this version may lack a part of what was written: a rule without one of its conditions takes more. A
-    /// version that was in force before the definition was found to be older lacks nothing that its rules had then.
+    /// Returns why this version may lack a part of what was written: a rule without one of its conditions matches
+    /// more. A version that was in force before the definition was found to be outdated is complete in the fields of
+    /// that time.
     fn outdated(&self, before: Option<&Self>, pruned: Option<&str>) -> Option<String> {
         if self.confirmed {
             return None;
@@ -217,7 +219,7 @@ impl AuthorizationPolicy {
         self.spec.problem = Some(problem);
     }
 
-    /// Whether both come to the same rules for the same pods; what the status says apart from that is not compared.
+    /// Returns whether both have the same rules for the same pods; other parts of the status are not compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.spec.value, &self.closes) == (&other.spec.value, &other.closes)
     }
@@ -228,8 +230,8 @@ fn check(spec: &AuthorizationPolicySpec) -> Result<(), crd::SpecError> {
 }
 
 impl Closes {
-    /// What is said of pods in a spec that cannot be used: without a selector it is for all of its namespace, and so
-    /// where the selector cannot be read.
+    /// Reads the selector of an invalid spec: without a selector, or with an unreadable one, it applies to its whole
+    /// namespace.
     pub(super) fn of(spec: &Value) -> Self {
         let labels = spec["selector"]["matchLabels"].as_object();
         let text =
@@ -239,7 +241,7 @@ impl Closes {
         }
     }
 
-    /// Whether a pod with these labels is closed.
+    /// Returns whether a pod with these labels is closed.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
@@ -265,21 +267,21 @@ impl<T: Clone + DeserializeOwned> Recorded<T> {
             outdated: accepted
                 .filter(|one| one["reason"] == OUTDATED)
                 .and_then(|one| one["message"].as_str())
-                // Behind it the status says what is in force in its place.
+                // The rest of the message describes what is in force instead.
                 .map(|text| text.rsplit_once("; ").map_or(text, |(problem, _)| problem))
                 .map(str::to_owned),
             in_force: in_force["generation"].as_i64().zip(spec()),
         }
     }
 
-    /// Whether the status is about this version.
+    /// Returns whether the status is about this generation.
     fn is_of(&self, generation: Option<i64>) -> bool {
         generation.is_some() && self.observed == generation
     }
 
-    /// The last version that could be used: the one of the status where that is about this version, which cannot;
-    /// `own`, which this replica knew, until then. A file has no versions and no status: nothing is kept, as a
-    /// replica that starts could not know it.
+    /// Returns the last valid version: that of the status if the status is about this version, which is invalid;
+    /// until then `own`, which this replica knew. A file has no generations and no status: nothing is kept, since a
+    /// restarted replica could not know it.
     fn last(
         &self,
         generation: Option<i64>,
@@ -298,7 +300,7 @@ impl<T: Clone + DeserializeOwned> Recorded<T> {
 impl MeshConfig {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
         let mut spec = spec(value, MeshConfigSpec::check);
-        // Members do not take plain text because something else of it cannot be used.
+        // A mesh must not accept plain text because another field is invalid.
         if spec.problem.is_some() {
             spec.value = Some(closed(&value["spec"]));
         }
@@ -310,12 +312,12 @@ impl MeshConfig {
         }
     }
 
-    /// Decides what is in force, as [`TrafficPolicy::settle`]; without a version that could be used [`closed`] is.
+    /// Decides what is in force, like [`TrafficPolicy::settle`]; without a valid version it is [`closed`].
     pub(crate) fn settle(&mut self, before: Option<&Self>) {
         if self.spec.problem.is_none() {
             return;
         }
-        // What was closed before is no version that could be used.
+        // A replacement by `closed` is not a valid version.
         let own = before.filter(|old| old.in_force.is_some());
         let own = own.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
         if let Some((generation, spec)) = self.recorded.last(self.generation, own) {
@@ -324,8 +326,8 @@ impl MeshConfig {
     }
 }
 
-/// What is in force of a `MeshConfig` that cannot be used, if none is from before: who members are, and no plain text
-/// unless that is what it says.
+/// Returns the value in force for an invalid `MeshConfig` without a valid previous version: the trust domain, and no
+/// plain text unless it is configured.
 fn closed(spec: &Value) -> MeshConfigSpec {
     let domain = spec["trustDomain"].as_str().map(str::to_owned);
     let alone = MeshConfigSpec {

@@ -1,7 +1,7 @@
-//! HTTPRoute and GRPCRoute (Gateway API v1), attached to Services (GAMMA, GEP-1426) and to Gateways, in the words
-//! of the proxy's routes.
+//! Facts of HTTPRoute and GRPCRoute (Gateway API v1), attached to Services (GAMMA, GEP-1426) and to Gateways, in the
+//! terms of the proxy's routes.
 //!
-//! `hostnames` mean nothing on a route to a Service.
+//! `hostnames` have no effect on a route to a Service.
 
 mod matching;
 pub(super) mod resource;
@@ -16,19 +16,19 @@ use super::gateway::hostname_fault;
 use super::{Age, Key, Meta, part};
 use crate::crd::check::{self, SpecError};
 
-/// Which of the two kinds a route is.
+/// The kind of a route.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RouteKind {
     /// GRPCRoute.
     Grpc,
     /// HTTPRoute.
     Http,
-    /// Istio's VirtualService; any of the others outweighs it.
+    /// Istio's VirtualService; any of the others takes precedence over it.
     Istio,
 }
 
 impl RouteKind {
-    /// Its `kind`.
+    /// Returns its `kind`.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self {
@@ -42,66 +42,66 @@ impl RouteKind {
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// HTTP or gRPC.
+    /// Its kind.
     pub kind: RouteKind,
-    /// Of two routes that say different things the older one wins.
+    /// The age: of two contradicting routes the older one wins.
     pub age: Age,
-    /// Which version of the resource this is.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
     /// The Services that it is attached to.
     pub parents: Vec<Parent>,
     /// The Gateways that it is attached to.
     pub gateways: Vec<Parent>,
-    /// The hosts that it is for at a Gateway, in lower case; none: those of the listener.
+    /// The hosts of its requests at a Gateway, in lower case; empty: those of the listener.
     pub hostnames: Vec<String>,
-    /// What it does, or why it cannot be done.
+    /// Its rules, or why they are not supported.
     pub rules: Result<Vec<Rule>, Unsupported>,
-    /// Only clients of its own namespace get it, wherever the Service is.
+    /// It applies only to clients in its own namespace, wherever the Service is.
     pub own_namespace_only: bool,
-    /// What it says, too, and is not done.
+    /// Unsupported settings that do not affect the rest.
     pub notes: Vec<String>,
 }
 
-/// A Service or a Gateway, or a part of it.
+/// A Service or a Gateway that a route is attached to, or a part of it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Parent {
     /// The Service or Gateway.
     pub key: Key,
-    /// Whether the resource names the namespace, which a status repeats.
+    /// Whether the resource contains the namespace, which a status repeats.
     pub names_namespace: bool,
     /// Only this port of the Service, or only the Gateway's listeners on this port.
     pub port: Option<u16>,
-    /// Only the Gateway's listener of this name. Services have no parts; a status repeats it.
+    /// Only the Gateway's listener of this name. Services have no sections; a status repeats it.
     pub section: Option<String>,
 }
 
-/// A rule: any of the matches leads to one action.
+/// A rule: several matches with one action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// Its name, for metrics.
     pub name: Option<String>,
-    /// What it takes.
+    /// The matches of the rule.
     pub matches: Vec<RuleMatch>,
-    /// Header changes, rewrite, redirect, time limits; no clusters yet.
+    /// Header changes, rewrite, redirect, timeouts; clusters are added later.
     pub action: raw::Route,
-    /// Where requests go, by weight.
+    /// The backends of requests, by weight.
     pub backends: Vec<Backend>,
-    /// Who gets copies, in percent of the requests.
+    /// The backends of mirrored requests, with the percentage of requests.
     pub mirrors: Vec<(Backend, f64)>,
 }
 
 impl Rule {
-    /// Who gets requests, or copies of them.
+    /// Returns all backends of requests and of mirrored ones.
     pub fn every_backend(&self) -> impl Iterator<Item = &Backend> {
         let mirrors = self.mirrors.iter().map(|(backend, _)| backend);
         self.backends.iter().chain(mirrors)
     }
 }
 
-/// What a rule takes.
+/// A match of a rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleMatch {
-    /// Its place among all matches of a Service.
+    /// Its order among all matches of a Service.
     pub precedence: Precedence,
     /// Only requests to this port of the Service.
     pub port: Option<u16>,
@@ -109,24 +109,24 @@ pub struct RuleMatch {
     pub conditions: raw::RouteMatch,
 }
 
-/// A Service that requests are sent to.
+/// A Service that gets requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// The Service; `None` for anything that is none.
+    /// The Service; `None` for any other kind.
     pub service: Option<Key>,
     /// Its port.
     pub port: Option<u16>,
-    /// Without a port it is the only one of the Service, or the one that the request was sent to.
+    /// Without a port it is the Service's only one, or the port of the original request.
     pub callers_port: bool,
-    /// A part of the Service's pods.
+    /// A subset of the Service's pods.
     pub subset: Option<String>,
-    /// Its share.
+    /// Its weight.
     pub weight: u32,
-    /// Changes of the requests that it gets.
+    /// Changes of the headers of its requests.
     pub request_headers: Option<raw::HeaderRules>,
-    /// Changes of its responses.
+    /// Changes of the headers of its responses.
     pub response_headers: Option<raw::HeaderRules>,
-    /// As it is written, for messages.
+    /// The reference as it is written, for messages.
     pub text: String,
 }
 
@@ -141,13 +141,13 @@ impl Backend {
     }
 }
 
-/// Something that a route asks for and this mesh does not do.
+/// An unsupported or invalid part of a route.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct Unsupported {
-    /// Where it stands, as `spec.rules[0].filters[1]`.
+    /// Its path, such as `spec.rules[0].filters[1]`.
     pub path: String,
-    /// What it is, and what to do.
+    /// The problem, and what to do.
     pub message: String,
 }
 
@@ -159,8 +159,8 @@ impl Unsupported {
         }
     }
 
-    /// Several as one: the first with its path, the others after it with theirs, each once though several matches of
-    /// a rule have it. `None` where there are none.
+    /// Joins several into one: the first with its path, the others after it with theirs, without the duplicates of
+    /// several matches of a rule. `None` if there are none.
     pub(super) fn all(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut each: Vec<SpecError> = Vec::new();
         for Self { path, message } in errors {
@@ -192,7 +192,7 @@ impl Route {
     }
 
     fn read(kind: RouteKind, meta: &Meta, value: &Value) -> Self {
-        // The second one knows the place of the error.
+        // The second parser reports the place of the error.
         let spec: Result<Spec, SpecError> = part(value, "spec").or_else(|_| check::spec(value));
         let (mut gateways, mut hostnames) = (Vec::new(), Vec::new());
         if let Ok(spec) = &spec {
@@ -202,7 +202,7 @@ impl Route {
         }
         let (parents, rules) = match spec {
             Ok(spec) => {
-                // All faults at once, so that none shows up only when another one is mended.
+                // All errors at once, so that fixing one does not only reveal the next one.
                 let (rules, mut errors) = Rule::all(kind, &spec, &meta.namespace);
                 errors.extend(refused_by_proxies(&rules));
                 errors.extend(no_names(&hostnames));
@@ -210,7 +210,7 @@ impl Route {
                 (spec.parents(&meta.namespace), rules)
             }
             Err(error) => {
-                // Its targets get the reason why it is not in force.
+                // Its parents get the reason why it is not in force.
                 let spec = Spec {
                     parent_refs: Vec::deserialize(&value["spec"]["parentRefs"]).unwrap_or_default(),
                     ..Spec::default()
@@ -233,7 +233,7 @@ impl Route {
     }
 }
 
-/// Hosts of a route that are no names.
+/// Returns the invalid host names of a route.
 fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
     let each = hosts.iter().enumerate();
     each.filter_map(|(at, host)| {
@@ -242,12 +242,12 @@ fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
     })
 }
 
-/// The proxy's own checks: of expressions, headers, paths.
+/// Runs the proxy's own checks of expressions, headers and paths.
 pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
     Unsupported::all(refused_by_proxies(&rules)).map_or(Ok(rules), Err)
 }
 
-/// What the proxy's own checks refuse, rule by rule.
+/// Returns the errors of the proxy's own checks, by rule.
 fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
     let mut routes = Vec::new();
     let mut rule_of = Vec::new();
@@ -259,7 +259,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
             });
             rule_of.push(at);
         }
-        // The changes of one backend are checked as those of a route.
+        // Header changes of a backend are checked like those of a route.
         let changes = rule.backends.iter();
         let changes =
             changes.filter(|one| one.request_headers.is_some() || one.response_headers.is_some());
@@ -272,7 +272,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
             rule_of.push(at);
         }
     }
-    // Where no rule could be read there is nothing to check.
+    // Without a readable rule there is nothing to check.
     if routes.is_empty() {
         return Vec::new();
     }
@@ -286,7 +286,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
 }
 
 impl Rule {
-    /// All rules, and the error in them.
+    /// Reads all rules, and returns the errors in them.
     fn all(kind: RouteKind, spec: &Spec, namespace: &str) -> (Vec<Self>, Vec<Unsupported>) {
         let mut errors = Vec::new();
         let each = spec.rules.iter().enumerate();
@@ -294,7 +294,7 @@ impl Rule {
         (rules.collect(), errors)
     }
 
-    /// Reads a rule; it is without the parts that are wrong, each of which is an error.
+    /// Reads a rule without its invalid parts, which are added to the errors.
     fn read(
         kind: RouteKind,
         rule: &ResourceRule,
@@ -334,7 +334,8 @@ impl Rule {
             );
         }
         if read.action.redirect.is_some() {
-            // Nothing is forwarded whose headers could be changed; the two may stand beside each other.
+            // A redirected request is not forwarded, so its header changes have no effect; the combination is
+            // allowed.
             read.action.request_headers = None;
         }
         for (i, reference) in rule.backend_refs.iter().enumerate() {
@@ -375,7 +376,7 @@ impl Rule {
         self.backends.push(backend);
     }
 
-    /// Time limits and retries.
+    /// Reads timeouts and retries.
     fn attempts(&mut self, rule: &ResourceRule, path: &str, errors: &mut Vec<Unsupported>) {
         let mut time = |text: &Option<String>, field: &str| {
             let read = text.as_deref()?.parse::<raw::TimeSpan>();
@@ -386,7 +387,7 @@ impl Rule {
         let per_try = time(&rule.timeouts.backend_request, "timeouts.backendRequest");
         let per_try = per_try.filter(|time| !time.0.is_zero());
         if let Some(retry) = &rule.retry {
-            // Connections that fail count as well as the statuses (GEP-1731).
+            // Connection failures count, as well as the statuses (GEP-1731).
             let mut conditions = vec!["connect-failure", "refused-stream", "reset"];
             if !retry.codes.is_empty() {
                 conditions.push("retriable-status-codes");
@@ -475,7 +476,7 @@ impl Spec {
         self.attached_to(("", "Service"), namespace)
     }
 
-    /// The parents of one kind, given by its group and name.
+    /// Returns the parents of one kind, given by its group and name.
     fn attached_to(&self, kind: (&str, &str), namespace: &str) -> Vec<Parent> {
         let all = self.parent_refs.iter();
         let parents = all.filter(|parent| (parent.group.as_str(), parent.kind.as_str()) == kind);

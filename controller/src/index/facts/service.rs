@@ -1,4 +1,4 @@
-//! Services.
+//! Facts of Services.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,16 +9,15 @@ use serde_json::Value;
 
 use super::{Meta, ReadError, part};
 
-/// The label of all that is made for a Service with proxies (`ProxyService`); its value is the Service's
-/// name.
+/// The label of all objects created for a Service with proxies (`ProxyService`); its value is the Service's name.
 pub const PROXIED: &str = maglor_inject::keys::PROXY_SERVICE;
-/// The annotation of the Service of the pods behind proxies: the account that the proxies run as.
+/// The annotation of a target Service with the account of the proxies.
 pub const PROXY_ACCOUNT: &str = maglor_inject::keys::PROXY_ACCOUNT;
 
-/// The label of all that is made for a group of Services that share proxies, and of the Services of their pods; its
+/// The label of all objects created for a group of Services that share proxies, and of their target Services; its
 /// value is the group's name.
 pub const PROXY_GROUP: &str = maglor_inject::keys::PROXY_GROUP;
-/// The annotation of the Service of the pods behind shared proxies: which port of theirs stands for which of its own,
+/// The annotation of a target Service with shared proxies: the proxies' port for each of its own,
 /// `80=20001,5432=20002`.
 pub const PROXY_PORTS: &str = maglor_inject::keys::PROXY_PORTS;
 
@@ -32,15 +31,15 @@ pub enum Protocol {
     Http,
     /// HTTP/2 with prior knowledge, gRPC for example.
     Http2,
-    /// Bytes.
+    /// TCP without a known protocol.
     Tcp,
     /// TLS that the application terminates.
     Tls,
 }
 
 impl Protocol {
-    /// By `appProtocol` (KEP-3726 and the common unprefixed names), else by the first word of the
-    /// port's name, as in Istio: `http-web`, `grpc`, `tcp-db`.
+    /// Returns the protocol by `appProtocol` (KEP-3726 and the common unprefixed names), else by the first word of
+    /// the port's name, as in Istio: `http-web`, `grpc`, `tcp-db`.
     #[must_use]
     pub fn declared(app_protocol: Option<&str>, port_name: Option<&str>) -> Self {
         let word = match (app_protocol, port_name) {
@@ -57,13 +56,13 @@ impl Protocol {
         }
     }
 
-    /// Whether requests are not distinguished.
+    /// Returns whether connections are forwarded without distinguishing requests.
     #[must_use]
     pub fn is_bytes(self) -> bool {
         matches!(self, Self::Tcp | Self::Tls)
     }
 
-    /// In the words of the proxy's configuration.
+    /// Returns the protocol in the terms of the proxy's configuration.
     #[must_use]
     pub fn word(self) -> ApplicationProtocol {
         match self {
@@ -79,7 +78,7 @@ impl Protocol {
 /// A TCP port of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ServicePort {
-    /// Its name; a Service with one port may leave it out.
+    /// Its name, which is optional for a single port.
     pub name: Option<String>,
     /// Its number.
     pub port: u16,
@@ -92,25 +91,25 @@ pub struct ServicePort {
 pub struct Service {
     /// Its TCP ports, in the order of the resource.
     pub ports: Vec<ServicePort>,
-    /// Its addresses, one a family; none for a headless Service.
+    /// Its cluster IPs, one for each family; none for a headless Service.
     pub addresses: Vec<IpAddr>,
     /// `clusterIP: None`.
     pub headless: bool,
-    /// `type: ExternalName`: the name that it stands for.
+    /// `type: ExternalName`: the external name.
     pub external_name: Option<String>,
     /// Its first address family is IPv6.
     pub prefers_v6: bool,
     /// `sessionAffinity: ClientIP`.
     pub client_affinity: bool,
-    /// Which endpoints its clients are to get.
+    /// The endpoints that its clients get.
     pub reach: Reach,
-    /// `status.loadBalancer`: addresses and names under which others reach it.
+    /// `status.loadBalancer`: addresses and names for external clients.
     pub ingress: Vec<String>,
     /// `type: LoadBalancer`.
     pub load_balancer: bool,
-    /// Kubernetes finds its endpoints among the pods, and those serve that are ready.
+    /// Kubernetes selects its endpoints among the pods, and only ready ones serve.
     pub of_ready_pods: bool,
-    /// It is the Service of the pods behind proxies.
+    /// The proxies, if it is a target Service.
     pub front: Option<Front>,
 }
 
@@ -119,13 +118,13 @@ pub struct Service {
 pub struct Front {
     /// Name of the Service that clients call.
     pub service: String,
-    /// Whose identity the proxies have; `None` = they have none.
+    /// The account of the proxies; `None` = they have no identity.
     pub account: Option<String>,
     /// Labels of the pods behind them.
     pub selector: BTreeMap<String, String>,
-    /// The group of Services that shares the proxies; `None` = it has proxies of its own.
+    /// The group of Services that shares the proxies; `None` = they are dedicated.
     pub group: Option<String>,
-    /// The proxies' ports, by those of the Service that they stand for; of shared proxies only.
+    /// The ports of shared proxies, by the corresponding port of the Service.
     pub ports: BTreeMap<u16, u16>,
 }
 
@@ -139,23 +138,22 @@ pub fn proxy_ports(text: &str) -> BTreeMap<u16, u16> {
     text.split(',').filter_map(one).collect()
 }
 
-/// Which endpoints of a Service a client inside the cluster gets.
+/// The endpoints of a Service that a client inside the cluster gets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Reach {
-    /// All, wherever they are.
+    /// All endpoints.
     #[default]
     Anywhere,
-    /// `internalTrafficPolicy: Local`: those of its own node, or none.
+    /// `internalTrafficPolicy: Local`: those on its own node, or none.
     OwnNode,
-    /// `trafficDistribution: PreferSameNode`: its own node's, then its zone's, then all others
-    /// (KEP-3015).
+    /// `trafficDistribution: PreferSameNode`: those on its own node, then in its zone, then all others (KEP-3015).
     PreferNode,
-    /// `trafficDistribution: PreferSameZone`, formerly `PreferClose`: its zone's, then all others.
+    /// `trafficDistribution: PreferSameZone`, formerly `PreferClose`: those in its zone, then all others.
     PreferZone,
 }
 
 impl Reach {
-    /// A distribution that is not known is no wish: Kubernetes may learn new ones.
+    /// Reads the two fields. An unknown distribution is ignored: Kubernetes may add values.
     fn read(internal_policy: Option<&str>, distribution: Option<&str>) -> Self {
         match (internal_policy, distribution) {
             (Some("Local"), _) => Self::OwnNode,
@@ -264,7 +262,7 @@ impl Service {
         })
     }
 
-    /// The port of this number.
+    /// Returns the port with this number.
     #[must_use]
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
         self.ports.iter().find(|port| port.port == number)

@@ -1,4 +1,4 @@
-//! EndpointSlices.
+//! Facts of EndpointSlices.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::{Key, Meta, ReadError, part};
 
-/// The label that names a slice's Service.
+/// The label with the name of a slice's Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// The label that names who writes a slice, and its value for Kubernetes itself.
+/// The label with the writer of a slice, and its value for Kubernetes itself.
 const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 
-/// Endpoints of a Service, and the ports that they have in common.
+/// Endpoints of a Service, and their common ports.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Slice {
     /// The Service; a slice without one is ignored.
@@ -22,24 +22,24 @@ pub struct Slice {
     pub ports: Vec<(Option<String>, u16)>,
     /// The endpoints, ready or not.
     pub endpoints: Vec<SliceEndpoint>,
-    /// Kubernetes writes it, so it says what the pods have said.
+    /// It is written by Kubernetes, so it reflects the state of the pods.
     pub of_pods: bool,
 }
 
-/// Whether requests may be sent to an endpoint.
+/// Whether an endpoint may get requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Serving {
-    /// Requests may be sent.
+    /// It may get requests.
     #[default]
     Yes,
-    /// It ends, and still serves: what it has may finish, nothing new goes there.
+    /// It is terminating but still serving: its requests may finish, and it gets no new ones.
     Draining,
-    /// No.
+    /// It must not get requests.
     No,
 }
 
 impl Serving {
-    /// By the conditions of an endpoint, or of a pod.
+    /// Returns the state for the conditions of an endpoint, or of a pod.
     pub(super) fn of(ready: bool, serving: bool, terminating: bool) -> Self {
         match terminating {
             false if ready => Self::Yes,
@@ -54,17 +54,17 @@ impl Serving {
 pub struct SliceEndpoint {
     /// Its address.
     pub address: IpAddr,
-    /// As the slice says.
+    /// Its state in the slice.
     pub serving: Serving,
-    /// Where it is.
+    /// Its node.
     pub node: Option<String>,
-    /// Where that is, as the slice says.
+    /// Its zone in the slice.
     pub zone: Option<String>,
-    /// The pod, of the slice's namespace.
+    /// The name of its pod, in the slice's namespace.
     pub pod: Option<String>,
-    /// Which of the pods that had this name, one after another.
+    /// Distinguishes the pod from others of the same name.
     pub uid: Option<Box<str>>,
-    /// Its own name below that of the Service, in a StatefulSet.
+    /// Its host name below that of the Service, in a StatefulSet.
     pub hostname: Option<String>,
 }
 
@@ -106,7 +106,7 @@ struct Port {
 }
 
 impl Port {
-    /// The stored form; `None` if no client can connect to it.
+    /// Returns the stored form; `None` if no client can connect to it.
     fn read(self) -> Option<(Option<String>, u16)> {
         let port = u16::try_from(self.port?).ok().filter(|port| *port > 0)?;
         let is_tcp = self.protocol.is_none_or(|protocol| protocol == "TCP");
@@ -150,15 +150,15 @@ impl Endpoint {
     }
 }
 
-/// An address that can be connected to.
+/// Returns an address that can be connected to.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse()
         .ok()
         .filter(|address: &IpAddr| !address.is_unspecified())
 }
 
-/// Whether it is the name of a node or of a zone: the API server takes any text for the latter. One that no proxy
-/// could read would keep all endpoints from it.
+/// Returns whether a text is a valid name of a node or of a zone: the API server accepts any text for the latter, and
+/// with one that proxies cannot decode they would get no endpoints at all.
 fn is_place(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=253).contains(&text.len()) && text.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! Pods.
+//! Facts of pods.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,54 +12,54 @@ use super::{Meta, ReadError, Serving, part};
 /// A pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Workload {
-    /// Policies select by them.
+    /// Its labels, by which policies select pods.
     pub labels: BTreeMap<String, String>,
-    /// Whose identity it has.
+    /// The service account of its identity.
     pub service_account: String,
-    /// It has a sidecar that takes what others send.
+    /// It has a sidecar that handles incoming connections.
     pub injected: bool,
-    /// First and last of the ports that others reach without the sidecar.
+    /// First and last of the ports whose incoming connections bypass the sidecar.
     pub bypassed: Vec<(u16, u16)>,
     /// It has a sidecar.
     pub has_sidecar: bool,
-    /// Where it runs.
+    /// Its node.
     pub node: Option<String>,
-    /// Which of the pods that had this name, one after another.
+    /// Distinguishes it from other pods of the same name.
     pub uid: Option<Box<str>>,
-    /// Its own addresses; none: it says nothing of them, as in a file.
+    /// Its own addresses; empty if they are unknown, as in a file.
     pub addresses: Box<[IpAddr]>,
-    /// It is in the network of its node, whose addresses it has.
+    /// It is in the host network, and has the addresses of its node.
     pub host_network: bool,
-    /// Its containers have ended for good (`Succeeded`, `Failed`), and its addresses may be others'.
+    /// All its containers have ended (`Succeeded`, `Failed`), and its addresses may be reused.
     pub has_ended: bool,
-    /// What it says of itself; `None`: nothing, as in a file.
+    /// Its reported state; `None` if it is unknown, as in a file.
     pub serving: Option<Serving>,
-    /// What made it: a Deployment, and not its ReplicaSet; a bare pod itself.
+    /// Its owner: a Deployment, not its ReplicaSet; the pod itself if it has no owner.
     pub owner: String,
-    /// What it is sure to get.
+    /// Its resource requests.
     pub requests: Amounts,
-    /// What it gets at most, where all its containers have a limit.
+    /// Its resource limits, if all its containers have one.
     pub limits: Amounts,
 }
 
 /// CPU and memory of a pod or a node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Amounts {
-    /// In thousandths of a core, rounded up.
+    /// CPU in thousandths of a core, rounded up.
     pub cpu_millis: Option<u64>,
-    /// In MiB, rounded up.
+    /// Memory in MiB, rounded up.
     pub memory_mib: Option<u64>,
 }
 
 impl Amounts {
-    /// From `resources.requests`, `resources.limits` or `status.allocatable`.
+    /// Reads `resources.requests`, `resources.limits` or `status.allocatable`.
     pub(super) fn read(list: &BTreeMap<String, Value>) -> Self {
         let amount = |name: &str, unit: f64| {
             let text = list.get(name)?;
             let text = text
                 .as_str()
                 .map_or_else(|| text.to_string(), str::to_owned);
-            // What is beyond any machine is as much as there can be.
+            // Amounts beyond any machine saturate.
             Some((quantity(&text)? / unit).ceil() as u64)
         };
         Self {
@@ -68,7 +68,7 @@ impl Amounts {
         }
     }
 
-    /// Of several containers; `None` where one of them does not say.
+    /// Sums several containers; `None` if one of them is unknown.
     fn sum_of_all(parts: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> Option<u64>| {
             let said: Option<Vec<u64>> = parts.iter().map(of).collect();
@@ -81,17 +81,17 @@ impl Amounts {
         }
     }
 
-    /// Both together; what is unknown of one counts as 0.
+    /// Sums both; an unknown part of one counts as 0.
     fn plus(self, other: Self) -> Self {
         self.merge(other, u64::saturating_add)
     }
 
-    /// The greater of each.
+    /// Returns the greater of each part.
     fn max(self, other: Self) -> Self {
         self.merge(other, u64::max)
     }
 
-    /// Its own, or else the other's.
+    /// Returns its own parts, with unknown ones replaced by the other's.
     fn or(self, other: Self) -> Self {
         self.merge(other, |own, _| own)
     }
@@ -123,8 +123,8 @@ struct Spec {
 }
 
 impl Spec {
-    /// What the scheduler sets aside for the pod: its containers and sidecars together, or the most that
-    /// it takes while it starts, whichever is more, and the overhead of its runtime (KEP-753).
+    /// Returns the scheduler's reservation for the pod: the sum of its containers and sidecars, or the maximum during
+    /// its start, whichever is greater, and the overhead of its runtime (KEP-753).
     fn requests(&self) -> Amounts {
         let of = |one: &Container| Amounts::read(&one.resources.requests);
         let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
@@ -142,7 +142,7 @@ impl Spec {
             .plus(Amounts::read(&self.overhead))
     }
 
-    /// The most that the pod gets once it has started; `None` where a container has no limit.
+    /// Returns the limits of the started pod; `None` if a container has no limit.
     fn limits(&self) -> Amounts {
         let sidecars = self.init_containers.iter().filter(|one| one.is_sidecar());
         let containers = self.containers.iter().chain(sidecars);
@@ -154,7 +154,7 @@ impl Spec {
 }
 
 impl Container {
-    /// An init container that keeps running beside the others.
+    /// Returns whether it is an init container that keeps running beside the others.
     fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
@@ -175,7 +175,7 @@ struct Resources {
     limits: BTreeMap<String, Value>,
 }
 
-/// As Kubernetes judges it for its EndpointSlices.
+/// Returns the state that Kubernetes would report in EndpointSlices.
 fn serving(value: &Value) -> Option<Serving> {
     let conditions = value.pointer("/status/conditions")?.as_array()?;
     let ready = conditions.iter().find(|one| one["type"] == "Ready")?;
@@ -184,7 +184,7 @@ fn serving(value: &Value) -> Option<Serving> {
     Some(Serving::of(ready, ready, ends))
 }
 
-/// The addresses of a pod: both of one with two address families.
+/// Returns the addresses of a pod, of both address families if it has two.
 fn addresses(value: &Value) -> Box<[IpAddr]> {
     let status = &value["status"];
     let each = status["podIPs"].as_array().into_iter().flatten();
@@ -195,10 +195,10 @@ fn addresses(value: &Value) -> Box<[IpAddr]> {
     addresses.into()
 }
 
-/// A label that a ReplicaSet's pods have, and the end of its name.
+/// A label of a ReplicaSet's pods; its value is the suffix of the ReplicaSet's name.
 const HASH: &str = "pod-template-hash";
 
-/// What made a pod.
+/// Returns the owner of a pod.
 fn owner(meta: &Meta, value: &Value) -> String {
     let owner = value.pointer("/metadata/ownerReferences/0");
     let text = |name: &str| owner?.get(name)?.as_str();
@@ -210,19 +210,19 @@ fn owner(meta: &Meta, value: &Value) -> String {
     of_deployment.unwrap_or(name).to_owned()
 }
 
-/// What is no list of ports would not have been injected.
+/// Reads a list of ports; the injector would have rejected a malformed one.
 fn bypassed(text: &str) -> Vec<(u16, u16)> {
     let text: String = text.split_whitespace().collect();
     maglor_inject::ports(&text).unwrap_or_default()
 }
 
 impl Workload {
-    /// Whether an address may be its own: it is, or nothing is known of its addresses.
+    /// Returns whether an address may be its own: it is, or its addresses are unknown.
     pub(crate) fn may_have(&self, address: IpAddr) -> bool {
         self.addresses.is_empty() || self.addresses.contains(&address)
     }
 
-    /// Whether its sidecar takes what others send to a port.
+    /// Returns whether its sidecar handles incoming connections to a port.
     pub(crate) fn takes(&self, port: u16) -> bool {
         let bypassed = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
         self.injected && !self.bypassed.iter().any(bypassed)

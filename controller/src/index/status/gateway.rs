@@ -1,4 +1,4 @@
-//! The statuses of Gateways and their classes.
+//! Computes the statuses of Gateways and their classes.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::index::facts::Key;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
 use crate::index::gateways::{Judged, Problem, made_name};
 
-/// What of the Gateway API is done, by the names of its features; sorted, as the API wants it.
+/// The supported features of the Gateway API; sorted, as the API requires.
 pub(super) const FEATURES: [&str; 31] = [
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
@@ -122,7 +122,8 @@ fn accepted(key: &Key, gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
     }
 }
 
-/// Why no Service can have the name of what is made for a Gateway, whose own name may be longer and have dots.
+/// Returns why no Service can have the name of a Gateway's objects: the Gateway's name may be longer and contain
+/// dots.
 fn unnameable(key: &Key, gateway: &Gateway) -> Option<String> {
     let name = made_name(&key.name, &gateway.class);
     (name.len() > 63 || name.contains('.')).then(|| {
@@ -211,7 +212,7 @@ fn attached_routes(index: &Index, key: &Key, listener: &str) -> usize {
     attached.count()
 }
 
-/// Where clients reach a Gateway: at its load balancer, or, as long as there is none, inside of the cluster.
+/// Returns the addresses of a Gateway: those of its load balancer or, while there is none, those inside the cluster.
 fn addresses(index: &Index, key: &Key) -> Vec<Value> {
     let service = index.service_of_gateway(key);
     let Some(service) = service.and_then(|key| index.services.get(&key)) else {
@@ -231,7 +232,7 @@ fn addresses(index: &Index, key: &Key) -> Vec<Value> {
     own.iter().map(address).collect()
 }
 
-/// Whether a proxy of the Gateway is ready.
+/// Returns whether a proxy of the Gateway is ready.
 fn has_proxies(index: &Index, key: &Key) -> bool {
     let Some(service) = index.service_of_gateway(key) else {
         return false;

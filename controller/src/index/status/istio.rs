@@ -1,4 +1,4 @@
-//! The statuses of Istio's resources: what is in force, and what of them is not done.
+//! Computes the statuses of Istio's resources: what is in force, and which settings are not supported.
 
 use super::{Caller, Status, accepted_by, resolved};
 use crate::crd::Condition;
@@ -7,7 +7,7 @@ use crate::index::facts::Key;
 use crate::index::facts::istio::{Translated, no_service, service};
 use crate::index::facts::route::RouteKind;
 
-/// Beside what is in force: what is not.
+/// Returns the condition of a resource that is in force, with its unsupported settings.
 fn in_force(notes: &[String], generation: Option<i64>) -> Condition {
     match notes.is_empty() {
         true => Condition::new("Accepted", true, "Accepted", "accepted", generation),
@@ -22,7 +22,7 @@ fn notes<T>(resource: &Translated<T>) -> Vec<String> {
     resource.notes.iter().map(ToString::to_string).collect()
 }
 
-/// Of a policy that is for pods; `closed` says what holds for its pods where it cannot be used.
+/// Returns the status of a policy for pods; `closed` describes the effect on its pods if it is invalid.
 pub(super) fn policy<T>(resource: &Translated<T>, closed: &str) -> Status {
     let generation = resource.generation;
     let condition = match &resource.spec.problem {

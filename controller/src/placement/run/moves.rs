@@ -1,4 +1,4 @@
-//! Moves: they are begun, and each takes its next step.
+//! Begins moves, and takes the next step of each.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use crate::placement::pod::Pod;
 const READY_SECONDS: u32 = 180;
 
 impl Operator {
-    /// Takes the next step of each pod that is on its way, whatever has become of its policy.
+    /// Takes the next step of each moving pod, independent of its policy's state.
     pub(super) async fn advance(&mut self) -> Result<(), kube::Error> {
-        // Also where no pod may be moved any more: what is under way is brought to its end, and no pod stays apart
-        // from its ReplicaSet.
+        // Also if moves are not allowed any more: pending moves are completed, so that no pod stays outside its
+        // ReplicaSet.
         let mut under_way = self.server.moving().await?;
         under_way.retain(|pod| !pod.ends);
         self.options.metrics.moving(under_way.len());
@@ -57,7 +57,7 @@ impl Operator {
         Ok(())
     }
 
-    /// The policy by which a pod moves, if it is still there.
+    /// Returns the state of a move's policy, if it still exists.
     fn policy_of(&mut self, ticket: &Ticket) -> Option<&mut Governed> {
         let mut all = self.governed.iter_mut();
         let found = all.find(|((name, _), _)| *name == ticket.policy);
@@ -102,7 +102,7 @@ impl Operator {
         }
     }
 
-    /// Begins the moves of the last round, of each Deployment one after another.
+    /// Begins the moves of the last round, one at a time for each service.
     pub(super) async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
         let id = id(policy);
         let Some(governed) = self.governed.get_mut(&id) else {
@@ -146,7 +146,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Begins a move; why not, if not.
+    /// Begins a move; returns the reason if it is not possible.
     async fn begin_one(
         &mut self,
         policy: &PlacementPolicy,

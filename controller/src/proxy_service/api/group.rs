@@ -1,4 +1,4 @@
-//! The proxies of a Service, and the objects of a group that shares them.
+//! Observes the proxies of a Service, and the objects of a group that shares them.
 
 use serde_json::Value;
 
@@ -11,7 +11,8 @@ use crate::proxy_service::observed::Claim;
 use crate::proxy_service::{Front, Group, LABEL};
 
 impl Server {
-    /// Whose proxies there are; where there are none, whose are wanted. `claims` are those that hold for the Service.
+    /// Returns the owner of the existing proxies, or else of the wanted ones. `claims` are those that apply to the
+    /// Service.
     pub(super) async fn front(
         &self,
         of: &Key,
@@ -43,7 +44,7 @@ impl Server {
             return Ok(None);
         };
         let mut made = Vec::new();
-        // The account is there first and last, if there is one.
+        // The account is created first and deleted last, if there is one.
         for kind in [Kind::Deployment, Kind::ServiceAccount] {
             made.extend(self.list(kind, &of.namespace, of_groups).await?);
         }
@@ -54,8 +55,8 @@ impl Server {
         Ok(Front::left_behind(service, &made, &targets))
     }
 
-    /// What there is of the group, where the proxies are one's; `pods` are the proxies. On which ports they listen is
-    /// not asked here.
+    /// Observes the group, if proxies are shared; `pods` are the proxies. The ports on which they listen are not
+    /// queried here.
     pub(super) async fn group(
         &self,
         of: &Key,
@@ -75,7 +76,7 @@ impl Server {
     }
 }
 
-/// Whether a pod gets requests.
+/// Returns whether a pod receives requests.
 fn serves(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";

@@ -1,4 +1,4 @@
-//! All `ProxyService`s, and all Services that those without a `targetRef` may hold for.
+//! Lists all `ProxyService`s, and all Services that those without a `targetRef` may apply to.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::proxy_service::observed::Claim;
 use crate::proxy_service::scope::{Land, holding, key, opts_out};
 
 impl Server {
-    /// What is seen of all at once. Without a resource for many Services that is little.
+    /// Observes all of them at once. Without a `ProxyService` for many Services it sends few requests.
     pub(in crate::proxy_service) async fn land(&self) -> Result<Land, kube::Error> {
         let claims = self.everywhere(Kind::ProxyService).await?;
         let mut land = Land {
@@ -41,7 +41,7 @@ impl Server {
         Ok(land)
     }
 
-    /// Those that hold for a Service, the first one first.
+    /// Returns the `ProxyService`s that apply to a Service, in order of precedence.
     pub(super) async fn claims(
         &self,
         of: &Key,
@@ -69,7 +69,7 @@ impl Server {
         Ok(holding(claims, service, &self.root, closed))
     }
 
-    /// As the API server's cache has it, which is enough for who checks again soon.
+    /// Lists from the API server's cache, which is sufficient for periodic checks.
     async fn everywhere(&self, kind: Kind) -> Result<Vec<Value>, kube::Error> {
         match self
             .all(kind)
@@ -84,7 +84,7 @@ impl Server {
     }
 }
 
-/// Of two of an age the first by name.
+/// Sorts by age, then by name.
 pub(super) fn by_age(mut found: Vec<Value>) -> Vec<Claim> {
     let age = |claim: &Value| {
         let meta = &claim["metadata"];

@@ -1,5 +1,5 @@
-//! `ProxyService`s for many Services: all of these are checked periodically, at the price of a few lists. Only
-//! those where something is to be done, or was, are attended to one by one.
+//! Checks all Services of `ProxyService`s for many Services periodically, at the cost of a few lists. Only Services
+//! with pending or existing changes are then reconciled one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::proxy_service::survey::{Entry, status, urgent};
 /// default.
 const SHOWN: u32 = 6;
 
-/// Time and reported result of the last survey.
+/// The time and the reported result of the last survey.
 #[derive(Debug)]
 pub(super) struct Rounds {
     pub(super) due: Instant,
@@ -35,7 +35,7 @@ impl Rounds {
 }
 
 impl Operator {
-    /// Looks at all Services that a resource for many holds for.
+    /// Checks all Services that a `ProxyService` for many applies to.
     pub(super) async fn round(&mut self) {
         let next = match self.look_around().await {
             Ok(true) => self.pause,
@@ -48,7 +48,7 @@ impl Operator {
         self.rounds.due = Instant::now() + next;
     }
 
-    /// Whether there is such a resource.
+    /// Runs a survey; returns whether there is such a `ProxyService`.
     async fn look_around(&mut self) -> Result<bool, kube::Error> {
         let land = self.server.land().await?;
         for key in land.left() {
@@ -64,7 +64,7 @@ impl Operator {
         let known = &self.known;
         self.advisor
             .retain(|key| governed.contains(key) || known.contains(key));
-        // Where a replica does not say what it has heard, nothing is known of any.
+        // If the data of a replica is missing, no Service is evaluated.
         if let Some(calls) = self.advisor.calls().await.cloned() {
             let entries = self.look_at(&candidates, &calls);
             self.report(&land, entries).await?;
@@ -72,7 +72,7 @@ impl Operator {
         Ok(land.wide().next().is_some())
     }
 
-    /// What is seen of each that is called, by the resource that holds for it.
+    /// Evaluates each called Service, grouped by the `ProxyService` that applies to it.
     fn look_at(
         &mut self,
         candidates: &[Candidate<'_>],
@@ -82,7 +82,7 @@ impl Operator {
         let mut reported: BTreeMap<Key, Vec<Entry>> = BTreeMap::new();
         for candidate in candidates {
             let key = &candidate.key;
-            // Of Services with the same pods one stands for all of them.
+            // Services with the same pods share a vertex: one stands for all of them.
             let vertex = topology.services.get(key);
             let stands = vertex.is_none_or(|vertex| *vertex == key.to_string());
             let calls = calls.get(&key.to_string()).copied();
@@ -142,7 +142,7 @@ impl Operator {
     }
 }
 
-/// What of a resource is of interest: its status is not.
+/// The fields that identify a version of a resource, without its status.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Version {
     uid: String,
@@ -159,7 +159,7 @@ impl Version {
         }
     }
 
-    /// It is to be deleted.
+    /// Returns whether it is being deleted.
     pub(super) fn is_leaving(&self) -> bool {
         self.deleting
     }

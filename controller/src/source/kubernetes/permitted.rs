@@ -94,7 +94,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Whether the API server does not allow the watch.
+/// Returns whether the API server forbids the watch.
 fn is_refused(error: &Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
     let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
@@ -103,12 +103,12 @@ fn is_refused(error: &Error) -> bool {
     matches!(cause, kube::Error::Api(status) if status.code == 403)
 }
 
-/// What the parts have listed so far.
+/// The joined state of the parts.
 struct Joined {
     kind: Kind,
-    /// Those that were not listed yet.
+    /// Parts that were not listed yet.
     missing: BTreeSet<Part>,
-    /// The first lists, until the last of them is there.
+    /// The first lists, collected until the last of them is complete.
     first: (Vec<Object>, Vec<Key>),
     /// Objects of each part.
     known: BTreeMap<Part, BTreeSet<Key>>,
@@ -124,7 +124,7 @@ impl Joined {
         }
     }
 
-    /// A part that may not be read: before it was listed, it has nothing.
+    /// Handles a part that may not be read: if it was not listed before, it counts as empty.
     fn refused(&mut self, part: &Part) -> Vec<Event> {
         self.listed(part, Vec::new(), Vec::new(), true)
     }
@@ -149,7 +149,7 @@ impl Joined {
         }
     }
 
-    /// A complete list of one part.
+    /// Handles a complete list of one part.
     fn listed(
         &mut self,
         part: &Part,

@@ -12,7 +12,8 @@ use crate::tuning::status::part_word;
 use crate::tuning::traffic::{advised, document, name, slow_start};
 
 impl Operator {
-    /// Takes back what is no good; what cannot be rolled back now, in the next round.
+    /// Rolls back changes that were not successful; those that cannot be rolled back now are retried in the next
+    /// round.
     pub(super) async fn take_back(&mut self, stage: &Stage<'_>, round: &Round) {
         for undone in &round.undone {
             let (service, part) = (&undone.service, undone.part);
@@ -31,7 +32,7 @@ impl Operator {
         }
     }
 
-    /// Starts wanted changes, and removes generated policies that are no longer wanted.
+    /// Starts wanted changes, and deletes generated policies that are no longer wanted.
     pub(super) async fn carry_out(
         &mut self,
         stage: &Stage<'_>,
@@ -55,7 +56,7 @@ impl Operator {
         let Some(governed) = self.governed.get_mut(&id(stage.policy)) else {
             return Ok(());
         };
-        // Whatever the reason: it is not made, and checked again.
+        // Whatever the reason: the change was not made, and is evaluated again.
         if !matches!(written, Ok(Written::Done)) {
             governed.tuning.missed(&begun.service, part);
             governed.done.changes = governed.done.changes.saturating_sub(1);
@@ -123,7 +124,7 @@ impl Operator {
         }
     }
 
-    /// Before replicas are added, slow start is configured at callers.
+    /// Configures slow start at callers before replicas are added.
     async fn grows(&self, stage: &Stage<'_>, subject: &Subject) -> Result<Written, kube::Error> {
         let Some(service) = &subject.service else {
             return Ok(Written::Done);
@@ -155,7 +156,7 @@ impl Operator {
         self.server.apply(&namespace, document, there).await
     }
 
-    /// Puts back what was there before.
+    /// Restores the previous value.
     async fn undo(&self, stage: &Stage<'_>, undone: &Undone) -> Result<Written, kube::Error> {
         let Some(subject) = stage.inputs.subjects.get(&undone.service) else {
             return Ok(Written::Done);
@@ -190,7 +191,7 @@ impl Operator {
         Ok(written)
     }
 
-    /// Takes generated policies away of Services that are not the policy's any more, or that are to be left alone.
+    /// Deletes generated policies of Services that the policy does not select any more, or that are excluded.
     async fn withdraw(&self, stage: &Stage<'_>) -> Result<(), kube::Error> {
         let spec = &stage.policy.spec;
         let wanted = |service: &str, own: &TrafficPolicySpec| {

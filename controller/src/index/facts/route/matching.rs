@@ -1,24 +1,24 @@
-//! Matches, and which of two that both take a request comes first.
+//! Reads matches, and orders overlapping ones.
 
 use maglor_config::raw;
 
 use super::resource::{GrpcMethod, Match, Method, ValueMatch, first_of_each};
 use super::{RouteKind, Unsupported};
 
-/// What makes a match more specific than another, the most important first (`HTTPRouteRule.matches`,
-/// `GRPCRouteRule.matches`). Greater comes first.
+/// The specificity of a match, with the most important part first (`HTTPRouteRule.matches`, `GRPCRouteRule.matches`).
+/// The greater one takes precedence.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Precedence {
-    /// 3: the whole path; 2: a prefix; 1: a regular expression, which implementations may place.
+    /// 3: exact path; 2: prefix; 1: regular expression, whose order is implementation-specific.
     path: u8,
-    /// Characters of the path; of service and method.
+    /// The number of characters of the path, or of service and method.
     characters: usize,
     method: bool,
     headers: usize,
     query: usize,
 }
 
-/// The match of a rule without matches.
+/// Returns the match of a rule without matches.
 pub(super) fn anything(kind: RouteKind) -> (Precedence, raw::RouteMatch) {
     let all = || {
         raw::Short(raw::PathMatch {
@@ -110,7 +110,7 @@ fn http_path(
         }
         None | Some("PathPrefix") => {
             precedence.path = 2;
-            // `/api/` means the same as `/api` there.
+            // `/api/` and `/api` are equivalent there.
             match value.trim_end_matches('/') {
                 "" => return Ok(()), // As `anything` says.
                 prefix => raw::PathMatch {
@@ -174,7 +174,7 @@ fn grpc_method(
     Ok(())
 }
 
-/// A text as a regular expression that matches only it.
+/// Returns a regular expression that matches only this text.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -186,7 +186,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// `exact` or `regex` of a condition on a value.
+/// Returns `exact` or `regex` of a condition on a value.
 fn value(
     condition: &ValueMatch,
     path: &str,

@@ -1,4 +1,4 @@
-//! The parts of `HTTPRouteSpec` and `GRPCRouteSpec` that are read; both share most of them.
+//! The supported parts of `HTTPRouteSpec` and `GRPCRouteSpec`; both share most of them.
 
 use maglor_config::header_format;
 use maglor_config::raw::{self, OneOrMany, Pairs};
@@ -127,8 +127,8 @@ struct Header {
     value: String,
 }
 
-/// Of entries with equivalent names the first counts, the others are ignored (`HTTPHeaderMatch.name`,
-/// `HTTPHeader.name`); each with its place.
+/// Returns the first of entries with equivalent names, each with its index; the others are ignored
+/// (`HTTPHeaderMatch.name`, `HTTPHeader.name`).
 pub(super) fn first_of_each<T>(
     list: &[T],
     name: impl Fn(&T) -> &str,
@@ -138,7 +138,7 @@ pub(super) fn first_of_each<T>(
     each.filter(move |(at, one)| !list[..*at].iter().any(|other| named(one, other)))
 }
 
-/// Reports the fields of a `spec` that are not read.
+/// Reports the unsupported fields of a `spec`.
 pub(in crate::index::facts) fn unread(
     spec: &serde_json::Value,
     found: &mut impl FnMut(&serde_ignored::Path<'_>),
@@ -148,7 +148,7 @@ pub(in crate::index::facts) fn unread(
     }));
 }
 
-/// That a type of filters is not supported, with what there is instead.
+/// Returns the message for an unsupported filter type, with an alternative.
 pub(super) fn unsupported_filter(kind: &str) -> String {
     let alternative = match kind {
         "CORS" => {
@@ -177,8 +177,8 @@ impl From<&HeaderModifier> for raw::HeaderRules {
     }
 }
 
-/// Changes of headers. Values are literal in the Gateway API; one that is a format string of Envoy's was meant
-/// otherwise.
+/// Reads header changes. Values are literal in the Gateway API; an Envoy format string was probably meant to be
+/// evaluated, and is an error.
 pub(super) fn changes(
     modifier: Option<&HeaderModifier>,
     path: &str,
@@ -216,7 +216,7 @@ struct Fraction {
 }
 
 impl Mirror {
-    /// In percent of the requests.
+    /// Returns the percentage of requests.
     pub(super) fn percent(&self) -> f64 {
         match (&self.fraction, self.percent) {
             (Some(fraction), _) => {
@@ -247,7 +247,8 @@ struct PathModifier {
 }
 
 impl PathModifier {
-    /// Nothing in place of a prefix is the same as `/` (`HTTPPathModifier.replacePrefixMatch`, the table).
+    /// Returns the replacement of a prefix; an empty one is equivalent to `/` (`HTTPPathModifier.replacePrefixMatch`,
+    /// the table).
     fn prefix(&self) -> Option<String> {
         let prefix = self.replace_prefix_match.as_deref()?;
         Some(if prefix.is_empty() { "/" } else { prefix }.to_owned())
@@ -257,7 +258,7 @@ impl PathModifier {
 impl From<&Redirect> for raw::Redirect {
     fn from(redirect: &Redirect) -> Self {
         let path = redirect.path.as_ref();
-        // Without a port: that of the new scheme, or the request's where the scheme stays.
+        // Without a port: the default of the new scheme, or the request's port if the scheme is unchanged.
         let port = redirect.port.or(match redirect.scheme.as_deref() {
             Some("http") => Some(80),
             Some("https") => Some(443),
@@ -295,7 +296,7 @@ impl From<&Rewrite> for raw::Rewrite {
 }
 
 impl Backend {
-    /// Reads the filters of one backend: changes of headers are all that there is.
+    /// Reads the filters of one backend: only header changes are supported.
     pub(super) fn filters(
         &mut self,
         filters: &[Filter],

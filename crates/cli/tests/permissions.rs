@@ -226,12 +226,17 @@ fn each_feature_works_with_exactly_its_role() {
         kubectl,
         &[
             "proxyServices.enabled=true",
-            "gateway.enabled=true",
+            "gateway.enabled=true,gateway.allCertificates=true",
             "placement.enabled=true",
             "tuning.enabled=true",
         ],
     );
-    let all = ["--gateways", "--placement", "--tuning"];
+    let all = [
+        "--gateways",
+        "--gateway-all-certificates",
+        "--placement",
+        "--tuning",
+    ];
     let process = Process::start(&binary, kubectl, &folder, &all);
     until("the proxies are made", || {
         ready_reason(kubectl, "other").as_deref() == Some("Starting")
@@ -267,6 +272,7 @@ fn features_in_one_namespace(binary: &Path, kubectl: &Kubectl, folder: &Path) {
         &[
             "proxyServices.enabled=true,proxyServices.namespaces={shop}",
             "gateway.enabled=true,gateway.namespaces={shop}",
+            "gateway.certificates[0].namespace=shop,gateway.certificates[0].name=tls",
             "placement.enabled=true,placement.namespaces={shop}",
             "tuning.enabled=true,tuning.namespaces={shop}",
         ],
@@ -275,6 +281,7 @@ fn features_in_one_namespace(binary: &Path, kubectl: &Kubectl, folder: &Path) {
         "--proxy-services-in=shop",
         "--gateways",
         "--gateways-in=shop",
+        "--gateway-certificates=shop/tls",
         "--placement",
         "--placement-in=shop",
         "--tuning",
@@ -294,6 +301,8 @@ fn features_in_one_namespace(binary: &Path, kubectl: &Kubectl, folder: &Path) {
     }
     assert!(may(kubectl, "create", "deployments.apps", "shop"));
     assert!(!may(kubectl, "create", "pods", "shop"));
+    assert!(may(kubectl, "get", "secrets/tls", "shop"));
+    assert!(!may(kubectl, "get", "secrets/other", "shop"));
 }
 
 /// What a stolen token is to be used for: reading what is others', and running code.

@@ -96,7 +96,10 @@ fn pods(kubectl: &Kubectl) -> Vec<(String, Ipv4Addr)> {
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn a_gateway_is_served() {
-    let Some(installed) = Installed::start("gateway", &["gateway.enabled=true,gateway.allCertificates=true"]) else {
+    let Some(installed) = Installed::start(
+        "gateway",
+        &["gateway.enabled=true,gateway.allCertificates=true"],
+    ) else {
         return;
     };
     let kubectl = &installed.kubectl().clone();

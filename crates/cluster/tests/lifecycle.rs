@@ -71,6 +71,8 @@ const STRICT: &str = "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metada
 
 /// Requests a second.
 const RATE: u32 = 100;
+/// The label of namespaces that a revision serves.
+const REVISION: &str = "maglor.dev/revision";
 /// What carries the version of a definition.
 const VERSION: &str = "maglor.dev/definitions-version";
 /// A field of TrafficPolicies that the older definitions do not have.
@@ -157,6 +159,24 @@ impl Helm<'_> {
         let chart = chart.to_str().unwrap();
         let words = ["upgrade", "--install", "maglor", chart, "--set", &values];
         self.run(&[&words[..], &["--create-namespace", "--wait"]].concat());
+    }
+
+    /// Installs the revision `canary` with the images of a tag.
+    fn install_revision(&self, tag: &str) {
+        let values = format!(
+            "revision=canary,image=maglor-controller:{tag},imagePullPolicy=Never,sidecar.image=maglor-proxy:{tag},\
+             sidecar.imagePullPolicy=Never,replicas=1,minAvailable=0,uninstall.patience=3m"
+        );
+        let chart = chart();
+        let chart = chart.to_str().unwrap();
+        self.run(&[
+            "install",
+            "maglor-canary",
+            chart,
+            "--set",
+            &values,
+            "--wait",
+        ]);
     }
 }
 
@@ -292,6 +312,27 @@ fn a_version_is_upgraded_rolled_back_and_uninstalled_under_load() {
     load("proxies of the old version", &|| restart(kubectl));
     assert!(of("older"), "{:?}", sidecars(kubectl));
     load("upgrade again", &|| helm.upgrade(&chart(), "e2e"));
+    load("proxies of the new version again", &|| restart(kubectl));
+
+    load("installation of a revision", &|| {
+        helm.install_revision("older")
+    });
+    assert!(of("e2e"), "a revision without namespaces");
+    load("the revision serves the namespace", &|| {
+        let label = format!("{REVISION}=canary");
+        kubectl
+            .run(&["label", "namespace", "shop", &label])
+            .unwrap();
+        restart(kubectl);
+    });
+    assert!(of("older"), "{:?}", sidecars(kubectl));
+    connects_to_the_revision(kubectl);
+    load("uninstallation of the revision", &|| {
+        drop(helm.run(&["uninstall", "maglor-canary", "--wait"]));
+    });
+    assert!(of("e2e"), "{:?}", sidecars(kubectl));
+    let named = kubectl.run(&["get", "namespaces", "-l", REVISION, "-o", "name"]);
+    assert_eq!(named.unwrap(), "");
 
     load("uninstallation", &|| {
         drop(helm.run(&["uninstall", "maglor", "--wait"]));
@@ -302,6 +343,18 @@ fn a_version_is_upgraded_rolled_back_and_uninstalled_under_load() {
     load("without a controller", &|| {});
     nothing_is_left(kubectl, &before);
     installed.stop();
+}
+
+/// Waits until the replica of the revision serves the proxies that it has injected.
+fn connects_to_the_revision(kubectl: &Kubectl) {
+    let page = "/api/v1/namespaces/maglor/services/maglor-controller-canary:15011/proxy/metrics";
+    until("proxies are connected to the revision", || {
+        let metrics = kubectl.run(&["get", "--raw", page]).unwrap_or_default();
+        let sessions = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("maglor_controller_sessions{protocol=\"delta\"} "));
+        sessions.and_then(|count| count.trim().parse::<f64>().ok()) >= Some(8.0)
+    });
 }
 
 /// Kinds that the chart, or the controller, makes outside of the application.

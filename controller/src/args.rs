@@ -1,5 +1,7 @@
 //! Command line arguments.
 
+mod proxies;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,14 +18,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{self, Options, Source};
 use crate::crd;
-use crate::gateway;
 use crate::graph;
 use crate::identity::start::{CaSource, Settings};
 use crate::lifecycle;
-use crate::proxy_service;
 use crate::revision::Revision;
-use crate::scope::{Certificates, Scope, SecretName};
+use crate::scope::Scope;
 use crate::webhook;
+use proxies::Proxies;
 
 /// Shorter lifetimes would cause constant renewal.
 const SHORTEST_TTL: Duration = Duration::from_secs(10);
@@ -250,14 +251,6 @@ fn time(text: &str) -> Result<Duration, String> {
         .map_err(|error| error.to_string())
 }
 
-fn patience(text: &str) -> Result<Duration, String> {
-    let patience = time(text)?;
-    match (Duration::from_secs(10)..=Duration::from_secs(3600)).contains(&patience) {
-        true => Ok(patience),
-        false => Err("must be 10s to 1h".to_owned()),
-    }
-}
-
 fn load_interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
     let least = Duration::from_millis(100);
@@ -280,85 +273,6 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
     match (SHORTEST_TTL..=MAX_TTL).contains(&ttl) {
         true => Ok(ttl),
         false => Err("must be 10s to 24h".to_owned()),
-    }
-}
-
-/// Options of the proxies of `ProxyService`s and Gateways.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "ProxyServices and Gateways")]
-struct Proxies {
-    /// Image of the proxies [default: that of sidecars].
-    #[arg(long, value_name = "IMAGE")]
-    proxy_image: Option<String>,
-    /// `imagePullPolicy` of the proxies [default: that of sidecars].
-    #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
-    proxy_pull_policy: Option<String>,
-    /// Address of this control plane for the proxies [default: that of sidecars].
-    #[arg(long, value_name = "NAME:PORT")]
-    proxy_control_plane: Option<String>,
-    /// Deploy proxies for ProxyServices. With `false`, the status of a ProxyService reports that they are disabled.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
-    proxy_services: bool,
-    /// Only in these namespaces [default: all].
-    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
-    proxy_services_in: Vec<String>,
-    /// Serve Gateways of the Gateway API: deploy their proxies.
-    #[arg(long)]
-    gateways: bool,
-    /// Only Gateways in these namespaces [default: all].
-    #[arg(
-        long,
-        value_name = "NAMESPACE",
-        value_delimiter = ',',
-        requires = "gateways"
-    )]
-    gateways_in: Vec<String>,
-    /// A Secret with a certificate that Gateways may use. No other Secrets are read. May be repeated.
-    #[arg(
-        long,
-        value_name = "NAMESPACE/NAME",
-        value_delimiter = ',',
-        requires = "gateways"
-    )]
-    gateway_certificates: Vec<SecretName>,
-    /// Read all Secrets of type kubernetes.io/tls, in the namespaces of Gateways, in place of named ones.
-    #[arg(long, requires = "gateways", conflicts_with = "gateway_certificates")]
-    gateway_all_certificates: bool,
-    /// Initial number of proxies of a Gateway.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
-    gateway_replicas: u32,
-    /// Type of a Gateway's Service without the annotation maglor.dev/service-type.
-    #[arg(long, value_name = "TYPE", default_value = "LoadBalancer", value_parser = ["ClusterIP", "LoadBalancer", "NodePort"])]
-    gateway_service_type: String,
-    /// Cluster domain of Service names [default: that of sidecars].
-    #[arg(long, value_name = "DOMAIN")]
-    cluster_domain: Option<String>,
-    /// Averaging window of `mode: Auto`, and the time for which a change must be recommended before it is made; 10s
-    /// to 1h. After a change, the mode is kept for five times as long.
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience)]
-    auto_patience: Duration,
-}
-
-impl Proxies {
-    fn settings(
-        self,
-        sidecar: &maglor_inject::Settings,
-        trust_domain: Option<String>,
-    ) -> proxy_service::Settings {
-        let or = |input: Option<String>, other: &String| input.unwrap_or_else(|| other.clone());
-        let policy = serde_json::to_value(sidecar.image_pull_policy);
-        let policy = policy
-            .ok()
-            .and_then(|policy| Some(policy.as_str()?.to_owned()));
-        proxy_service::Settings {
-            trust_domain,
-            // Until the version of the cluster is known.
-            sleeps: true,
-            image: or(self.proxy_image, &sidecar.image),
-            pull_policy: self.proxy_pull_policy.or(policy),
-            control_plane: or(self.proxy_control_plane, &sidecar.control_plane),
-            cluster_domain: or(self.cluster_domain, &sidecar.cluster_domain),
-        }
     }
 }
 
@@ -438,26 +352,8 @@ fn serve(run: Run) -> Result<(), String> {
     let identity = run.identity.settings(&run.namespace, &revision);
     let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let auto = Limits::patient(run.proxies.auto_patience);
-    let inserts = run.proxies.proxy_services && revision.is_default();
-    let inserts = Scope::new(inserts, &run.proxies.proxy_services_in);
-    let gateways = run.proxies.gateways;
-    let scope = Scope::new(gateways, &run.proxies.gateways_in);
-    let certificates = match run.proxies.gateway_all_certificates {
-        true => Certificates::All(scope.clone()),
-        false => Certificates::Named(run.proxies.gateway_certificates.iter().cloned().collect()),
-    };
-    let replicas = run.proxies.gateway_replicas;
-    let service_type = run.proxies.gateway_service_type.clone();
-    let proxies = run.proxies.settings(&sidecar, trust_domain);
-    let gateways = gateways.then(|| {
-        Box::new(gateway::run::Options {
-            settings: proxies.clone(),
-            service_type,
-            replicas,
-            scope,
-            certificates,
-        })
-    });
+    let inserts = run.proxies.inserts(&revision);
+    let (proxies, gateways) = run.proxies.settings(&sidecar, trust_domain);
     let webhook = run.webhook.map(|listen| webhook::Options {
         listen,
         settings: sidecar,

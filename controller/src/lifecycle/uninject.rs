@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, ResourceExt};
-use maglor_inject::INJECTED;
-use maglor_inject::keys::{INJECTED_BY, MTLS, REVISION};
+use maglor_inject::keys::{MTLS, REVISION};
+use maglor_inject::{INJECTED, INJECTED_BY};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::annotations::{KNOWN, Put};
-use crate::{INJECT, INJECTED, Settings, manifest};
+use crate::{INJECT, INJECTED, INJECTED_BY, Settings, manifest};
 
 /// The domain of the mesh's keys.
 pub const DOMAIN: &str = "maglor.dev";
@@ -22,8 +22,6 @@ pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
 pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
 /// What a `TrafficPolicy` that is generated was before the last change.
 pub const FORMER: &str = "maglor.dev/former";
-/// Of a pod: the revision of the control plane that injected its sidecar; without it, the default one did.
-pub const INJECTED_BY: &str = "maglor.dev/injected-by";
 /// Which Service a group of proxies has been left by, until its ports are closed.
 pub const LEFT: &str = "maglor.dev/left";
 /// Replicas of the controller: clients that have not taken the roots yet.

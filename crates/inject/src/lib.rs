@@ -47,6 +47,8 @@ pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, 
 
 /// Annotation of pods that have a sidecar: `true`, or `outbound` where nothing is redirected.
 pub const INJECTED: &str = "maglor.dev/injected";
+/// Of a pod: the revision of the control plane that injected its sidecar; without it, the default one did.
+pub const INJECTED_BY: &str = "maglor.dev/injected-by";
 /// Label of namespaces, label or annotation of pods: `enabled` or `disabled`.
 pub const INJECT: &str = "maglor.dev/inject";
 /// The annotation of pods with the ports that others reach without the sidecar. An injected pod has it also where its

@@ -7,14 +7,13 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, Namespace, texts};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
 use crate::decision::{Refusal, Skip};
-use crate::keys::INJECTED_BY;
 use crate::probe;
 use crate::repair::repair;
 use crate::settings::{
     ADMIN_PORT, Form, INBOUND_PORT, NAMESPACE, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,
     TRUST_DOMAIN,
 };
-use crate::{INIT, INJECT, INJECTED, PROXY, SKIP_INBOUND_PORTS};
+use crate::{INIT, INJECT, INJECTED, INJECTED_BY, PROXY, SKIP_INBOUND_PORTS};
 
 /// What has become of a pod.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,7 +18,7 @@ use crate::network;
 use crate::node;
 use crate::options::Options;
 use crate::process::Process;
-use crate::programs::{self, KUBERNETES, KWOK};
+use crate::programs::{self, KWOK};
 use crate::relay::{self, Relay};
 use crate::scale;
 use crate::state::{Folder, MachineState, State};
@@ -61,7 +61,7 @@ impl Cluster {
             });
         }
         programs::want_system_programs(say)?;
-        KUBERNETES.ready(say)
+        programs::kubernetes(say)
     }
 
     /// Whether there can be a cluster here: [`Cluster::prepare`], where a missing part is said instead of returned.

@@ -48,6 +48,32 @@ pub(crate) const KUBERNETES: Suite = Suite {
     takes: "8 to 15 minutes",
 };
 
+/// The oldest Kubernetes that the tests run on, without what is not its own.
+const KUBERNETES_OLDEST: Suite = Suite {
+    module: "kubernetes-1.30",
+    version: "1.30.14",
+    packages: &[
+        "k8s.io/kubernetes/cmd/kube-apiserver",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-proxy",
+        "k8s.io/kubernetes/cmd/kube-scheduler",
+        "k8s.io/kubernetes/cmd/kubectl",
+        "k8s.io/kubernetes/cmd/kubelet",
+    ],
+    flags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.30.14 \
+            -X k8s.io/component-base/version.gitMajor=1 \
+            -X k8s.io/component-base/version.gitMinor=30 \
+            -X k8s.io/component-base/version.gitTreeState=clean",
+    tests: false,
+    takes: "8 to 15 minutes",
+};
+
+/// Programs that clusters of every version share.
+const SHARED: [&str; 3] = ["coredns", "etcd", "pause"];
+
+/// Selects the version of Kubernetes: `1.34`, the default, or `1.30`.
+const VERSION: &str = "MAGLOR_KUBERNETES";
+
 /// kwok, which says of nodes and pods that they run.
 pub(crate) const KWOK: Suite = Suite {
     module: "kwok",
@@ -153,6 +179,32 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
 pub fn streams() -> Result<PathBuf, ClusterError> {
     let folder = STREAMS.ready(|line| eprintln!("{line}"))?;
     Ok(folder.join("streams"))
+}
+
+/// The folder of the programs of Kubernetes, of the version that `MAGLOR_KUBERNETES` selects; built if it is not there.
+///
+/// # Errors
+///
+/// There is no such version, or it cannot be built.
+pub(crate) fn kubernetes(say: fn(&str)) -> Result<PathBuf, ClusterError> {
+    let version = env::var(VERSION).ok();
+    match version.as_deref() {
+        None | Some("1.34") => KUBERNETES.ready(say),
+        Some("1.30") => {
+            let (latest, folder) = (KUBERNETES.ready(say)?, KUBERNETES_OLDEST.ready(say)?);
+            for program in SHARED {
+                let link = folder.join(program);
+                if !link.exists() {
+                    fs::hard_link(latest.join(program), &link).at(&link)?;
+                }
+            }
+            Ok(folder)
+        }
+        Some(other) => Err(ClusterError::Missing {
+            what: format!("Kubernetes {other}"),
+            hint: format!("{VERSION} is 1.30 or 1.34"),
+        }),
+    }
 }
 
 impl Suite {
@@ -334,7 +386,15 @@ mod tests {
 
     #[test]
     fn every_module_of_a_suite_is_there() {
-        for suite in [CONFORMANCE, ECHO, HELM, KUBERNETES, KWOK, STREAMS] {
+        for suite in [
+            CONFORMANCE,
+            ECHO,
+            HELM,
+            KUBERNETES,
+            KUBERNETES_OLDEST,
+            KWOK,
+            STREAMS,
+        ] {
             assert!(sources(suite.module).join("go.sum").is_file(), "{suite:?}");
         }
     }

@@ -315,7 +315,7 @@ fn a_version_is_upgraded_rolled_back_and_uninstalled_under_load() {
     load("proxies of the new version again", &|| restart(kubectl));
 
     load("installation of a revision", &|| {
-        helm.install_revision("older")
+        helm.install_revision("older");
     });
     assert!(of("e2e"), "a revision without namespaces");
     load("the revision serves the namespace", &|| {

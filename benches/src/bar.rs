@@ -1,8 +1,8 @@
-//! The bars: what an experiment must show, and whether it does.
+//! The bars of an experiment: its required results, and whether they are reached.
 
 use crate::report::{Table, number};
 
-/// One condition on what was measured.
+/// A condition on a measured value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bar {
     what: String,
@@ -33,7 +33,7 @@ impl Bar {
         }
     }
 
-    /// Whether it was reached; nothing measured, nothing reached.
+    /// Returns whether it was reached; without a measurement it was not.
     pub(crate) fn is_reached(&self) -> bool {
         self.measured.is_some_and(|measured| match self.limit {
             Limit::AtLeast(least) => measured >= least,
@@ -42,7 +42,7 @@ impl Bar {
     }
 }
 
-/// The bars as a table.
+/// Formats the bars as a table.
 pub(crate) fn table(bars: &[Bar]) -> String {
     let mut table = Table::new(["bar", "wanted", "measured", "verdict"]);
     for bar in bars {

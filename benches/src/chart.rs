@@ -1,4 +1,4 @@
-//! Line charts as SVG: enough to see what happened.
+//! Simple line charts as SVG.
 
 use crate::peer::Subject;
 
@@ -8,7 +8,7 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 270.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Colours that also differ without red or green, after Okabe and Ito.
+/// Colours that can also be distinguished without red or green, after Okabe and Ito.
 const COLOURS: [&str; 6] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 ];
@@ -16,7 +16,7 @@ const COLOURS: [&str; 6] = [
 /// One chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
-    /// The file's name, without its end.
+    /// The name of the file, without its suffix.
     pub(crate) file: String,
     title: String,
     x: String,
@@ -34,7 +34,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Points that are no number are left out.
+    /// Creates a line; points that are NaN are left out.
     pub(crate) fn new(
         name: impl Into<String>,
         subject: Subject,
@@ -48,7 +48,7 @@ impl Line {
         }
     }
 
-    /// Maglor's lines are solid.
+    /// Returns the dash pattern; Maglor's lines are solid.
     fn dashes(&self) -> &'static str {
         match self.subject {
             Subject::Maglor => "none",
@@ -70,13 +70,13 @@ impl Chart {
         }
     }
 
-    /// With a logarithmic vertical axis.
+    /// Makes the vertical axis logarithmic.
     pub(crate) fn logarithmic(mut self) -> Self {
         self.logarithmic = true;
         self
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub(crate) fn svg(&self) -> String {
         let scale = Scale::of(self);
         let mut svg = format!(
@@ -94,7 +94,7 @@ impl Chart {
         svg
     }
 
-    /// Lines of one case have one colour, for all proxies.
+    /// Returns the colour of a line: lines of one case have one colour, for all proxies.
     fn colour(&self, index: usize) -> &'static str {
         let case = |line: &Line| line.name.rsplit_once(", ").map(|(case, _)| case.to_owned());
         let mut cases: Vec<_> = self.lines.iter().map(case).collect();
@@ -159,7 +159,7 @@ impl Chart {
     }
 }
 
-/// From values to places.
+/// Maps values to positions.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     x_low: f64,
@@ -226,7 +226,7 @@ impl Scale {
     }
 }
 
-/// About six round numbers between two.
+/// Returns about six round numbers between two.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     if !low.is_finite() || !high.is_finite() || high <= low {
         return Vec::new();

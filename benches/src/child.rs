@@ -1,6 +1,6 @@
-//! Processes that the harness starts, and ends whatever happens.
+//! Processes that the harness starts, and stops in any case.
 //!
-//! Each has a process group of its own. A dropped guard ends the group; if the harness itself
+//! Each has a separate process group. Dropping its guard kills the group; if the harness itself
 //! dies, the kernel sends `SIGTERM` to the leader (see [`sys::spawn`]).
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use crate::sys::{self, Signal};
 const POLITE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A started process that ends with its guard.
+/// A started process that is killed when this is dropped.
 #[derive(Debug)]
 pub struct Guarded {
     child: Child,
@@ -43,7 +43,7 @@ impl Guarded {
         Ok(Self { child, name })
     }
 
-    /// A role of this same binary, with its standard streams as pipes.
+    /// Starts a role of this same binary, with its standard streams as pipes.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -51,7 +51,7 @@ impl Guarded {
         Self::role_on(role, arguments, &[cpu])
     }
 
-    /// The same on some processors.
+    /// Starts a role of this same binary on some processors.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -66,17 +66,17 @@ impl Guarded {
         Self::start_on(role, &mut command, cpus)
     }
 
-    /// The leader's process id.
+    /// Returns the leader's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to end, without waiting: many end sooner together than one after another.
+    /// Sends SIGTERM without waiting: many processes end sooner together than one after another.
     pub fn ask_to_end(&self) {
         sys::signal_group(self.child.id(), Signal::Terminate);
     }
 
-    /// The exit status, if it has ended.
+    /// Returns the exit status, if it has terminated.
     ///
     /// # Errors
     /// The system does not report it.
@@ -89,7 +89,7 @@ impl Guarded {
     /// Waits for the line `ready` on standard output.
     ///
     /// # Errors
-    /// The process ended or said something else.
+    /// The process terminated or printed something else.
     pub fn wait_ready(&mut self) -> Result<()> {
         let stdout = self.child.stdout.as_mut().map(BufReader::new);
         let mut line = String::new();
@@ -166,7 +166,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Runs a short command to its end and returns its output, standard error included.
+/// Runs a short command to its end and returns its output, including standard error.
 ///
 /// # Errors
 /// It cannot be started or fails.

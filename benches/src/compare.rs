@@ -1,4 +1,4 @@
-//! The command: find the proxies, measure them, write the results down.
+//! The command: finds the proxies, measures them, writes the results.
 
 use std::fs;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ fn locate_all(options: &Options) -> Result<Vec<Peer>> {
         .collect()
 }
 
-/// Quick results replace each other; others never do.
+/// Returns the directory of the results. Quick results replace each other; others never do.
 fn directory(options: &Options, machine: &Machine) -> Result<PathBuf> {
     let results = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results");
     let label = options

@@ -1,8 +1,9 @@
 //! Measures how fast, and at which cost, changes of a large cluster reach its proxies.
 //!
-//! The command, in the order things happen: `options` what was asked, a Kubernetes with simulated pods, `members`
-//! their identities, `controller` the one that is measured, `follower` its clients, `changes` by `api`, `slices` what
-//! Kubernetes makes of them, `ledger` who knows of them, `report`.
+//! The modules, in the order of execution: `options` the command line, a Kubernetes with simulated
+//! pods, `members` their identities, `controller` the one that is measured, `follower` its clients,
+//! `changes` by `api`, `slices` the resulting EndpointSlices, `ledger` which clients have received
+//! them, `report`.
 
 mod api;
 mod changes;
@@ -36,16 +37,16 @@ use follower::{Board, Follower};
 use members::Members;
 use report::Figures;
 
-/// How long anything may take that should take seconds.
+/// The time limit of anything that should take seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(10);
-/// Simulated pods on each simulated node.
+/// The number of simulated pods on each simulated node.
 const PODS_A_NODE: u32 = 100;
 
-/// Runs what the command line asks; returns whether all bars were reached.
+/// Runs the requested measurements; returns whether all bars were reached.
 ///
 /// # Errors
-/// There can be no cluster here, or what was to be measured does not run.
+/// There can be no cluster here, or a measured program does not run.
 pub fn run(options: &Options) -> Result<bool> {
     sys::raise_file_limit().doing("raise the limit of open files")?;
     let machine = Machine::look(&[]);
@@ -92,7 +93,7 @@ fn measure(options: &Options, cluster: &Cluster) -> Result<Figures> {
     figures
 }
 
-/// What is measured, and with what.
+/// The environment of a measurement.
 struct Subject {
     options: Options,
     binary: PathBuf,
@@ -160,7 +161,7 @@ impl Subject {
         })
         .await?;
         figures.back = begin.elapsed();
-        // What is sent again is sent at once, so that it has come by the time that this change has.
+        // Repeated messages are sent at once, so that they have arrived by the time of this change.
         let last = figures.through().unwrap_or(Through::Pods);
         changes.make(&self.proxy, (last, 1), 1).await?;
         figures.attempts_again = self.board.attempts.get() - attempts;

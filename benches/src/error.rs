@@ -1,4 +1,4 @@
-//! Errors of a comparison: what failed, where, and what to check.
+//! Errors of a comparison: the failure, its place, and a hint.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use maglor_cluster::ClusterError;
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a comparison could not be made.
+/// The reason why a comparison could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A command that the harness ran failed.
     #[error("{command} failed: {detail}")]
     Command {
-        /// The command, as a person would type it.
+        /// The command as typed.
         command: String,
         /// Its exit status or the end of its standard error.
         detail: String,
@@ -21,9 +21,9 @@ pub enum Error {
     /// An operating system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A program that the comparison needs is not installed.
@@ -31,36 +31,36 @@ pub enum Error {
     Missing {
         /// The program.
         program: String,
-        /// The one line that installs it.
+        /// The command that installs it.
         remedy: String,
     },
-    /// A process started but did not answer in time.
+    /// A process started but did not respond in time.
     #[error("{name} did not answer within {seconds} s; last: {detail}")]
     NotReady {
-        /// Who.
+        /// The name of the process.
         name: String,
-        /// How long it was given.
+        /// The time limit in seconds.
         seconds: u64,
-        /// The last thing seen, with the end of its log.
+        /// The last observation, with the end of its log.
         detail: String,
     },
-    /// Text that should be machine readable was not.
+    /// A text could not be parsed.
     #[error("cannot read {what}: {detail}")]
     Parse {
-        /// Which text.
+        /// The text.
         what: String,
-        /// What was found instead.
+        /// The unexpected content.
         detail: String,
     },
-    /// A peer spoke HTTP otherwise than expected.
+    /// A peer violated HTTP or the scenario.
     #[error("unexpected answer: {0}")]
     Protocol(String),
-    /// A peer does not do the work that the others do.
+    /// A peer does not do the same work as the others.
     #[error("{name} does not do equal work: {detail}")]
     Unequal {
-        /// Who.
+        /// The name of the peer.
         name: String,
-        /// What is missing.
+        /// The missing work.
         detail: String,
     },
 }
@@ -75,7 +75,7 @@ impl From<ClusterError> for Error {
 }
 
 impl Error {
-    /// An unreadable text.
+    /// Creates the error of a text that could not be parsed.
     pub fn parse(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Parse {
             what: what.into(),
@@ -83,13 +83,13 @@ impl Error {
         }
     }
 
-    /// An answer that breaks the protocol or the scenario.
+    /// Creates the error of a response that violates the protocol or the scenario.
     pub fn protocol(detail: impl Into<String>) -> Self {
         Self::Protocol(detail.into())
     }
 }
 
-/// Says what was being done when an operating system call failed.
+/// Adds the operation to the failure of a system call.
 pub trait Doing<T> {
     /// Attaches `what` to the failure.
     ///

@@ -28,7 +28,8 @@ pub struct Options {
     pub to: Vec<SocketAddr>,
 }
 
-/// What starts `binary`, which has [`run`] for a role, so that each of `from_to` leads from the one to the other.
+/// Returns the command that starts `binary`, which has [`run`] as a role, to forward from the first
+/// to the second address of each of `from_to`.
 pub fn command(
     binary: &Path,
     from_to: impl IntoIterator<Item = (SocketAddr, SocketAddr)>,
@@ -66,7 +67,8 @@ pub fn run(options: &Options) -> Result<()> {
 struct Forwarder {
     poll: Poll,
     listeners: Vec<(TcpListener, SocketAddr)>,
-    /// Those of a connection are neighbours: 2n towards the client, 2n + 1 towards the server.
+    /// The two sides of a connection are adjacent: 2n towards the client, 2n + 1 towards the
+    /// server.
     sides: Vec<Option<Side>>,
     free: Vec<usize>,
     buffer: Vec<u8>,
@@ -75,7 +77,7 @@ struct Forwarder {
 #[derive(Debug)]
 struct Side {
     stream: TcpStream,
-    /// What its socket did not take yet; meanwhile the other side is not read.
+    /// Bytes that its socket has not accepted yet; meanwhile the other side is not read.
     unsent: Vec<u8>,
 }
 
@@ -109,7 +111,7 @@ impl Forwarder {
         }
     }
 
-    /// Takes all connections that wait; one that has no upstream is closed.
+    /// Accepts all waiting connections; one without an upstream is closed.
     fn accept(&mut self, listener: usize) {
         let (listener, to) = &self.listeners[listener];
         let to = *to;
@@ -169,7 +171,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends what was left, and continues with what waited for that.
+    /// Sends the remaining bytes, and continues to read the side that waited for that.
     fn flush(&mut self, side: usize) -> io::Result<()> {
         let Some(Some(to)) = self.sides.get_mut(side) else {
             return Ok(());
@@ -207,7 +209,7 @@ impl Side {
     }
 }
 
-/// Also one that is not connected yet says so.
+/// Returns whether an operation would block; also on a socket that is not connected yet.
 fn waits(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -39,17 +39,17 @@ impl Histogram {
         self.max = self.max.max(units);
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> u64 {
         self.total
     }
 
-    /// Whether there is no sample.
+    /// Returns whether there is no sample.
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// The value in microseconds that the fraction `q` of the samples does not exceed.
+    /// Returns the value in microseconds that the fraction `q` of the samples does not exceed.
     pub fn quantile_us(&self, q: f64) -> f64 {
         let rank = ((q * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -62,7 +62,7 @@ impl Histogram {
         micros(self.max)
     }
 
-    /// The largest sample in microseconds.
+    /// Returns the largest sample in microseconds.
     pub fn max_us(&self) -> f64 {
         micros(self.max)
     }
@@ -72,7 +72,8 @@ fn micros(units: u64) -> f64 {
     units as f64 * UNIT_NANOS as f64 / 1000.0
 }
 
-/// Values below `PARTS` have a slot each; above, `PARTS` slots a power of two.
+/// Returns the slot of a value: values below `PARTS` have a slot each; above, there are `PARTS`
+/// slots per power of two.
 fn slot(units: u64) -> usize {
     if units < PARTS as u64 {
         return units as usize;
@@ -82,7 +83,7 @@ fn slot(units: u64) -> usize {
     PARTS * (octave as usize + 1) + part
 }
 
-/// The largest value that falls in `slot`.
+/// Returns the largest value of a slot.
 fn upper(slot: usize) -> u64 {
     if slot < PARTS {
         return slot as u64;

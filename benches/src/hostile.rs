@@ -1,7 +1,7 @@
-//! The kept hostile suite beside other proxies: which cases each of them accepts.
+//! Runs the hostile suite with other proxies: which cases each of them accepts.
 //!
-//! The cases and what runs them are `maglor_testkit::hostile`; this module starts the proxies, each with an origin of
-//! its own that records what arrives, and compares.
+//! The cases and their runners are `maglor_testkit::hostile`; this module starts the proxies, each
+//! with a separate origin that records the arriving requests, and compares.
 
 mod report;
 
@@ -21,7 +21,8 @@ use crate::peer::{self, Origin, Peer, Running, Subject};
 use crate::scenario::Protocol;
 use crate::sys;
 
-/// How long a peer may be silent before it counts as waiting for more: Envoy closes connections after a second.
+/// The time without data after which a peer counts as waiting for more: Envoy closes connections
+/// after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Run the hostile suite against Maglor, nginx, HAProxy and Envoy.
@@ -42,17 +43,17 @@ pub struct Options {
     pub out: Option<PathBuf>,
 }
 
-/// What a proxy did with a case, and how that differs from what is expected of Maglor.
+/// A proxy's outcome of a case, and how it differs from the outcome expected of Maglor.
 type Judged = (Outcome, Option<String>);
 
-/// A proxy that is shown cases.
+/// A proxy under test.
 struct Fixture {
     origin: Recorder,
     plain: Running,
-    /// The same as a server of TLS.
+    /// The same as a TLS server.
     tls: Running,
     root: Signer,
-    /// A root that nothing trusts.
+    /// An untrusted root.
     foreign: Signer,
 }
 
@@ -75,7 +76,7 @@ impl Fixture {
     }
 }
 
-/// Certificates of a server, where configurations look for them.
+/// Writes the certificates of a server to the paths in the configurations.
 fn write(root: &Signer, folder: &Path) -> std::io::Result<()> {
     let (leaf, key) = root.member("spiffe://mesh.test/ns/shop/sa/server");
     for (name, text) in [
@@ -89,7 +90,7 @@ fn write(root: &Signer, folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The cases of an area, and how a proxy is shown one.
+/// The cases of an area, and their runner.
 struct Area {
     name: &'static str,
     cases: Vec<Case>,
@@ -97,14 +98,14 @@ struct Area {
     patience: fn(&Case) -> Duration,
 }
 
-/// What the proxies did with a case, in the order in which they were asked for.
+/// The outcomes of a case, in the order of the requested proxies.
 #[derive(Debug)]
 struct Row {
     area: &'static str,
     case: String,
     expected: String,
     outcomes: Vec<Outcome>,
-    /// How Maglor's outcome differs from the expected one.
+    /// The difference of Maglor's outcome from the expected one.
     failure: Option<String>,
 }
 
@@ -160,7 +161,8 @@ fn tls() -> Area {
     }
 }
 
-/// Certificates of clients: the peers verify chains as configured, and Envoy SPIFFE IDs besides.
+/// Returns the area of client certificates: the peers verify chains as configured, and Envoy SPIFFE
+/// IDs in addition.
 fn certificates() -> Area {
     let mut cases = hostile::certificates();
     let of_servers = |case: &Case| {
@@ -182,10 +184,11 @@ fn certificates() -> Area {
     }
 }
 
-/// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse.
+/// Runs the suite; returns false if a case does not have its expected outcome, or Maglor accepts
+/// what all peers reject.
 ///
 /// # Errors
-/// A proxy cannot be started, or the results not be written.
+/// A proxy cannot be started, or the results cannot be written.
 pub fn run(options: &Options) -> Result<bool> {
     peer::sweep();
     let mut subjects = vec![Subject::Maglor];
@@ -211,7 +214,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(rows.iter().all(is_good))
 }
 
-/// All cases at one proxy.
+/// Runs all cases with one proxy.
 fn all_of(peer: &Peer, filter: &str) -> Result<Vec<Judged>> {
     let fixture = Fixture::start(peer)?;
     let mut outcomes = Vec::new();
@@ -262,7 +265,7 @@ impl Row {
         &self.outcomes[1..]
     }
 
-    /// Maglor accepts what every peer refuses.
+    /// Returns whether Maglor accepts what every peer rejects.
     fn is_alone_in_accepting(&self) -> bool {
         let refuses = |outcome: &Outcome| outcome.class == Class::Refused;
         self.class() == Class::Accepted
@@ -270,13 +273,13 @@ impl Row {
             && self.peers().iter().all(refuses)
     }
 
-    /// Maglor refuses what some peer accepts.
+    /// Returns whether Maglor rejects what some peer accepts.
     fn is_stricter(&self) -> bool {
         let accepts = |outcome: &Outcome| outcome.class == Class::Accepted;
         self.class() == Class::Refused && self.peers().iter().any(accepts)
     }
 
-    /// Maglor accepts what some peer refuses.
+    /// Returns whether Maglor accepts what some peer rejects.
     fn is_more_lenient(&self) -> bool {
         let refuses = |outcome: &Outcome| outcome.class == Class::Refused;
         self.class() == Class::Accepted && self.peers().iter().any(refuses)

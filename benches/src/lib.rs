@@ -1,15 +1,15 @@
-//! Whole-process comparison of Maglor with its peers, and room for micro benches.
+//! Whole-process comparison of Maglor with its peers, and micro benchmarks.
 //!
-//! One command, `compare`, in the order things happen:
-//! [`options`] what was asked → [`peer`] find, configure and start a proxy → [`scenario`] the
-//! list of cells → [`measure`] run them in alternating rounds → [`report`] write them down.
-//! The same binary re-executes itself as [`load`] generator, as [`origin`] server, which
-//! share the codecs in [`wire`], and as the bare [`forward`]er that all are held against. [`sys`] is the only file with unsafe code.
+//! The modules of the command `compare`, in the order of execution: [`options`] the command line →
+//! [`peer`] finds, configures and starts a proxy → [`scenario`] the list of cells → [`measure`]
+//! runs them in alternating rounds → [`report`] writes them. The same binary re-executes itself as
+//! [`load`] generator, as [`origin`] server, which share the codecs in [`wire`], and as the bare
+//! [`forward`]er, the lower bound of all. [`sys`] is the only file with unsafe code.
 //!
-//! Another command, [`resilience`], asks what failures, overload and restarts do, a third one,
-//! [`mesh`], repeats the experiments on whole applications behind many proxies, [`distribution`]
-//! measures the controller, and [`place`] what it is worth where replicas run. [`hostile`] compares no speed: it runs
-//! the kept hostile suite beside the peers.
+//! A second command, [`resilience`], measures the effect of failures, overload and restarts, a
+//! third one, [`mesh`], repeats the experiments on whole applications behind many proxies,
+//! [`distribution`] measures the controller, and [`place`] the effect of the placement of replicas.
+//! [`hostile`] does not measure speed: it runs the hostile suite with the peers.
 
 mod bar;
 mod chart;

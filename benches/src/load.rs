@@ -1,9 +1,9 @@
-//! The load generator: one thread, one task a connection, every answer checked.
+//! The load generator: one thread, one task a connection, every response checked.
 //!
 //! Closed loop: latency from the send to the last byte. Open loop: latency from the moment the
 //! request was **due**, so a stalled proxy cannot hide behind a stalled generator. The processor
-//! time of the watched processes is read at the borders of the measured window, and divided by
-//! the answers completed between the same two moments.
+//! time of the watched processes is read at the borders of the measured window, and divided by the
+//! responses completed between the same two moments.
 
 mod closed;
 mod connection;

@@ -11,19 +11,19 @@ use crate::peer::{Origin, Peer};
 
 pub use record::{Failure, METRICS, Phase, Record, Results, metric};
 
-/// Which processor does what.
+/// The assignment of processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpus {
-    /// The proxy under test, alone.
+    /// The processor of the proxy under test, alone.
     pub proxy: usize,
-    /// The generator, and the harness.
+    /// The processor of the generator, and of the harness.
     pub load: usize,
-    /// The origin: with the generator, unless there are processors to spare.
+    /// The processor of the origin: that of the generator, unless there are spare ones.
     pub origin: usize,
 }
 
 impl Cpus {
-    /// Shares out the processors that we may use.
+    /// Assigns the allowed processors.
     ///
     /// # Errors
     /// There are fewer than two.
@@ -44,21 +44,21 @@ impl Cpus {
     }
 }
 
-/// Everything that the parts share.
+/// The environment of all parts.
 #[derive(Debug)]
 pub struct Bench {
-    /// What was asked for.
+    /// The options.
     pub options: Options,
-    /// Who takes part, in the order of a round.
+    /// The proxies, in the order of a round.
     pub peers: Vec<Peer>,
     /// The processors.
     pub cpus: Cpus,
-    /// The server behind all.
+    /// The server behind all proxies.
     pub origin: Origin,
 }
 
 impl Bench {
-    /// Runs the parts that were asked for; what fails is noted in `results`.
+    /// Runs the requested parts; failures are recorded in `results`.
     ///
     /// # Errors
     /// A result cannot be written.

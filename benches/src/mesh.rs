@@ -1,8 +1,9 @@
-//! Whole applications behind real proxies, beside the simulator and beside Envoy.
+//! Whole applications behind real proxies, compared with the simulator and with Envoy.
 //!
-//! The command, in the order things happen: `options` what was asked, `plan` who is where, `fleet` the
-//! processes (their `configuration`), `load` the generator and its `users`, `stage` one case, `calibrate` the
-//! harness's own error, the experiments (`balance`, `graphs`, `shop`, `counter`), `report`.
+//! The modules, in the order of execution: `options` the command line, `plan` the addresses,
+//! `fleet` the processes (their `configuration`), `load` the generator and its `users`, `stage` one
+//! case, `calibrate` the harness's own error, the experiments (`balance`, `graphs`, `shop`,
+//! `counter`), `report`.
 //!
 //! The application is that of `maglor_testkit::app`: its servers wait, and compute nothing.
 
@@ -35,7 +36,7 @@ use fleet::Places;
 use report::Report;
 use stage::Stage;
 
-/// Runs what the command line asks; returns whether all bars were reached.
+/// Runs the requested experiments; returns whether all bars were reached.
 ///
 /// # Errors
 /// An experiment cannot be made, or its results cannot be written.

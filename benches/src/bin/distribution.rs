@@ -1,4 +1,5 @@
-//! `distribution`: how fast changes of a cluster reach its proxies. See `benches/README.md`.
+//! `distribution`: measures how fast changes of a cluster reach its proxies. See
+//! `benches/README.md`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `hostile`: the kept hostile suite beside other proxies. See `docs/hostile.md`.
+//! `hostile`: runs the hostile suite with other proxies. See `docs/hostile.md`.
 
 use std::process::ExitCode;
 

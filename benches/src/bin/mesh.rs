@@ -1,4 +1,4 @@
-//! `mesh`: whole applications behind real proxies. See `benches/README.md`.
+//! `mesh`: measures whole applications behind real proxies. See `benches/README.md`.
 
 use std::process::ExitCode;
 

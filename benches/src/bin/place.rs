@@ -1,5 +1,5 @@
-//! `place`: where replicas run, and what that does to an application whose nodes are apart. See
-//! `benches/README.md`.
+//! `place`: measures the effect of the placement of replicas on an application whose nodes are
+//! apart. See `benches/README.md`.
 
 use std::process::ExitCode;
 

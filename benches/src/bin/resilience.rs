@@ -1,4 +1,4 @@
-//! `resilience`: what failures, overload and restarts do to those behind a proxy. See
+//! `resilience`: measures the effect of failures, overload and restarts on clients of a proxy. See
 //! `benches/README.md`.
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The API server: which pods there are, and making them ready or not.
+//! The API server: lists pods, and makes them ready or not.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -16,10 +16,11 @@ use tokio::net::TcpStream;
 
 use crate::error::{Doing, Error, Result};
 
-/// Where the simulated pods are said to listen.
+/// The port of the simulated pods.
 pub(super) const PORT: u16 = 8080;
 
-/// `kubectl proxy`, which speaks plain HTTP and proves to the API server who asks. It ends with the value.
+/// `kubectl proxy`, which serves plain HTTP and authenticates to the API server. It is killed when
+/// this is dropped.
 #[derive(Debug)]
 pub(super) struct Proxy {
     child: Child,
@@ -59,20 +60,20 @@ impl Proxy {
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Pod {
     pub(super) name: String,
-    /// With the port of the application.
+    /// The address with the port of the application.
     pub(super) address: String,
 }
 
-/// Where a pod stands in an EndpointSlice.
+/// The position of a pod in an EndpointSlice.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Place {
     /// The name of the slice.
     pub(super) slice: String,
-    /// Among its endpoints, from 0.
+    /// The index among its endpoints, from 0.
     pub(super) at: usize,
 }
 
-/// The pods of the namespace `scale` by their Services.
+/// Returns the pods of the namespace `scale` by their Services.
 pub(super) fn pods(kubectl: &Kubectl) -> Result<BTreeMap<u32, Vec<Pod>>> {
     let failed = |error: maglor_cluster::ClusterError| Error::Command {
         command: "kubectl get pods".into(),
@@ -116,7 +117,7 @@ impl Connection {
         Ok(Self { sender })
     }
 
-    /// Says that a pod is ready, or is not, as a kubelet would.
+    /// Sets whether a pod is ready, like a kubelet.
     pub(super) async fn set_ready(&mut self, pod: &str, ready: bool) -> Result<()> {
         let status = if ready { "True" } else { "False" };
         let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
@@ -124,7 +125,7 @@ impl Connection {
         self.patch(&path, "strategic-merge-patch", &patch).await
     }
 
-    /// Says that an endpoint is ready, or is not, as Kubernetes' own controller would.
+    /// Sets whether an endpoint is ready, like Kubernetes' own controller.
     pub(super) async fn set_in_slice(&mut self, place: &Place, ready: bool) -> Result<()> {
         let Place { slice, at } = place;
         let patch = json!([
@@ -134,14 +135,14 @@ impl Connection {
         self.patch(&path, "json-patch", &patch).await
     }
 
-    /// Takes the selector from a Service: from now on only the measurement changes its slices.
+    /// Removes the selector of a Service: from now on only the measurement changes its slices.
     pub(super) async fn take_selector(&mut self, service: u32) -> Result<()> {
         let patch = json!({"spec": {"selector": null}});
         let path = format!("/api/v1/namespaces/scale/services/s{service}");
         self.patch(&path, "merge-patch", &patch).await
     }
 
-    /// What comes for a path, part by part.
+    /// Requests a path, and returns the streamed body.
     pub(super) async fn get(&mut self, path: &str) -> Result<Incoming> {
         let request = hyper::Request::get(path).header("host", "localhost");
         let response = self.send(request, String::new()).await?;

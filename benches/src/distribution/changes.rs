@@ -1,4 +1,4 @@
-//! Makes changes at a rate, and says what became of them.
+//! Makes changes at a rate, and collects their delays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -14,25 +14,25 @@ use super::options::{Options, Through};
 use super::slices;
 use crate::error::{Error, Result};
 
-/// Changes that are under way at once.
+/// The number of concurrent changes.
 const WRITERS: usize = 8;
-/// Changes that were not received after this time count as lost.
+/// The time after which changes that were not received count as lost.
 const SILENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What was changed at one rate, and how long it took.
+/// The changes at one rate, and their delays.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) through: Through,
-    /// Changes a second that were to be made.
+    /// The intended changes per second.
     pub(super) rate: u32,
     pub(super) changes: usize,
     /// Changes that a client has never received.
     pub(super) unknown: usize,
-    /// From the first change until the last news.
+    /// The time from the first change until the last one was received.
     pub(super) took: Duration,
     pub(super) delays: Delays,
-    /// The controller's.
+    /// The processor time of the controller.
     pub(super) cpu: Duration,
 }
 
@@ -40,12 +40,12 @@ pub(super) struct Series {
 #[derive(Debug)]
 pub(super) struct Changes {
     pods: BTreeMap<u32, Vec<Pod>>,
-    /// Who uses each Service.
+    /// The clients that use each Service.
     users: BTreeMap<u32, Vec<u32>>,
-    /// Where pods stand in their slices, once those are changed.
+    /// The positions of pods in their slices, if those are changed.
     places: HashMap<String, Place>,
     board: Rc<Board>,
-    /// Changes that were made.
+    /// The number of changes made.
     made: u32,
 }
 
@@ -64,7 +64,8 @@ impl Changes {
         }
     }
 
-    /// Takes the slices from Kubernetes' own controller: Services without selectors are not its affair.
+    /// Takes over the slices from Kubernetes' own controller, which ignores Services without
+    /// selectors.
     pub(super) async fn take_slices(&mut self, proxy: &Proxy, kubectl: &Kubectl) -> Result<()> {
         let mut connection = Connection::open(proxy.address).await?;
         for service in self.users.keys() {
@@ -74,8 +75,8 @@ impl Changes {
         Ok(())
     }
 
-    /// Makes changes at a rate, and waits until all clients of the Services have received them, or no client receives
-    /// anything any more.
+    /// Makes changes at a rate, and waits until all clients of the Services have received them, or
+    /// no client receives anything any more.
     pub(super) async fn make(
         &mut self,
         proxy: &Proxy,
@@ -117,8 +118,8 @@ impl Changes {
         })
     }
 
-    /// The next pod to become ready, or to stop being so. A pod stops in one round through the Services, and is
-    /// ready again in the next one.
+    /// Returns the next pod to become ready, or not ready. A pod becomes unready in one round
+    /// through the Services, and ready again in the next one.
     fn next(&mut self) -> Result<(u32, Pod, bool)> {
         let services = u32::try_from(self.users.len()).unwrap_or(u32::MAX).max(1);
         let (round, place) = (self.made / services, self.made % services);

@@ -17,12 +17,12 @@ use crate::procfs::{self, CpuTime, Memory};
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A running one. It ends with the value.
+/// A running controller. It is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Controller {
     child: Child,
     admin: SocketAddr,
-    /// From its start until it served proxies.
+    /// The time from its start until it served proxies.
     pub(super) ready_after: Duration,
 }
 
@@ -86,7 +86,7 @@ impl Controller {
         })
     }
 
-    /// How many clients are connected.
+    /// Returns the number of connected clients.
     pub(super) fn sessions(&self) -> Result<u32> {
         let mut stream = TcpStream::connect(self.admin).doing("connect to the admin port")?;
         let request = "GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n";
@@ -102,7 +102,7 @@ impl Controller {
         Ok(counts.sum())
     }
 
-    /// What it takes.
+    /// Returns its memory and processor time.
     pub(super) fn usage(&self) -> Result<(Memory, CpuTime)> {
         let pid = self.child.id();
         Ok((procfs::memory(pid)?, procfs::cpu(&[pid])?))

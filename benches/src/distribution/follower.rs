@@ -1,5 +1,5 @@
-//! A client that asks as a sidecar does: a delta stream, a few Services by name, and a pause that grows before it
-//! retries.
+//! A client that behaves like a sidecar: a delta stream, a few Services by name, and an increasing
+//! delay before it reconnects.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -33,22 +33,22 @@ const PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const LONGEST: usize = 16 << 20;
 
-/// What all followers share.
+/// The shared state of all followers.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    /// What was changed.
+    /// The changes.
     pub(super) ledger: RefCell<Ledger>,
-    /// Attempts to connect.
+    /// The number of attempts to connect.
     pub(super) attempts: Cell<u64>,
-    /// Resources that came, and their bytes.
+    /// The number of received resources.
     pub(super) resources: Cell<u64>,
-    /// Bytes of what came.
+    /// The number of received bytes.
     pub(super) bytes: Cell<u64>,
-    /// Followers that have all they asked for.
+    /// The number of followers that have all requested resources.
     pub(super) complete: Cell<u32>,
 }
 
-/// Where the controller is, and how it is used to.
+/// The address and the TLS configuration of the controller.
 pub(super) type Server = (SocketAddr, Arc<ClientConfig>);
 
 /// One of them.
@@ -59,13 +59,13 @@ pub(super) struct Follower {
     client: Client,
     /// The Services by the names of their resources.
     services: BTreeMap<String, u32>,
-    /// What was not answered yet.
+    /// Requested resources without a response yet.
     awaited: HashSet<(Kind, String)>,
     board: Rc<Board>,
     rng: Rng,
 }
 
-/// Why a stream ended.
+/// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("connection: {0}")]
@@ -80,7 +80,7 @@ enum Ended {
     Message(String),
 }
 
-/// The name under which a Service of the namespace `scale` is asked for.
+/// Returns the name under which a Service of the namespace `scale` is requested.
 pub(super) fn name(service: u32) -> String {
     format!("s{service}.scale.svc.cluster.local:80")
 }
@@ -113,7 +113,7 @@ impl Follower {
     pub(super) async fn run(mut self) {
         loop {
             add(&self.board.attempts, 1);
-            // Why a stream ended is the server's affair; what counts is when the next one begins.
+            // The reason why a stream ended is not relevant here; only when the next one begins.
             let _: Result<(), Ended> = self.stream().await;
             let pause = self.client.disconnected(&mut self.rng);
             tokio::time::sleep(pause).await;

@@ -7,38 +7,39 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     changes: Vec<Change>,
-    /// By Service: the changes that a client has not received yet, or whose EndpointSlice was not observed.
+    /// By Service: the changes that a client has not received yet, or whose EndpointSlice was not
+    /// observed.
     open: HashMap<u32, Vec<usize>>,
 }
 
-/// One pod became ready, or stopped being so.
+/// A pod became ready, or unready.
 #[derive(Debug)]
 struct Change {
     address: String,
     ready: bool,
-    /// When the API server had answered; before that it may be known already.
+    /// When the API server responded; it may be observed before that.
     accepted: Option<Instant>,
     /// When the API server reported the EndpointSlice with it.
     published: Option<Instant>,
-    /// The proxies that use its Service and have not heard of it.
+    /// The proxies that use its Service and have not received it.
     missing: HashSet<u32>,
     last_heard: Option<Instant>,
 }
 
-/// How long changes took, each list ascending. Of two times from different connections the later one
-/// may be heard of first: then it is zero.
+/// The delays of changes, each list ascending. Of two times from different connections the later
+/// event may be observed first: then it is zero.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
-    /// From the API server's answer until the last proxy knew.
+    /// From the API server's response until the last proxy received it.
     pub(super) whole: Vec<Duration>,
     /// From the API server's response until it reported the EndpointSlice: Kubernetes' part.
     pub(super) kubernetes: Vec<Duration>,
-    /// From there until the last proxy knew: ours.
+    /// From there until the last proxy received it: our part.
     pub(super) ours: Vec<Duration>,
 }
 
 impl Ledger {
-    /// A change is about to be made; its number.
+    /// Records that a change is about to be made; returns its number.
     pub(super) fn begin(
         &mut self,
         service: u32,
@@ -59,12 +60,13 @@ impl Ledger {
         change
     }
 
-    /// The API server has taken it.
+    /// Records that the API server has accepted it.
     pub(super) fn accepted(&mut self, change: usize, now: Instant) {
         self.changes[change].accepted = Some(now);
     }
 
-    /// The API server has reported which endpoints of a Service are ready, as far as one of its slices says.
+    /// Records the ready endpoints of a Service reported by the API server, as far as one of its
+    /// slices contains them.
     pub(super) fn published(
         &mut self,
         service: u32,
@@ -77,7 +79,7 @@ impl Ledger {
         });
     }
 
-    /// A proxy has received the ready endpoints of a Service.
+    /// Records that a proxy has received the ready endpoints of a Service.
     pub(super) fn heard(
         &mut self,
         proxy: u32,
@@ -93,7 +95,7 @@ impl Ledger {
         });
     }
 
-    /// Notes something of the changes of a Service that show in its endpoints.
+    /// Updates the changes of a Service that are visible in its endpoints.
     fn learn(
         &mut self,
         service: u32,
@@ -112,18 +114,19 @@ impl Ledger {
         });
     }
 
-    /// Changes from this number on that a client has not received.
+    /// Returns the number of changes from this number on that a client has not received.
     pub(super) fn unknown(&self, from: usize) -> usize {
         let changes = self.changes.iter().skip(from);
         changes.filter(|change| !change.missing.is_empty()).count()
     }
 
-    /// Changes that a client has not received, or whose EndpointSlice was not observed.
+    /// Returns the number of changes that a client has not received, or whose EndpointSlice was not
+    /// observed.
     pub(super) fn open(&self) -> usize {
         self.open.values().map(Vec::len).sum()
     }
 
-    /// Of each change from this number on that all know of.
+    /// Returns the delays of the changes from this number on that all clients have received.
     pub(super) fn delays(&self, from: usize) -> Delays {
         let known = self.changes.iter().skip(from);
         let known = known.filter(|change| change.missing.is_empty());
@@ -145,13 +148,13 @@ impl Ledger {
         delays
     }
 
-    /// How many changes there were.
+    /// Returns the number of changes.
     pub(super) fn len(&self) -> usize {
         self.changes.len()
     }
 }
 
-/// Who uses which Service.
+/// Returns the clients that use each Service.
 pub(super) fn users(used_by: impl Iterator<Item = (u32, Vec<u32>)>) -> BTreeMap<u32, Vec<u32>> {
     let mut users: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (proxy, services) in used_by {

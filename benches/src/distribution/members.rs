@@ -1,4 +1,4 @@
-//! Identities: an authority of the harness's own, in the Secret where the controller looks for one.
+//! Identities: the harness's own authority, in the Secret where the controller expects one.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::error::{Error, Result};
 
-/// The controller's namespace and account, as the chart has them.
+/// The controller's namespace and account, as in the chart.
 pub(super) const NAMESPACE: &str = "maglor";
 const ACCOUNT: &str = "maglor-controller";
 
@@ -45,7 +45,8 @@ impl Members {
         Ok(Self { authority, domain })
     }
 
-    /// How a sidecar of the namespace `scale` speaks to the controller. Each one has a key of its own.
+    /// Returns the TLS configuration of a sidecar of the namespace `scale` for the controller. Each
+    /// one has a separate key.
     pub(super) fn client(&self) -> Result<Arc<ClientConfig>> {
         let id = |namespace, account| {
             SpiffeId::workload(&self.domain, namespace, account).map_err(of_identity)

@@ -60,7 +60,7 @@ pub enum Through {
 impl Through {
     const ALL: [Self; 2] = [Self::Pods, Self::Slices];
 
-    /// In tables.
+    /// Returns the name in tables.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Pods => "pods",
@@ -70,17 +70,18 @@ impl Through {
 }
 
 impl Options {
-    /// Order of the measurements: slices taken over from Kubernetes no longer follow pods.
+    /// Returns the measurements in their order: slices taken over from Kubernetes no longer follow
+    /// pods.
     pub(super) fn series(&self) -> impl Iterator<Item = (Through, u32)> {
         let wanted = |through: &Through| self.through.contains(through);
         let through = Through::ALL.into_iter().filter(wanted);
         through.flat_map(|through| self.rates.iter().map(move |rate| (through, *rate)))
     }
 
-    /// Which controller is measured.
+    /// Returns the measured controller's program.
     ///
     /// # Errors
-    /// It is not there.
+    /// It does not exist.
     pub(super) fn controller(&self) -> Result<PathBuf> {
         let beside = || Some(std::env::current_exe().ok()?.with_file_name(CONTROLLER));
         let found = self.controller.clone().or_else(beside);
@@ -92,7 +93,8 @@ impl Options {
             })
     }
 
-    /// The Services that a proxy calls: neighbours, so that each Service has about as many users as any other.
+    /// Returns the Services that a proxy calls: neighbours, so that each Service has about as many
+    /// users as any other.
     pub(super) fn used_by(&self, proxy: u32) -> Vec<u32> {
         let first = proxy * self.uses;
         let uses = self.uses.min(self.services);

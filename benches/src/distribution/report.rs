@@ -12,21 +12,21 @@ use crate::bar::{self, Bar};
 use crate::error::{Doing, Result};
 use crate::report::{Machine, Table, command_line, number};
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// From the controller's start until it served.
+    /// The time from the controller's start until it served.
     pub(super) ready: Duration,
     pub(super) rss_alone_kb: u64,
-    /// From the first client's start until all had everything.
+    /// The time from the first client's start until all clients had all resources.
     pub(super) all_served: Duration,
     pub(super) rss_connected_kb: u64,
     pub(super) series: Vec<Series>,
     pub(super) rss_changed_kb: u64,
     pub(super) rss_peak_kb: u64,
-    /// The restarted one.
+    /// The time from the restart until it served.
     pub(super) restart_ready: Duration,
-    /// From its death until all clients were connected.
+    /// The time from its death until all clients were connected.
     pub(super) back: Duration,
     /// Attempts to connect, resources and bytes after its death.
     pub(super) attempts_again: u64,
@@ -34,7 +34,7 @@ pub(super) struct Figures {
     pub(super) bytes_again: u64,
 }
 
-/// Seconds of a share of the changes, of an ascending list.
+/// Returns a percentile of an ascending list, in seconds.
 fn percentile(delays: &[Duration], share: f64) -> Option<f64> {
     let last = delays.len().checked_sub(1)?;
     #[allow(
@@ -48,7 +48,7 @@ fn percentile(delays: &[Duration], share: f64) -> Option<f64> {
 }
 
 impl Figures {
-    /// What was changed last.
+    /// Returns what was changed last.
     pub(super) fn through(&self) -> Option<Through> {
         self.series.last().map(|series| series.through)
     }
@@ -93,7 +93,7 @@ impl Figures {
         bars
     }
 
-    /// How long each part took, at each rate.
+    /// Returns the delays of each part, at each rate.
     fn series(&self) -> Table {
         let mut table = Table::new([
             "changed",

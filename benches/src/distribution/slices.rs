@@ -1,4 +1,5 @@
-//! EndpointSlices of the namespace `scale`: where pods stand in them, and their changes in the API server.
+//! EndpointSlices of the namespace `scale`: the positions of pods in them, and their changes in the
+//! API server.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,11 +14,11 @@ use super::api::{Connection, PORT, Place, spoke};
 use super::follower::Board;
 use crate::error::{Error, Result};
 
-/// The API server's watch of them; it ends after an hour.
+/// The path of the API server's watch; it ends after an hour.
 const WATCH: &str =
     "/apis/discovery.k8s.io/v1/namespaces/scale/endpointslices?watch=true&timeoutSeconds=3600";
 
-/// Where every pod stands, by its address.
+/// Returns the position of every pod, by its address.
 pub(super) fn places(kubectl: &Kubectl) -> Result<HashMap<String, Place>> {
     let list = ["get", "endpointslices", "--namespace=scale"];
     let list = kubectl.json(&list)?;
@@ -32,7 +33,7 @@ pub(super) fn places(kubectl: &Kubectl) -> Result<HashMap<String, Place>> {
     Ok(places)
 }
 
-/// The endpoints of a slice, with the port of the application, and whether they are ready.
+/// Returns the endpoints of a slice, with the port of the application, and whether they are ready.
 fn endpoints(slice: &Value) -> impl Iterator<Item = (String, bool)> {
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
     endpoints.map(|endpoint| {
@@ -46,7 +47,7 @@ fn endpoints(slice: &Value) -> impl Iterator<Item = (String, bool)> {
 /// Records when the API server reports slices.
 ///
 /// # Errors
-/// It does no longer.
+/// The watch ends.
 pub(super) async fn follow(mut connection: Connection, board: Rc<Board>) -> Result<()> {
     let mut body = connection.get(WATCH).await?;
     let mut text = bytes::BytesMut::new();

@@ -19,7 +19,7 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Writes all files; the summary is the result.
+    /// Writes all files; returns the summary.
     pub(super) fn write(&self, out: Option<&Path>) -> Result<String> {
         let machine = Machine::look(self.peers);
         let usual = || {
@@ -106,7 +106,7 @@ impl Report<'_> {
         text
     }
 
-    /// Cases of each area by the class of their outcome.
+    /// Counts the cases of each area by the class of their outcome.
     fn counts(&self, text: &mut String) {
         const CLASSES: [Class; 4] = [Class::Accepted, Class::Refused, Class::Waits, Class::Dead];
         let mut counts: BTreeMap<(&str, usize), [usize; 4]> = BTreeMap::new();
@@ -159,7 +159,7 @@ impl Report<'_> {
     }
 }
 
-/// Code in a cell of a table.
+/// Formats code in a cell of a table.
 fn code(text: &str) -> String {
     format!("`` {} ``", text.replace('|', "\\|"))
 }

@@ -1,4 +1,4 @@
-//! The closed loop: each connection asks again as soon as it has its answer.
+//! The closed loop: each connection sends the next request as soon as it has a response.
 
 use std::rc::Rc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! One client connection, which does one round trip at a time.
+//! One client connection, with one round trip at a time.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::error::{Doing, Error, Result};
 use crate::scenario::Protocol;
 use crate::wire::{h1, h2};
 
-/// Connections that are being opened at the same time.
+/// The number of connections that are opened concurrently.
 const OPENING: usize = 32;
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends one request and takes its whole answer.
+    /// Sends one request and reads its whole response.
     pub(super) async fn round_trip(&mut self) -> Result<()> {
         let Self {
             stream,

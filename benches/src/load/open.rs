@@ -15,7 +15,7 @@ use super::{Options, Report};
 use crate::error::{Doing, Result};
 use crate::sys::Ticker;
 
-/// How long answers may still arrive after the window.
+/// How long responses may still arrive after the window.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A request's due time, and whether it lies in the measured window.
@@ -55,7 +55,7 @@ pub(super) async fn run(options: &Options, rate: u32) -> Result<Report> {
     Ok(shared.report(&start, &end))
 }
 
-/// Hands out due times and returns how many lie in the measured window.
+/// Issues due times and returns how many lie in the measured window.
 async fn pace(
     senders: Vec<UnboundedSender<Due>>,
     rate: u32,
@@ -76,7 +76,7 @@ async fn pace(
             break;
         }
         planned += u64::from(measured);
-        // A connection that failed has said so itself.
+        // A connection that failed has reported its error itself.
         let _ = sender.send(Due { at, measured });
     }
     Ok(planned)

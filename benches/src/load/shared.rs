@@ -46,7 +46,7 @@ impl Shared {
         self.first_error.borrow_mut().get_or_insert_with(text);
     }
 
-    /// The report over the window from `start` to `end`.
+    /// Returns the report over the window from `start` to `end`.
     pub(super) fn report(&self, start: &Border, end: &Border) -> Report {
         let cpu = end.cpu.since(start.cpu);
         let latencies = self.latencies.borrow();

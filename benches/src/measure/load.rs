@@ -1,7 +1,7 @@
-//! The load part: for each cell all proxies run, and take the load in turns.
+//! The load part: for each cell all proxies run, and get the load in turns.
 //!
-//! Proxies that wait for their turn are idle on the same processor; those that take turns within
-//! a round share the noise of the same seconds, which the paired ratios rely on.
+//! Proxies that wait for their turn are idle on the same processor; those that take turns within a
+//! round share the noise of the same seconds, which the paired ratios rely on.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::peer::{Running, Subject};
 use crate::procfs::{self, Memory};
 use crate::scenario::{Loop, RATE, Scenario};
 
-/// Beyond warm-up and window: connecting, and late answers.
+/// The time beyond warm-up and window: connecting, and late responses.
 const SLACK: Duration = Duration::from_secs(20);
 
 pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
@@ -62,7 +62,8 @@ fn run_cell(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()>
     Ok(())
 }
 
-/// One run of the generator against one proxy, or the origin; with the highest memory seen.
+/// Runs the generator once against one proxy, or the origin; returns also the highest observed
+/// memory.
 fn one_run(bench: &Bench, cell: &Scenario, proxy: Option<&Running>) -> Result<(Report, Memory)> {
     let pids = proxy.map(Running::pids).unwrap_or_default();
     let target = match proxy {
@@ -101,7 +102,7 @@ pub(super) fn generate(
     let mut highest = Memory::default();
     let mut turn = 0_u32;
     let text = generator.finish(limit, || {
-        // Every 50 ms: a look costs the generator's processor some 20 µs.
+        // Every 50 ms: a sample costs the generator's processor some 20 µs.
         if turn.is_multiple_of(10)
             && let Ok(now) = procfs::memory_sum(pids)
         {

@@ -1,4 +1,4 @@
-//! The memory part: idle, with idle connections, and after a burst has gone.
+//! The memory part: idle, with idle connections, and after a burst.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::peer::{Peer, Running, Subject};
 use crate::procfs::{self, Memory};
 use crate::scenario::Protocol;
 
-/// Connections of both parts.
+/// The number of connections of both parts.
 const CONNECTIONS: u32 = 2000;
 const SETTLE: Duration = Duration::from_millis(700);
 const HELD_SETTLE: Duration = Duration::from_secs(5);
-/// How long it is looked what it costs that nothing happens.
+/// The duration of the measurement of the cost of idleness.
 const WATCHED: Duration = Duration::from_secs(10);
 const BURST: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(10);
@@ -55,12 +55,13 @@ fn add(results: &mut Results, phase: Phase, round: u32, of: Subject, values: Val
 struct Held {
     proxy: Running,
     values: Values,
-    /// Data that it held before.
+    /// Its data before the connections.
     warm_kb: u64,
     _connections: Guarded,
 }
 
-/// All proxies hold their connections at the same time, which saves time and causes no interference.
+/// Measures idle connections. All proxies hold theirs at the same time, which saves time and causes
+/// no interference.
 fn idle_connections(bench: &Bench, round: u32, results: &mut Results) -> Result<()> {
     let mut all = Vec::new();
     for peer in &bench.peers {
@@ -140,7 +141,7 @@ fn burst_one(bench: &Bench, peer: &Peer) -> Result<(Running, Values, u64, Instan
     Ok((proxy, values, idle_kb, Instant::now()))
 }
 
-/// Closed-loop load of small bodies; returns what is worth keeping.
+/// Generates closed-loop load of small bodies; returns the relevant values.
 fn generate(bench: &Bench, proxy: &Running, connections: u32, time: Duration) -> Result<Values> {
     let mut arguments = arguments(proxy, connections);
     let window = format!("--warmup-ms 0 --measure-ms {}", time.as_millis());
@@ -166,7 +167,7 @@ fn memory(proxy: &Running) -> Result<Memory> {
     procfs::memory_sum(&proxy.pids())
 }
 
-/// Processor time since its start.
+/// Returns the processor time since its start.
 fn run_time(proxy: &Running) -> Result<Duration> {
     Ok(procfs::cpu(&proxy.pids())?.run)
 }

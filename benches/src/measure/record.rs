@@ -1,4 +1,4 @@
-//! Single results, kept in memory and written to `raw.csv` as they come.
+//! Single results, kept in memory and written to `raw.csv` as they arrive.
 
 use std::fmt;
 use std::io::Write;
@@ -8,17 +8,17 @@ use crate::peer::Subject;
 use crate::scenario::Scenario;
 use crate::stats;
 
-/// Names of what is measured, as they stand in `raw.csv`.
+/// Names of the metrics in `raw.csv`.
 pub mod metric {
-    /// Answers in the window.
+    /// Responses in the window.
     pub const REQUESTS: &str = "requests";
-    /// Wrong or missing answers.
+    /// Wrong or missing responses.
     pub const ERRORS: &str = "errors";
-    /// Answers a second.
+    /// Responses per second.
     pub const THROUGHPUT: &str = "requests_per_s";
-    /// Processor time an answer (`schedstat`).
+    /// Processor time per response (`schedstat`).
     pub const CPU: &str = "cpu_us_per_request";
-    /// Processor time an answer (`utime + stime`).
+    /// Processor time per response (`utime + stime`).
     pub const CPU_TICKS: &str = "cpu_ticks_us_per_request";
     /// Share of the window in which the proxy ran.
     pub const BUSY: &str = "proxy_busy_pct";
@@ -34,31 +34,31 @@ pub mod metric {
     pub const MAX: &str = "max_us";
     /// Highest sampled sum of `VmRSS` under load.
     pub const RSS_LOAD: &str = "rss_load_kb";
-    /// The same by `VmHWM`, reset before the run.
+    /// The peak by `VmHWM`, reset before the run.
     pub const RSS_PEAK: &str = "rss_hwm_kb";
-    /// After start, before traffic.
+    /// Memory after start, before traffic.
     pub const RSS_IDLE: &str = "rss_idle_kb";
     /// The same, of the largest single process.
     pub const RSS_IDLE_WORKER: &str = "rss_idle_worker_kb";
-    /// Idle again after a little traffic.
+    /// Memory when idle again after a little traffic.
     pub const RSS_WARM: &str = "rss_warm_kb";
-    /// With idle connections open.
+    /// Memory with idle connections open.
     pub const RSS_HELD: &str = "rss_held_kb";
-    /// Growth of data (`RssAnon`, `RssShmem`) an idle connection.
+    /// Growth of data (`RssAnon`, `RssShmem`) per idle connection.
     pub const PER_CONNECTION: &str = "kb_per_idle_connection";
-    /// Processor time a second with idle connections open, by `schedstat`.
+    /// Processor time per second with idle connections open, by `schedstat`.
     pub const CPU_IDLE: &str = "cpu_idle_us_per_s";
-    /// Some time after the burst.
+    /// Memory some time after the burst.
     pub const RSS_AFTER: &str = "rss_after_burst_kb";
-    /// The same over idle.
+    /// The same relative to idle.
     pub const AFTER_RATIO: &str = "rss_after_burst_over_idle";
-    /// From spawn to the first 200.
+    /// Time from spawn to the first 200.
     pub const READY: &str = "ready_ms";
     /// Size of the stripped executable.
     pub const BINARY: &str = "binary_mb";
 }
 
-/// The columns of `raw.csv` after the ones that name the run.
+/// The columns of `raw.csv` after the ones that identify the run.
 pub const METRICS: [&str; 23] = {
     use metric::*;
     [
@@ -88,7 +88,7 @@ pub const METRICS: [&str; 23] = {
     ]
 };
 
-/// Which part of the comparison a result is from.
+/// The part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Memory after a burst of active connections.
@@ -115,29 +115,29 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One run.
+/// The result of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Part of the comparison.
+    /// The part of the comparison.
     pub phase: Phase,
-    /// Round, from 0.
+    /// The round, from 0.
     pub round: u32,
-    /// Who.
+    /// The subject of the run.
     pub subject: Subject,
-    /// Cell, in the load part.
+    /// The cell, in the load part.
     pub scenario: Option<Scenario>,
-    /// What was measured.
+    /// The measured values.
     pub values: Vec<(&'static str, f64)>,
 }
 
 /// A run that does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Who.
+    /// The subject of the run.
     pub subject: Subject,
-    /// Where in the comparison.
+    /// Its place in the comparison.
     pub place: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -160,7 +160,7 @@ impl fmt::Debug for Results {
 }
 
 impl Results {
-    /// Begins `raw` with the names of its columns.
+    /// Creates the results, and writes the names of the columns to `raw`.
     ///
     /// # Errors
     /// It cannot be written.
@@ -189,7 +189,7 @@ impl Results {
         Ok(())
     }
 
-    /// Notes a run that does not count.
+    /// Records a run that does not count.
     pub fn fail(&mut self, subject: Subject, place: impl Into<String>, reason: impl fmt::Display) {
         let failure = Failure {
             subject,
@@ -200,12 +200,12 @@ impl Results {
         self.failures.push(failure);
     }
 
-    /// The runs that do not count.
+    /// Returns the runs that do not count.
     pub fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    /// One metric by round; runs with errors are left out.
+    /// Returns one metric by round; runs with errors are left out.
     pub fn series(
         &self,
         phase: Phase,
@@ -227,7 +227,7 @@ impl Results {
             .collect()
     }
 
-    /// The median of [`Self::series`].
+    /// Returns the median of [`Self::series`].
     pub fn median(
         &self,
         phase: Phase,

@@ -1,4 +1,4 @@
-//! Time from spawn to the first 200, and the size of the executable.
+//! The startup part: time from spawn to the first 200, and the size of the executable.
 
 use std::fs;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn record(phase: Phase, round: u32, peer: &Peer, values: Vec<(&'static str, f64)
     }
 }
 
-/// The size after `strip`; without that tool, as the file is.
+/// Returns the size after `strip`; without that tool, of the file as it is.
 fn stripped_mb(peer: &Peer) -> Result<f64> {
     let file = format!("maglor-compare-{}-stripped", std::process::id());
     let copy = std::env::temp_dir().join(file);

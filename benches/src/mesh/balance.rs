@@ -33,21 +33,21 @@ const POLICIES: [&str; 6] = [
     "bounce(tries=3)",
     "ledger(group=40)",
 ];
-/// What a Proxy-Service balances by, in the paper.
+/// The policy of a Proxy-Service in the paper.
 const CENTRAL: &str = "lor(choices=2)";
-/// As many services as a queue needs to forget its beginning.
+/// The number of service times that a queue needs to forget its initial state.
 const SETTLING: u32 = 250;
-/// A measured point may be that far from the simulator's.
+/// The tolerated difference of a measured point from the simulator's.
 const TOLERANCE_PCT: f64 = 5.0;
-/// Mean latency with four balancers that go by true queues, to that with one.
+/// The limit of the mean latency with four balancers that use true queues, relative to one.
 const MANY_AS_ONE: f64 = 1.05;
-/// Simulated requests of each point: ten runs of as many.
+/// The number of simulated requests of each point: ten runs of this number.
 const SIMULATED: u64 = 300_000;
 
 /// A line of the figure.
 #[derive(Debug, Clone, PartialEq)]
 struct Way {
-    /// In tables and legends.
+    /// The name in tables and legends.
     name: String,
     policy: String,
     inbound: bool,
@@ -63,7 +63,7 @@ struct Cell {
     point: Point,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run, or a policy is invalid.
@@ -105,7 +105,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
     })
 }
 
-/// The lines to be measured, and those that the proxy refuses, with its reason.
+/// Returns the lines to measure, and those that the proxy rejects, with its reason.
 fn ways(stage: &Stage) -> Result<(Vec<Way>, Vec<String>)> {
     let asked = &stage.options.policies;
     let policies: Vec<&str> = if asked.is_empty() {
@@ -126,7 +126,7 @@ fn ways(stage: &Stage) -> Result<(Vec<Way>, Vec<String>)> {
             skipped.push(format!("`{policy}`: {reason}"));
             continue;
         }
-        // Who collaborates does so with the inbound proxies.
+        // Collaborative policies need the inbound proxies.
         let collaborates = spec(policy)?.is_collaborative();
         ways.push(Way {
             inbound: collaborates,
@@ -160,7 +160,7 @@ fn scenario(stage: &Stage, way: &Way, balancers: u32) -> Result<Scenario> {
         rho: RHO,
         service_time: stage.options.service(),
         network: Network {
-            // A loopback's; the calibration says what a hop through a proxy takes.
+            // A loopback's; the calibration shows the cost of a hop through a proxy.
             delay: Duration::from_micros(250),
             loss: 0.0,
             report_loss: 0.0,
@@ -282,8 +282,8 @@ fn bars(cells: &[Cell]) -> Vec<Bar> {
     bars
 }
 
-/// Several balancers that go by true queues against one: what more than one proxy of a `ProxyService` costs
-/// (`--balancers 1,4`).
+/// Returns the bar for several balancers that use true queues against one: the cost of more than
+/// one proxy of a `ProxyService` (`--balancers 1,4`).
 fn many_as_one(cells: &[Cell]) -> Vec<Bar> {
     let mean = |way: &Way, balancers: u32| {
         let mut own = cells.iter().filter(|cell| cell.way == *way);

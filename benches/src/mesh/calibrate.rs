@@ -1,5 +1,5 @@
-//! The harness's own error, before anything else: what timers, sockets, generator and a proxy add
-//! where there is no queue, and whether queues without any proxy are those of theory.
+//! Measures the harness's own error first: the overhead of timers, sockets, generator and proxy
+//! without a queue, and whether queues without any proxy agree with theory.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::report::{Findings, Table, number};
 const SERVERS: u32 = 40;
 const RHO: f64 = 0.75;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Of a queue at ρ = 0.75: several times its relaxation, (1 − √ρ)⁻² services.
+/// The number of service times for a queue at ρ = 0.75 to settle: several times its relaxation, (1
+/// − √ρ)⁻² services.
 const SETTLING: u32 = 250;
 
 fn shape(entrances: u32, inbound: bool) -> Shape {
@@ -31,7 +32,8 @@ fn shape(entrances: u32, inbound: bool) -> Shape {
     }
 }
 
-/// Ways through the mesh, with outbound proxies, and whether there are inbound ones.
+/// The paths through the mesh, with the number of outbound proxies, and whether there are inbound
+/// ones.
 const WAYS: [(&str, u32, bool); 4] = [
     ("no queue, direct", 0, false),
     ("no queue, one outbound proxy", 1, false),
@@ -39,7 +41,7 @@ const WAYS: [(&str, u32, bool); 4] = [
     ("no queue, 40 outbound and 40 inbound", 40, true),
 ];
 
-/// Runs it.
+/// Runs the calibration.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -83,7 +85,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
     report.keep("calibration", name, &run)?;
     let theory = ms / (1.0 - RHO);
     table.row(row(name, &run, theory));
-    // The interval is that of chance; what is beyond it is the harness's fault.
+    // The interval is that of chance; a difference beyond it is an error of the harness.
     let off = ((run.mean.value - theory).abs() - run.mean.half_width).max(0.0);
     let text = format!(
         "{:.0} requests a second to {SERVERS} servers of {ms:.0} ms. *Added* is what is not in the servers' exact \
@@ -107,7 +109,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
     })
 }
 
-/// The same service, which always takes the same time, however many requests there are.
+/// Returns the same service with a constant time, regardless of the number of requests.
 pub(super) fn without_queue(mut service: Service) -> Service {
     if let Some(queue) = service.internal_service.queue.as_mut() {
         "deterministic".clone_into(&mut queue.distribution);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::plan::{Listener, Process, Route};
 use crate::peer::Subject;
 
-/// What a proxy is given.
+/// Returns the configuration of a proxy.
 pub(super) fn text(subject: Subject, process: &Process) -> String {
     match subject {
         Subject::Envoy => envoy(process),
@@ -13,7 +13,7 @@ pub(super) fn text(subject: Subject, process: &Process) -> String {
     }
 }
 
-/// Routes that differ in where they lead, with a name for each.
+/// Returns routes with different destinations, each with a name.
 fn clusters(process: &Process) -> Vec<(String, &Route)> {
     let routes = |listener: &Listener| listener.routes.len();
     let mut clusters = Vec::with_capacity(process.listeners.iter().map(routes).sum());
@@ -32,7 +32,8 @@ fn list(route: &Route) -> String {
     endpoints.join(", ")
 }
 
-/// No retries, so that a failure is seen; no limit in time, because queues are what is measured.
+/// Returns Maglor's configuration: no retries, so that a failure is visible; no time limit, because
+/// queues are measured.
 fn maglor(process: &Process) -> String {
     let mut text = format!(
         "admin: {{address: {}}}\nlog_level: warn\ndrain_timeout: 0s\nlisteners:\n",
@@ -63,7 +64,7 @@ fn maglor(process: &Process) -> String {
                  timeout: 0s\n        retry: {{attempts: 0}}\n"
             );
             if route.policy.starts_with("ring-hash") {
-                // As sidecars do that hash the address of the application beside them.
+                // As in sidecars, which hash the address of the application beside them.
                 text.push_str("        hash_policy: [{source_address: true}]\n");
             }
         }
@@ -81,7 +82,7 @@ fn maglor(process: &Process) -> String {
     text
 }
 
-/// The same for Envoy; policies by its names.
+/// Returns Envoy's configuration, with policies by its names.
 fn envoy(process: &Process) -> String {
     let port = process.admin.port();
     let mut text = format!(

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::error::{Doing, Error, Result};
 
-/// The body of an answer whose status is a success.
+/// Returns the body of a response whose status is a success.
 ///
 /// # Errors
 /// There is none.

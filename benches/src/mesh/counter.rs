@@ -1,10 +1,11 @@
 //! The chain of counters of the paper on service meshes at the edge: without sidecars, with Maglor's and
 //! with Envoy's, in one run.
 //!
-//! Two deployments of 12 instances call each other in turn until the counter has reached its objective;
-//! users send ten requests each, one after another, all users at the same time (§5.3–5.5). The paper's
-//! instances are Flask applications; these compute nothing, so that what is measured is what the mesh
-//! costs. A sidecar has an inbound and an outbound side in one process, as the paper's have.
+//! Two deployments of 12 instances call each other in turn until the counter has reached its
+//! objective; users send ten requests each, one after another, all users at the same time
+//! (§5.3–5.5). The paper's instances are Flask applications; these compute nothing, so that the
+//! cost of the mesh is measured. A sidecar has an inbound and an outbound side in one process, as
+//! the paper's have.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::report::{Findings, Table, number};
 use crate::sys;
 
 const INSTANCES: u32 = 12;
-/// 800 users on 80 services have 64 000 calls under way, each with two ends in the application.
+/// 800 users on 80 services have 64 000 calls in progress, each with two ends in the application.
 const PROCESSES: u32 = 12;
 const EACH: u32 = 10;
 const EACH_QUICK: u32 = 2;
@@ -44,17 +45,17 @@ struct Cell {
     users: u32,
     failed: usize,
     requests: usize,
-    /// Milliseconds: mean, median, 95th and 99th percentile.
+    /// The latency in milliseconds: mean, median, 95th and 99th percentile.
     latency: [f64; 4],
-    /// Users' requests a second.
+    /// Users' requests per second.
     throughput: f64,
-    /// Processor time a hop from service to service: proxies, application; µs.
+    /// The processor time per hop from service to service: proxies, application; µs.
     cpu: [f64; 2],
-    /// Memory of all proxies at the end, and the most; MB.
+    /// The memory of all proxies at the end, and the maximum; MB.
     memory: [f64; 2],
 }
 
-/// A chain of `services` steps over two deployments.
+/// Returns a chain of `services` steps over two deployments.
 fn model(services: u32) -> WorkModel {
     let name = |step: u32| format!("step-{step:03}");
     let one = |step: u32| {
@@ -78,7 +79,7 @@ fn model(services: u32) -> WorkModel {
     WorkModel::new((0..services).map(one))
 }
 
-/// Runs it; `envoy` takes part if it is given.
+/// Runs the experiment; with `envoy`, if it is given.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -87,7 +88,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Res
     let services: &[u32] = if quick { &SERVICES_QUICK } else { &SERVICES };
     let users: &[u32] = if quick { &USERS_QUICK } else { &USERS };
     let each = if quick { EACH_QUICK } else { EACH };
-    // The load is as high as the machine can bear: everybody has all processors.
+    // The load is as high as possible: all processes use all processors.
     let all = [&*stage.places.app, &*stage.places.proxies].concat();
     sys::pin_to(&all).doing("free the harness")?;
     let places = Places {
@@ -150,7 +151,7 @@ async fn one(
         users: None,
     };
     let fleet = Fleet::start(plan, &model, peer, places, stage.options.seed).await?;
-    // Connections, and what starts at first use, are not what is measured.
+    // Connections, and lazy initialization, are not measured.
     load::users(&target, users, 1).await?;
     let before = fleet.used()?;
     let (samples, took) = load::users(&target, users, each).await?;
@@ -205,7 +206,7 @@ impl Cell {
     }
 }
 
-/// The median of Maglor's values over Envoy's, point by point.
+/// Returns the median of Maglor's values over Envoy's, point by point.
 fn beside_envoy(cells: &[Cell], value: fn(&Cell) -> f64) -> Option<f64> {
     let own = cells.iter().filter(|cell| cell.mesh == Subject::Maglor);
     let ratios = own.filter_map(|cell| {

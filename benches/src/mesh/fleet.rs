@@ -1,4 +1,5 @@
-//! The processes of a case: proxies and the application. They end with their guard.
+//! The processes of a case: proxies and the application. They are killed when their guard is
+//! dropped.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,11 +19,12 @@ use crate::forward;
 use crate::peer::{Peer, Scratch, Subject};
 use crate::procfs::{self, CpuTime, Memory};
 
-/// For all proxies of a case together: 80 of them start on one processor.
+/// The time limit for the start of all proxies of a case together: 80 of them start on one
+/// processor.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
-/// On which processors things run.
+/// The assignment of processors.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     pub(super) app: Vec<usize>,
@@ -35,11 +37,11 @@ pub(super) struct Fleet {
     pub(super) plan: Plan,
     proxies: Vec<Guarded>,
     apps: Vec<Guarded>,
-    /// Dropped last: processes work in it.
+    /// Dropped last: it is the working directory of the processes.
     scratch: Scratch,
 }
 
-/// Processor time of the parts of a case.
+/// The processor time of the parts of a case.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     pub(super) app: CpuTime,
@@ -61,7 +63,7 @@ impl Fleet {
     /// Starts everything and waits until all listen.
     ///
     /// # Errors
-    /// Something does not come up; what it said is in the error.
+    /// A process does not start; its output is in the error.
     pub(super) async fn start(
         plan: Plan,
         model: &WorkModel,
@@ -122,10 +124,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// What the application counted.
+    /// Returns the counts of the application.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not respond.
     pub(super) async fn counts(&self) -> Result<Vec<Counts>> {
         let mut all = Vec::new();
         for &control in &self.plan.controls {
@@ -137,10 +139,10 @@ impl Fleet {
         Ok(all)
     }
 
-    /// Lets the application count anew.
+    /// Resets the counts of the application.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not respond.
     pub(super) async fn reset_counts(&self) -> Result<()> {
         for &control in &self.plan.controls {
             control::text(control, "DELETE", "/counts").await?;
@@ -148,7 +150,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Processor time since the start.
+    /// Returns the processor time since the start.
     ///
     /// # Errors
     /// A process is gone.
@@ -160,7 +162,8 @@ impl Fleet {
         })
     }
 
-    /// Processor time of each Proxy-Service since the start, and before whose instances it is.
+    /// Returns the processor time of each Proxy-Service since the start, with the host that it
+    /// serves.
     ///
     /// # Errors
     /// One is gone.
@@ -173,7 +176,7 @@ impl Fleet {
         central.map(used).collect()
     }
 
-    /// Memory of the proxies now, of all together.
+    /// Returns the present memory of all proxies together.
     ///
     /// # Errors
     /// A process is gone.
@@ -181,7 +184,7 @@ impl Fleet {
         procfs::memory_sum(&self.pids())
     }
 
-    /// How many proxies there are.
+    /// Returns the number of proxies.
     pub(super) fn proxies(&self) -> usize {
         self.proxies.len()
     }
@@ -207,7 +210,7 @@ fn pids<'a>(processes: impl IntoIterator<Item = &'a Guarded>) -> Vec<u32> {
     processes.into_iter().map(Guarded::pid).collect()
 }
 
-/// One of the application's processes.
+/// Starts one of the application's processes.
 fn start_app(
     plan: &Plan,
     process: usize,
@@ -232,7 +235,7 @@ fn start_app(
             json("deployment", serde_json::to_string(&plan.part(process)))?,
         ),
         ("--control", plan.controls[process].to_string()),
-        // Not the same times in all of them.
+        // Different random times in each of them.
         (
             "--seed",
             seed.wrapping_add((process as u64) << 32).to_string(),
@@ -275,10 +278,10 @@ fn start_proxy(
     Guarded::start_on(format!("proxy {index}"), &mut command, &places.proxies)
 }
 
-/// Why `peer` refuses a policy, in one line; `None` if it takes it.
+/// Returns why `peer` rejects a policy, in one line; `None` if it accepts it.
 ///
 /// # Errors
-/// It cannot be asked.
+/// It cannot be run.
 pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
     let scratch = Scratch::new("policy")?;
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));

@@ -26,12 +26,12 @@ const SERVICES: u16 = 4;
 const RHO: f64 = 2.0 / 3.0;
 const REPLICAS: [u32; 5] = [1, 2, 5, 10, 20];
 const REPLICAS_QUICK: [u32; 2] = [2, 10];
-/// As many services as queues in a row need to forget their beginning.
+/// The number of service times that queues in a row need to forget their initial state.
 const SETTLING: u32 = 200;
 const SIMULATED: u64 = 100_000;
 const TOLERANCE_PCT: f64 = 5.0;
 
-/// Who calls whom.
+/// The call graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Chain,
@@ -126,7 +126,7 @@ impl Way {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -224,7 +224,7 @@ fn case(stage: &Stage, form: Form, way: Way, replicas: u32) -> Case {
         paths: vec!["/api/v1".into()],
         users: None,
         warm_up: service * SETTLING,
-        // The fewer requests a second, the longer it takes to know their mean.
+        // The lower the rate, the longer it takes to estimate the mean.
         measured: if replicas < 5 {
             stage.options.measured(8, 40)
         } else {

@@ -1,4 +1,4 @@
-//! The load generator: an open loop with Poisson arrivals, or users who wait for their answers.
+//! The load generator: an open loop with Poisson arrivals, or users who wait for their responses.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -13,38 +13,39 @@ use tokio::time::timeout;
 use super::users::Users;
 use crate::error::{Doing, Error, Result};
 
-/// How long after the last request answers may come; what has none then has failed.
+/// The time after the last request in which responses may arrive; requests without one then have
+/// failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long users may take for all of their requests.
+/// The time limit of users for all of their requests.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What became of one request.
+/// The result of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
-    /// When it was due, from the start of the run; of users, when it was sent.
+    /// When it was due, from the start of the run; for users, when it was sent.
     pub(crate) due: Duration,
     /// By how much the generator was late.
     pub(crate) lag: Duration,
-    /// How long it waited for a user.
+    /// How long it waited for a free user.
     pub(crate) waited: Duration,
-    /// From when it was due to the last byte of the answer.
+    /// The time from when it was due to the last byte of the response.
     pub(crate) latency: Duration,
-    /// What the queues of instances alone took.
+    /// The time taken by the queues of instances alone.
     pub(crate) exact: Duration,
-    /// The status; 0 without an answer.
+    /// The status; 0 without a response.
     pub(crate) status: u16,
 }
 
-/// Who is asked for what.
+/// The destination of requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Each request takes a random one, so that each has a Poisson stream of its own.
+    /// The addresses. Each request takes a random one, so that each has a separate Poisson stream.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) host: String,
-    /// One after the other.
+    /// The paths, one after the other.
     pub(crate) paths: Vec<String>,
-    /// How many users there are, each with one request at a time; `None` for an open loop.
+    /// The number of users, each with one request at a time; `None` for an open loop.
     pub(crate) users: Option<u32>,
 }
 
@@ -92,11 +93,11 @@ impl Generator {
     }
 }
 
-/// Sends `rate` requests a second for `length`, and calls `at` when the moment has come. Samples are
-/// in the order of their due times.
+/// Sends `rate` requests per second for `length`, and executes `at` at its moment. Samples are in
+/// the order of their due times.
 ///
 /// # Errors
-/// There is no timer, or what is done at the moment fails.
+/// There is no timer, or `at` fails.
 pub(crate) async fn open(
     target: &Target,
     rate: f64,
@@ -137,7 +138,7 @@ pub(crate) async fn open(
             let own = Rc::clone(&generator);
             under_way.spawn_local(async move { own.ask(due, address, turn).await });
             turn += 1;
-            // Those that have ended are not kept.
+            // Finished ones are not kept.
             while under_way.try_join_next().is_some() {}
         }
         Ok::<_, Error>(turn)
@@ -150,7 +151,7 @@ pub(crate) async fn open(
     under_way.shutdown().await;
     generator.users.close();
     let mut samples = generator.samples.take();
-    // Requests that never came back are failures at the end of the run.
+    // Requests without a response are failures at the end of the run.
     samples.resize_with(sent.max(samples.len()), || Sample {
         due: length,
         lag: Duration::ZERO,
@@ -163,8 +164,8 @@ pub(crate) async fn open(
     Ok(samples)
 }
 
-/// `users` send `each` requests, one after another, all users at the same time; each user keeps to
-/// one of the addresses. Returns the samples and how long it took.
+/// Lets `users` send `each` requests, one after another, all users at the same time; each user
+/// keeps to one of the addresses. Returns the samples and how long it took.
 ///
 /// # Errors
 /// There is no timer.
@@ -193,7 +194,7 @@ pub(super) async fn users(
     at_work.shutdown().await;
     generator.users.close();
     let mut samples = generator.samples.take();
-    // What was never answered, or never sent.
+    // Requests without a response, or never sent.
     samples.resize_with((users * each) as usize, || Sample {
         due: took,
         lag: Duration::ZERO,

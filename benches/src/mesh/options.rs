@@ -1,4 +1,4 @@
-//! The command line of `mesh`, and how long things take.
+//! The command line of `mesh`, and durations.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,18 +83,18 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// In the order in which they are run.
+    /// In the order of execution.
     pub const ALL: [Self; 4] = [Self::Balance, Self::Graphs, Self::Shop, Self::Counter];
 }
 
 impl Options {
-    /// The measurements of a run.
+    /// Returns the duration of the measurements of a run.
     pub(super) fn measured(&self, quick: u64, whole: u64) -> Duration {
         let usual = if self.quick { quick } else { whole };
         Duration::from_secs(self.seconds.unwrap_or(usual).max(1))
     }
 
-    /// Mean service time.
+    /// Returns the mean service time.
     pub(super) fn service(&self) -> Duration {
         Duration::from_millis(self.service_ms.max(1).into())
     }

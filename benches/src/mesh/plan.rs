@@ -16,40 +16,40 @@ use crate::error::Result;
 use crate::peer::Peer;
 use crate::ports::{self, Block};
 
-/// What a mesh is like.
+/// The shape of a mesh.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     /// The service that clients call.
     pub(super) entry: String,
-    /// Proxies that clients go through; 0: clients call instances themselves.
+    /// The number of proxies that clients go through; 0: clients call instances directly.
     pub(super) entrances: u32,
-    /// How sidecars and entrances balance.
+    /// The policy of sidecars and entrances.
     pub(super) policy: String,
-    /// Whether calls go through the sidecar of the one who calls.
+    /// Whether calls go through the sidecar of the caller.
     pub(super) outbound: bool,
-    /// Whether calls go through the sidecar of the one who is called.
+    /// Whether calls go through the sidecar of the called instance.
     pub(super) inbound: bool,
     /// Whether inbound sidecars report their queues to balancers; a policy may need it.
     pub(super) collaborates: bool,
-    /// One more proxy before the instances of hosts.
+    /// An additional proxy before the instances of hosts.
     pub(super) proxy_service: Option<Central>,
-    /// Over how many processes the instances are spread: a process may have so many files open only.
+    /// The number of processes for the instances: a process has a limit of open files.
     pub(super) processes: u32,
 }
 
 /// Proxies before the instances of hosts.
 #[derive(Debug, Clone)]
 pub(super) struct Central {
-    /// How they balance.
+    /// Their policy.
     pub(super) policy: String,
-    /// Before the instances of this one only.
+    /// The only host with such a proxy, if set.
     pub(super) only: Option<String>,
-    /// What they are, if not what the other proxies are.
+    /// The proxy program, if it differs from the other proxies'.
     pub(super) by: Option<Peer>,
 }
 
 impl Central {
-    /// One before each host.
+    /// Returns one before each host.
     pub(super) fn everywhere(policy: &str) -> Self {
         Self {
             policy: policy.into(),
@@ -63,7 +63,7 @@ impl Central {
     }
 }
 
-/// What a process is for.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Duty {
     /// Before the first service.
@@ -78,14 +78,15 @@ pub(super) enum Duty {
 #[derive(Debug, Clone)]
 pub(super) struct Process {
     pub(super) duty: Duty,
-    /// Before or beside whose instances it is.
+    /// The host whose instances it is before or beside.
     pub(super) host: String,
     pub(super) admin: SocketAddr,
     pub(super) listeners: Vec<Listener>,
 }
 
 impl Process {
-    /// Where each listener's connections go if they are not parsed: the first endpoint of its first route.
+    /// Returns the destinations of each listener's connections without parsing: the first endpoint
+    /// of its first route.
     pub(super) fn first_destinations(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.listeners.iter().filter_map(|listener| {
             let first = listener.routes.first()?.endpoints.first()?;
@@ -94,19 +95,20 @@ impl Process {
     }
 }
 
-/// A socket and what is behind it.
+/// A listening socket with its routes.
 #[derive(Debug, Clone)]
 pub(super) struct Listener {
-    /// `inbound` or `outbound`.
+    /// The name, `inbound` or `outbound`.
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
-    /// By the `Host` of a request; `*` stands for any.
+    /// The routes by the `Host` of a request; `*` stands for any.
     pub(super) routes: Vec<Route>,
-    /// Before a server whose balancers go by its true queue: all servers of its host, and the policy.
+    /// Set before a server whose balancers use its true queue: all servers of its host, and the
+    /// policy.
     pub(super) peers: Option<Route>,
 }
 
-/// Where requests for a host go.
+/// The destination of requests for a host.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
     pub(super) host: String,
@@ -114,22 +116,22 @@ pub(super) struct Route {
     pub(super) endpoints: Vec<SocketAddr>,
 }
 
-/// Who listens where.
+/// The addresses of all listeners.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) deployment: Deployment,
     pub(super) processes: Vec<Process>,
-    /// What Proxy-Services are, if not what the other proxies are.
+    /// The program of Proxy-Services, if it differs from the other proxies'.
     pub(super) central: Option<Peer>,
-    /// Where clients connect, each with an equal share of the load.
+    /// The addresses for clients, each with an equal share of the load.
     pub(super) targets: Vec<SocketAddr>,
     /// The `Host` of clients' requests.
     pub(super) host: String,
-    /// Where the application's processes are asked.
+    /// The control addresses of the application's processes.
     pub(super) controls: Vec<SocketAddr>,
 }
 
-/// What has one destination needs no choice.
+/// The policy for a single destination.
 const NO_CHOICE: &str = "round-robin";
 
 impl Plan {
@@ -148,7 +150,8 @@ impl Plan {
                 .map(|_| ports::free())
                 .collect::<Result<_>>()?,
         };
-        // Where a host's instances are called: their sidecars, or they themselves.
+        // The addresses at which a host's instances are called: of their sidecars, or of
+        // themselves.
         let mut doors = BTreeMap::<String, Vec<SocketAddr>>::new();
         for (host, replicas) in model.hosts() {
             for _ in 0..replicas {
@@ -159,7 +162,7 @@ impl Plan {
         plan.finish(model, shape, doors)
     }
 
-    /// Places an instance and its sidecar; returns where it is called.
+    /// Places an instance and its sidecar; returns the address at which it is called.
     fn place(&mut self, host: &str, inbound: bool, outbound: bool) -> Result<SocketAddr> {
         let index = self.deployment.instances.len();
         let mut listen = ports::free()?;
@@ -215,7 +218,8 @@ impl Plan {
         }
     }
 
-    /// The configuration of one of the application's processes, without the instances of others.
+    /// Returns the configuration of one of the application's processes, without the instances of
+    /// others.
     pub(super) fn part(&self, process: usize) -> Deployment {
         let mut part = self.deployment.clone();
         for (index, placed) in part.instances.iter_mut().enumerate() {
@@ -224,7 +228,8 @@ impl Plan {
         part
     }
 
-    /// With all instances placed: Proxy-Services, entrances, and who is behind outbound listeners.
+    /// Adds Proxy-Services, entrances, and the destinations of outbound listeners, after all
+    /// instances are placed.
     fn finish(
         mut self,
         model: &WorkModel,
@@ -304,7 +309,7 @@ impl Listener {
     }
 }
 
-/// Whether any service of `host` calls anybody.
+/// Returns whether any service of `host` calls another one.
 fn calls(model: &WorkModel, host: &str) -> bool {
     let mut own = model
         .services()
@@ -317,7 +322,7 @@ fn calls(model: &WorkModel, host: &str) -> bool {
     })
 }
 
-/// Whether any service of `caller` calls one of `callee`.
+/// Returns whether any service of `caller` calls one of `callee`.
 fn calls_host(model: &WorkModel, caller: &str, callee: &str) -> bool {
     let own = model
         .services()

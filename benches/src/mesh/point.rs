@@ -1,10 +1,10 @@
-//! A measured case beside the simulator's answer for the same parameters.
+//! A measured case beside the simulator's result for the same parameters.
 
 use maglor_sim::des::{Estimate, Outcome};
 
 use super::stage::Measured;
 
-/// See the module's documentation.
+/// A measured point; see the module's documentation.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
     pub(super) measured: Measured,
@@ -12,12 +12,12 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Measured mean / simulated mean.
+    /// Returns measured mean / simulated mean.
     pub(super) fn ratio(&self) -> f64 {
         self.measured.mean.value / self.simulated.mean_ms.value
     }
 
-    /// How far the two are apart beyond their intervals, in percent.
+    /// Returns the distance of the two beyond their intervals, in percent.
     pub(super) fn beyond(&self) -> f64 {
         let Estimate { value, half_width } = self.simulated.mean_ms;
         let interval = half_width.hypot(self.measured.mean.half_width);

@@ -10,10 +10,10 @@ use crate::bar::{self, Bar};
 use crate::error::{Doing, Error, Result};
 use crate::report::{Findings, Machine, Table, command_line};
 
-/// Above this a processor is too busy for latencies to be those of queues.
+/// The utilization above which a processor is too busy for latencies to be those of queues.
 const BUSY_PCT: f64 = 80.0;
 
-/// The directory of results, while it is filled.
+/// The directory of results, while it is written.
 #[derive(Debug)]
 pub(super) struct Report {
     directory: PathBuf,
@@ -23,15 +23,15 @@ pub(super) struct Report {
     bars: Vec<Bar>,
     /// Cases whose processors were too busy.
     busy: Vec<String>,
-    /// Cases that another program has disturbed, however often they were run.
+    /// Cases that another program has disturbed in all attempts.
     disturbed: Vec<String>,
 }
 
 impl Report {
-    /// An empty one, in place of an older one in the same directory.
+    /// Creates an empty report, replacing an older one in the same directory.
     ///
     /// # Errors
-    /// The directory cannot be made or written.
+    /// The directory cannot be created or written.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
         let directory = options.out.clone().unwrap_or_else(|| {
             let end = if options.quick { "-quick" } else { "" };
@@ -62,7 +62,7 @@ impl Report {
         })
     }
 
-    /// Writes down what a run has given.
+    /// Writes the results of a run.
     ///
     /// # Errors
     /// It cannot be written.
@@ -110,15 +110,15 @@ impl Report {
         Ok(())
     }
 
-    /// Begins one more file of raw data.
+    /// Creates a further file of raw data.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(super) fn file(&self, name: &str, text: &str) -> Result<()> {
         fs::write(self.directory.join(name), text).doing(format!("write {name}"))
     }
 
-    /// Adds what an experiment has shown.
+    /// Adds the findings of an experiment.
     ///
     /// # Errors
     /// It cannot be written.

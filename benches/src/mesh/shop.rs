@@ -1,17 +1,19 @@
 //! Fig. 8 of the paper on LOR: the call graph of Sock Shop under 100–600 requests a second and more.
 //!
-//! Who calls whom is the application's (front end; catalogue, user, carts and orders, each with a
-//! database; payment, shipping with its queue), what clients ask is the paper's Table II. How many
-//! replicas there are and what a request costs them is ours, because the paper's text does not say: the
-//! front end has the paper's 30, and every service but the databases has a load of about 0.9 at 600
-//! requests a second, where the paper's application gave up with the policies that know least.
+//! The call graph is the application's (front end; catalogue, user, carts and orders, each with a
+//! database; payment, shipping with its queue), the clients' requests are the paper's Table II. The
+//! numbers of replicas and the costs of requests are ours, because the paper's text does not state
+//! them: the front end has the paper's 30, and every service but the databases has a load of about
+//! 0.9 at 600 requests a second, where the paper's application became unstable with the simplest
+//! policies.
 //!
-//! The load is the paper's, too: 200 users ([`users`](super::users)) who send at a rate as long as one of them is
-//! free. A policy's *highest load before instability* is the last one at which as much is answered as is sent: "it
-//! failed to sustain higher throughput" is what the paper calls unstable. By Little's law 200 users sustain a rate as
-//! long as its latency is below 200 / rate, so who balances better sustains more.
+//! The load is the paper's, too: 200 users ([`users`](super::users)) who send at a rate as long as
+//! one of them is free. A policy's *highest load before instability* is the last one at which as
+//! many responses are received as requests are sent: "it failed to sustain higher throughput" is
+//! what the paper calls unstable. By Little's law 200 users sustain a rate as long as its latency
+//! is below 200 / rate, so a better policy sustains more.
 //!
-//! `sweep` finds that load, `passage` is Figs. 8e and 8f, `findings` what is written down.
+//! `sweep` finds that load, `passage` is Figs. 8e and 8f, `findings` the results.
 
 mod findings;
 mod passage;
@@ -53,7 +55,7 @@ const STEPS: [&str; 22] = [
     "/cart-post",
     "/orders",
 ];
-/// The front end's paths and whom it calls for them, one after another.
+/// The front end's paths and the services called for them, one after another.
 const FRONT: [(&str, &[&str]); 9] = [
     ("/home", &[]),
     ("/login", &["user", "carts"]),
@@ -65,7 +67,7 @@ const FRONT: [(&str, &[&str]); 9] = [
     ("/cart-delete", &["carts"]),
     ("/orders", &["user", "orders"]),
 ];
-/// Name, replicas, milliseconds, callees.
+/// The name, number of replicas, milliseconds and callees of each service.
 const BEHIND: [(&str, u32, f64, &[&str]); 11] = [
     ("catalogue", 10, 21.5, &["catalogue-db"]),
     ("catalogue-db", 8, 5.0, &[]),
@@ -92,16 +94,17 @@ const BEHIND: [(&str, u32, f64, &[&str]); 11] = [
 ];
 const FRONT_REPLICAS: u32 = 30;
 const FRONT_MS: f64 = 45.0;
-/// The paper's.
+/// The number of users, as in the paper.
 const USERS: u32 = 200;
-/// Loads: upwards by the first, the highest to the second; requests a second.
+/// The steps of the load: the first one upwards, the second for the highest load; requests per
+/// second.
 const STEPS_OF_LOAD: (u32, u32) = (200, 25);
 const STEPS_OF_LOAD_QUICK: (u32, u32) = (300, 75);
-/// A load is sustained if so much of what is sent is answered while it is measured. What is under way then, at most
-/// one request a user, may make up half of the rest.
+/// The share of requests with a response during the measurement from which on a load is sustained.
+/// Requests in progress then, at most one per user, may be half of the rest.
 const SUSTAINED: f64 = 0.97;
 const WARM_UP: Duration = Duration::from_secs(4);
-/// Where clients begin.
+/// The service that clients call.
 const ENTRY: &str = "front-end";
 
 /// How calls are balanced.
@@ -109,11 +112,11 @@ const ENTRY: &str = "front-end";
 struct Way {
     name: &'static str,
     policy: &'static str,
-    /// One more proxy before each service.
+    /// Whether there is a Proxy-Service before each service.
     central: bool,
-    /// Inbound sidecars report their queues.
+    /// Whether inbound sidecars report their queues.
     collaborates: bool,
-    /// The highest load in the paper, where it has this policy.
+    /// The highest load in the paper, if it has this policy.
     paper: Option<u32>,
 }
 
@@ -151,14 +154,14 @@ impl Way {
     ];
 }
 
-/// By how much everything is slower than in Sock Shop, so that a machine bears all proxies: service times are longer,
-/// and what counts as a request a second is less.
+/// The factor by which everything is slower than in Sock Shop, so that a machine can run all
+/// proxies: service times are longer, and rates are lower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stretch(f64);
 
 impl Stretch {
     const NONE: Self = Self(1.0);
-    /// Of `--service-ms`, whose default leaves things as they are.
+    /// The default of `--service-ms`, which leaves everything unchanged.
     const UNIT_MS: f64 = 20.0;
 
     fn of(stage: &Stage) -> Self {
@@ -187,7 +190,7 @@ struct Highest {
     rate: u32,
 }
 
-/// Sock Shop, with services as `made`.
+/// Returns Sock Shop, with services as `made`.
 fn model(stretch: Stretch, made: impl Fn(&str, Service) -> Service) -> WorkModel {
     let seconds = |ms: f64| stretch.0 * ms / 1000.0;
     let front = FRONT.iter().map(|(path, callees)| {
@@ -203,7 +206,7 @@ fn model(stretch: Stretch, made: impl Fn(&str, Service) -> Service) -> WorkModel
     WorkModel::new(front.chain(behind))
 }
 
-/// The hosts that one request calls for each of the steps, by following all calls.
+/// Returns the hosts that one request calls for each of the steps, by following all calls.
 fn calls(model: &WorkModel) -> Vec<&str> {
     let mut all = Vec::new();
     let mut next: Vec<_> = STEPS.map(|step| format!("{ENTRY}{step}")).into();
@@ -218,7 +221,8 @@ fn calls(model: &WorkModel) -> Vec<&str> {
     all
 }
 
-/// The load of each host under one request a second. What is done at one host costs the same, whatever is asked.
+/// Returns the load of each host under one request per second. All requests of one host cost the
+/// same.
 fn loads(model: &WorkModel) -> Vec<(&str, f64)> {
     let calls = calls(model);
     let load = |(host, replicas): (&'_ str, u32)| {
@@ -259,7 +263,7 @@ fn case(stage: &Stage, model: &WorkModel, way: &Way, rate: u32) -> Case {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -272,7 +276,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
         true => STEPS_OF_LOAD_QUICK,
         false => STEPS_OF_LOAD,
     };
-    // Above it some queue grows whatever balances.
+    // Above it some queue grows under any policy.
     let busiest = loads(&model).into_iter().map(|(_, load)| load);
     let capacity = stretch.0 / busiest.fold(0.0, f64::max);
     let most = capacity as u32 / fine * fine;

@@ -1,4 +1,4 @@
-//! One case: everything is started, loaded, measured and ended.
+//! One case: starts, loads, measures and stops everything.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +15,22 @@ use crate::peer::Peer;
 use crate::procfs::CpuTime;
 use crate::sys;
 
-/// Equal parts of a run whose means give the confidence interval.
+/// The number of equal parts of a run whose means give the confidence interval.
 const BATCHES: u32 = 10;
 /// A generator that is later than this at one request in a hundred was kept from its processor by
 /// another program.
 const DISTURBED_MS: f64 = 2.0;
-/// How often a case is run at most until one is not disturbed.
+/// The maximum number of attempts until a case is not disturbed.
 const ATTEMPTS: u32 = 3;
-/// For connections to close before the proxies are asked to end.
+/// The time for connections to close before the proxies are stopped.
 const CLOSING: Duration = Duration::from_millis(50);
 
-/// Everything that cases share.
+/// The environment of all cases.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) options: Options,
     pub(super) maglor: Peer,
-    /// Load generator and application on one processor, proxies on the other.
+    /// The processors: load generator and application on one, proxies on the other.
     pub(super) places: Places,
 }
 

@@ -7,17 +7,17 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, Method, StatusCode, Version};
 
-/// Set by browsers on every request, and not by scripts (Fetch Metadata, section 2.2).
+/// Set by browsers on every request, and not settable by scripts (Fetch Metadata, section 2.2).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// What a form of another website can send without being asked for permission (Fetch standard, 2.2.2,
-/// "CORS-safelisted request-header").
+/// The content types that a form of another website can send without a CORS preflight (Fetch
+/// standard, 2.2.2, "CORS-safelisted request-header").
 const FORMS: [&str; 3] = [
     "application/x-www-form-urlencoded",
     "multipart/form-data",
     "text/plain",
 ];
 
-/// How a connection came to the admin port.
+/// The origin of a connection to the admin port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Via {
     /// From this host, or through `kubectl port-forward`, which connects inside the pod.
@@ -27,8 +27,8 @@ pub enum Via {
 }
 
 impl Via {
-    /// By the addresses of both ends. The kernel takes no packet from a network that claims to come from a
-    /// loopback address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.3).
+    /// Classifies a connection by the addresses of both ends. The kernel drops packets from a
+    /// network that have a loopback source address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.3).
     #[must_use]
     pub fn of(peer: SocketAddr, local: SocketAddr) -> Self {
         let is_loopback = |end: SocketAddr| end.ip().to_canonical().is_loopback();
@@ -39,16 +39,16 @@ impl Via {
     }
 }
 
-/// For whom a page is.
+/// The audience of a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Audience {
     /// Every peer that reaches the port: probes and metrics.
     Network,
-    /// Operators, who come over loopback.
+    /// Operators, who connect over loopback.
     Operators,
 }
 
-/// What may be done with a page.
+/// The methods allowed on a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Methods {
     /// GET, HEAD.
@@ -60,7 +60,7 @@ pub enum Methods {
 }
 
 impl Methods {
-    /// The field `Allow` of a response with status 405.
+    /// Returns the field `Allow` of a response with status 405.
     const fn allow(self) -> &'static str {
         match self {
             Self::Read => "GET, HEAD",
@@ -87,16 +87,16 @@ fn is_change(method: &Method) -> bool {
 /// A page of an admin port.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
-    /// Its path; with a slash at the end all paths that begin so.
+    /// Its path; one with a slash at the end matches all paths with this prefix.
     pub path: &'static str,
-    /// For whom it is.
+    /// Its audience.
     pub audience: Audience,
-    /// What may be done with it.
+    /// The allowed methods.
     pub methods: Methods,
 }
 
 impl Page {
-    /// A page that every peer may read.
+    /// Creates a page that every peer may read.
     #[must_use]
     pub const fn public(path: &'static str) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Page {
         }
     }
 
-    /// A page for operators.
+    /// Creates a page for operators.
     #[must_use]
     pub const fn operators(path: &'static str, methods: Methods) -> Self {
         Self {
@@ -124,12 +124,12 @@ impl Page {
     }
 }
 
-/// Why a request is not answered.
+/// The rejection of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refusal {
     /// 400, 403, 404, 405 or 415.
     pub status: StatusCode,
-    /// The error and what would be right; a line of text.
+    /// The error and a valid alternative; a line of text.
     pub why: &'static str,
     /// The field `Allow` with status 405.
     pub allow: Option<&'static str>,
@@ -145,12 +145,13 @@ impl Refusal {
     }
 }
 
-/// Whether a request is refused; `None` = it may be answered. `opened`: pages for operators are answered to the
-/// network, too, because a documented setting says so.
+/// Returns the rejection of a request, or `None` if it is allowed. `opened`: pages for operators
+/// are available to the network, too, because a documented setting enables it.
 ///
-/// * A page for operators is refused unless the connection came over loopback.
-/// * Its `Host` must be a loopback name or address (with `opened`: `localhost` or any address, but no other
-///   name): a website whose name resolves to this host (DNS rebinding) has a name of its own.
+/// * A page for operators is rejected unless the connection came over loopback.
+/// * Its `Host` must be a loopback name or address (with `opened`: `localhost` or any address, but
+///   no other name): a website whose name resolves to this host (DNS rebinding) has a name of its
+///   own.
 /// * `Origin` and `Sec-Fetch-Site`, where a browser sets them, must be those of this port.
 /// * A change must not have a content type that a form of another website can send.
 #[must_use]
@@ -180,7 +181,7 @@ pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<R
         .or_else(|| form(head))
 }
 
-/// DNS rebinding: the browser assumes that it talks to a website.
+/// Rejects DNS rebinding, in which the browser sends the name of a website.
 fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
     let refused = Refusal::new(
         StatusCode::FORBIDDEN,
@@ -204,7 +205,8 @@ fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
     (!own).then_some(refused)
 }
 
-/// Whether `HOST[:PORT]` is a loopback name or address; with `any_address` also any other address.
+/// Returns whether `HOST[:PORT]` is a loopback name or address; with `any_address` also any other
+/// address.
 fn is_own(text: &str, any_address: bool) -> bool {
     let Ok(authority) = text.parse::<Authority>() else {
         return false;
@@ -224,7 +226,7 @@ fn is_own(text: &str, any_address: bool) -> bool {
     address.is_ok_and(|ip| any_address || ip.to_canonical().is_loopback())
 }
 
-/// A request that a page of another website has caused.
+/// Rejects a request that was caused by a page of another website.
 fn other_site(head: &Parts) -> Option<Refusal> {
     let refused = Refusal::new(StatusCode::FORBIDDEN, "cross-site requests are not allowed");
     let mut sites = head.headers.get_all(&SEC_FETCH_SITE).iter();
@@ -234,7 +236,7 @@ fn other_site(head: &Parts) -> Option<Refusal> {
     (!same_site || !same_origin).then_some(refused)
 }
 
-/// Whether an origin is the host that was asked; `null` is not.
+/// Returns whether an origin is the host of the request; `null` is not.
 fn is_origin(origin: &[u8], headers: &HeaderMap) -> bool {
     let of = |scheme: &[u8]| origin.strip_prefix(scheme);
     let Some(authority) = of(b"http://").or_else(|| of(b"https://")) else {
@@ -244,7 +246,7 @@ fn is_origin(origin: &[u8], headers: &HeaderMap) -> bool {
     host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority))
 }
 
-/// A change that a form could send.
+/// Rejects a change that a form could send.
 fn form(head: &Parts) -> Option<Refusal> {
     if !is_change(&head.method) {
         return None;

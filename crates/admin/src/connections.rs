@@ -1,10 +1,10 @@
-//! Connection limits of a port, and which connection is closed for a new one.
+//! Connection limits of a port, and the choice of the connection to close for a new one.
 //!
-//! Connections over loopback and from the network are counted apart. A new connection is always accepted; where
-//! there is no room for it, another one is closed: of the source with the most connections, one without a request so
-//! far before one that is idle, that one before one that is being answered, and of those the oldest. So a peer that
-//! opens many connections closes its own. The same holds for the bytes of requests that connections hold
-//! ([`Place::hold`]).
+//! Connections over loopback and from the network are counted separately. A new connection is
+//! always accepted; if a limit is reached, another one is closed: of the source with the most
+//! connections, one without a request so far before one that is idle, that one before one with a
+//! request in progress, and of those the oldest. So a peer that opens many connections closes its
+//! own. The same holds for the bytes of requests that connections hold ([`Place::hold`]).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -14,16 +14,17 @@ use tokio::sync::Notify;
 
 use crate::Via;
 
-/// How many connections a port may have.
+/// The limits of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// From the network; at least 1.
+    /// Connections from the network; at least 1.
     pub network: usize,
-    /// From one source of the network; at least 1.
+    /// Connections from one source of the network; at least 1.
     pub source: usize,
-    /// Over loopback; at least 1.
+    /// Connections over loopback; at least 1.
     pub loopback: usize,
-    /// Bytes of requests that all connections together hold, half of it those of one source ([`Place::hold`]).
+    /// Bytes of requests that all connections together hold, half of it those of one source
+    /// ([`Place::hold`]).
     pub bytes: usize,
 }
 
@@ -39,14 +40,14 @@ impl Default for Limits {
     }
 }
 
-/// The connections of a port that are open.
+/// The open connections of a port.
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
     open: Mutex<Vec<Open>>,
 }
 
-/// One of them.
+/// An open connection.
 #[derive(Debug)]
 struct Open {
     state: Arc<State>,
@@ -54,11 +55,11 @@ struct Open {
     source: IpAddr,
 }
 
-/// No request has come so far; connections are closed in the order of these.
+/// No request has been received so far; connections are closed in the order of these constants.
 const SILENT: u8 = 0;
 /// A request was answered before.
 const IDLE: u8 = 1;
-/// A request is being answered.
+/// A request is in progress.
 const BUSY: u8 = 2;
 
 #[derive(Debug, Default)]
@@ -67,22 +68,22 @@ struct State {
     activity: AtomicU8,
     /// Bytes of an unfinished request.
     held: AtomicUsize,
-    /// It is closed for another one.
+    /// Notified when it is closed for another one.
     closed: Notify,
 }
 
-/// The right to a connection; given back when dropped.
+/// An admitted connection; releases its slot when dropped.
 #[derive(Debug)]
 pub struct Place {
     all: Arc<Connections>,
     state: Arc<State>,
 }
 
-/// Exists while a request is being answered.
+/// Exists while a request is in progress.
 #[derive(Debug)]
 pub struct Busy(Arc<State>);
 
-/// Bytes of a request that a connection holds; given back when dropped.
+/// The bytes of a request that a connection holds; released when dropped.
 #[derive(Debug)]
 pub struct Held {
     state: Arc<State>,
@@ -90,12 +91,12 @@ pub struct Held {
 }
 
 impl Connections {
-    /// No connections yet.
+    /// Creates an empty set of connections.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            // The oldest first.
+            // Ordered by age, the oldest first.
             open: Mutex::default(),
         }
     }
@@ -104,7 +105,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection, and whether another one was closed for it.
+    /// Admits a new connection; returns whether another one was closed for it.
     pub fn enter(self: &Arc<Self>, via: Via, source: IpAddr) -> (Place, bool) {
         let source = network_of(source);
         let mut open = self.open();
@@ -124,7 +125,7 @@ impl Connections {
     }
 }
 
-/// Which connection is to be closed for a new one; `None` = there is room.
+/// Returns the connection to close for a new one; `None` = the limits are not reached.
 fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usize> {
     let of = |source: IpAddr| {
         let same = move |one: &&Open| one.via == via && one.source == source;
@@ -135,10 +136,11 @@ fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usi
         let sources = open.iter().filter(|one| one.via == via);
         sources.map(|one| of(one.source)).max().unwrap_or(0)
     };
-    // The sources of which one connection is to go: that of the new one, or those with so many.
+    // The sources of which one connection may be closed: that of the new one, or those with this
+    // many.
     let (own, least) = match via {
         Via::Loopback if all < limits.loopback => return None,
-        // All of them are this host.
+        // All loopback connections are from this host.
         Via::Loopback => (None, 0),
         Via::Network if of(source) >= limits.source.max(1) => (Some(source), 0),
         Via::Network if all < limits.network => return None,
@@ -148,14 +150,14 @@ fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usi
         let is_own = own.is_none_or(|own| own == one.source);
         one.via == via && is_own && (least == 0 || of(one.source) >= least)
     });
-    // Relaxed: a connection that is answered just now is as good a choice as another.
+    // Relaxed: a connection whose activity changes just now is as good a choice as another.
     let idle_first = candidates.min_by_key(|(_, one)| one.state.activity.load(Ordering::Relaxed));
     idle_first.map(|(index, _)| index)
 }
 
-/// Which connection is to be closed because too many bytes are held, by the source of `own` or by all: the oldest of
-/// those that are not being answered, of that source, or of the one that holds the most. `None`: no more is held than
-/// may be, or requests that are being answered hold all of it.
+/// Returns the connection to close because too many bytes are held, by the source of `own` or by
+/// all: the oldest without a request in progress, of that source, or of the one that holds the
+/// most. `None`: the limit is not exceeded, or requests in progress hold all of it.
 fn largest(open: &[Open], own: &Arc<State>, limit: usize) -> Option<usize> {
     let held = |one: &Open| one.state.held.load(Ordering::Relaxed);
     let of = |source: IpAddr| -> usize {
@@ -178,8 +180,8 @@ fn largest(open: &[Open], own: &Arc<State>, limit: usize) -> Option<usize> {
     open.iter().position(found)
 }
 
-/// What counts as one source: an IPv4 address, or the 64 bits of an IPv6 address that name a network (RFC 4291,
-/// 2.5.4).
+/// Returns the source of an address: an IPv4 address, or the 64 bits of an IPv6 address that name a
+/// network (RFC 4291, 2.5.4).
 #[must_use]
 pub fn network_of(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
@@ -194,20 +196,20 @@ impl Place {
         self.state.closed.notified().await;
     }
 
-    /// A request is being answered, until the result is dropped.
+    /// Marks a request as in progress until the result is dropped.
     #[must_use]
     pub fn busy(&self) -> Busy {
         self.state.activity.store(BUSY, Ordering::Relaxed);
         Busy(Arc::clone(&self.state))
     }
 
-    /// Whether no request has come so far.
+    /// Returns whether no request has been received so far.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.state.activity.load(Ordering::Relaxed) == SILENT
     }
 
-    /// A request of which nothing is held yet.
+    /// Creates the account of a new request, which holds no bytes yet.
     #[must_use]
     pub fn request(&self) -> Held {
         Held {
@@ -216,9 +218,10 @@ impl Place {
         }
     }
 
-    /// So many more bytes of a request are held, until `held` is dropped. Where all connections together hold more
-    /// than [`Limits::bytes`], one that waits for the rest of its request is closed, of the source that holds the
-    /// most; where one source holds more than half of that, one of its own. It may be this one.
+    /// Adds bytes of a request, which are held until `held` is dropped. If all connections together
+    /// exceed [`Limits::bytes`], one that waits for the rest of its request is closed, of the
+    /// source that holds the most; if one source exceeds half of that, one of its own. It may be
+    /// this one.
     pub fn hold(&self, held: &mut Held, bytes: usize) {
         // Relaxed: sums are compared under the lock.
         self.state.held.fetch_add(bytes, Ordering::Relaxed);
@@ -245,7 +248,7 @@ impl Drop for Place {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // An HTTP/1 connection answers one request at a time.
+        // An HTTP/1 connection has one request at a time.
         self.0.activity.store(IDLE, Ordering::Relaxed);
     }
 }

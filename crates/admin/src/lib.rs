@@ -1,11 +1,13 @@
-//! The server side of an admin port: which requests it answers, and how many connections it has.
+//! The server of an admin port: access control and connection limits.
 //!
-//! An admin port has pages for the network (health, metrics) and pages for operators (configuration, taps,
-//! drain). Pages for operators are answered over loopback only, where `kubectl port-forward` arrives, and only
-//! to requests that no other website can have caused ([`refusal`]). Connections are bounded for each of the two
-//! ([`Limits`]), so that neither the network nor the data plane can use up what an operator needs.
+//! An admin port has pages for the network (health, metrics) and pages for operators
+//! (configuration, taps, drain). Pages for operators are available over loopback only, where
+//! `kubectl port-forward` connects, and only to requests that no other website can have caused
+//! ([`refusal`]). Connections are limited separately for each of the two ([`Limits`]), so that
+//! neither the network nor the data plane can exhaust the connections of operators.
 //!
-//! What the pages say is the caller's. Ports of other protocols bound their connections by the same [`Connections`].
+//! The contents of pages are the caller's. Ports of other protocols limit their connections by the
+//! same [`Connections`].
 
 mod access;
 mod connections;

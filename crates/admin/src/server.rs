@@ -1,4 +1,4 @@
-//! Connections of an admin port, over HTTP/1.1.
+//! Serves connections of an admin port over HTTP/1.1.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -24,16 +24,17 @@ use tokio::time::{sleep, timeout};
 use crate::access::{Page, Refusal, Via, refusal};
 use crate::connections::{Busy, Connections, Limits, Place};
 
-/// Time for a request's head, also for the first byte of the next one.
+/// The time limit for a request's head, also for the first byte of the next one.
 const HEAD: Duration = Duration::from_secs(10);
-/// A connection from the network takes no further request after this long, and is closed after twice as long, so
-/// that a peer that does not read its response does not keep it. An application's probe has 60 s.
+/// A connection from the network accepts no further request after this long, and is closed after
+/// twice as long, so that a peer that does not read its response does not keep it. An application's
+/// probe has 60 s.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Bytes of a request's head, and of a response that wait to be sent.
+/// The buffer size in bytes for a request's head, and for a response that waits to be sent.
 const BUFFER: usize = 32 * 1024;
-/// After a failure to accept.
+/// The delay after a failure to accept.
 const REST: Duration = Duration::from_millis(100);
-/// Log lines about failures to accept.
+/// The minimum interval between log lines about failures to accept.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A response of an admin port.
@@ -50,7 +51,7 @@ pub struct Server {
     failed: Option<Instant>,
 }
 
-/// A connection that is accepted and not served yet.
+/// An accepted connection that is not served yet.
 #[derive(Debug)]
 pub struct Accepted {
     socket: TcpStream,
@@ -61,7 +62,8 @@ pub struct Accepted {
 }
 
 impl Server {
-    /// Takes connections of a socket. `opened`: pages for operators are answered to the network, too.
+    /// Accepts connections of a socket. `opened`: pages for operators are available to the network,
+    /// too.
     #[must_use]
     pub fn new(socket: TcpListener, pages: &'static [Page], opened: bool, limits: Limits) -> Self {
         Self {
@@ -73,7 +75,7 @@ impl Server {
         }
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     pub async fn accept(&mut self) -> Accepted {
         loop {
             match self.accepted().await {
@@ -95,7 +97,8 @@ impl Server {
         let via = Via::of(peer, local);
         let (place, full) = self.connections.enter(via, peer.ip());
         if full {
-            // The task of the replaced connection closes its descriptor before the next one is accepted.
+            // The task of the closed connection releases its descriptor before the next one is
+            // accepted.
             tokio::task::yield_now().await;
         }
         Ok(Accepted {
@@ -109,7 +112,8 @@ impl Server {
 }
 
 impl Accepted {
-    /// Answers requests up to the end of the connection. `answer` sees those that [`refusal`] lets through.
+    /// Serves requests up to the end of the connection. `answer` is called for those that
+    /// [`refusal`] allows.
     pub async fn serve<H, F, B>(self, answer: H)
     where
         H: Fn(Request<Incoming>) -> F,
@@ -179,7 +183,7 @@ fn refuse(refusal: Refusal) -> Response<Full<Bytes>> {
     response
 }
 
-/// A response that no website can use, whatever it makes of it.
+/// Adds headers that keep websites from using the response.
 fn safe<B>(response: Response<B>, busy: Busy) -> Response<Answering<B>> {
     let mut response = response.map(|body| Answering { body, _busy: busy });
     let fields = response.headers_mut();
@@ -191,7 +195,7 @@ fn safe<B>(response: Response<B>, busy: Busy) -> Response<Answering<B>> {
     response
 }
 
-/// A body that is being sent.
+/// A body that is being sent; the request is in progress until then.
 struct Answering<B> {
     body: B,
     _busy: Busy,

@@ -1,4 +1,4 @@
-//! A view with the policy built for it: the unit that a worker swaps when endpoints change.
+//! A view with the policy built for it: replaced as a whole when endpoints change.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// If `spec` has parameters out of range, or names a policy that is not built yet.
+    /// If `spec` has parameters out of range, or names a policy that is not implemented yet.
     pub fn build(
         spec: &Spec,
         endpoints: impl Into<Arc<[Endpoint]>>,
@@ -31,8 +31,8 @@ impl Balancer {
         Self::build_after(spec, None, endpoints, params, now)
     }
 
-    /// The same in place of `before`: what that has learnt of those that it asks, and tables that fit, are
-    /// taken over, also by a policy with other parameters.
+    /// Builds a replacement of `before`: its knowledge of queried servers, and tables that fit, are
+    /// reused, also by a policy with other parameters.
     ///
     /// # Errors
     ///
@@ -54,10 +54,10 @@ impl Balancer {
         })
     }
 
-    /// The same policy over a changed set, or over the same one after a change of health.
+    /// Rebuilds the same policy over a changed set, or over the same one after a change of health.
     ///
-    /// Hash tables are shared with `self` if membership, weights and priorities are the same and
-    /// in the same order, which makes this O(n) when only health has changed.
+    /// Hash tables are shared with `self` if membership, weights and priorities are the same and in
+    /// the same order, which makes this O(n) when only health has changed.
     #[must_use]
     pub fn rebuild(
         &self,
@@ -74,18 +74,18 @@ impl Balancer {
         }
     }
 
-    /// The endpoint that a request goes to; see [`Policy::pick`].
+    /// Picks the endpoint of a request; see [`Policy::pick`].
     #[inline]
     pub fn pick(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         self.policy.pick(&self.view, ctx, rng)
     }
 
-    /// The first step of a request that may take several; see [`Decision`].
+    /// Returns the first step of a request that may take several; see [`Decision`].
     pub fn begin(&self, decision: &mut Decision, ctx: &PickCtx<'_>, rng: &mut Rng) -> Step {
         self.policy.begin(decision, &self.view, ctx, rng)
     }
 
-    /// The next step when an endpoint has answered what the decision asked.
+    /// Returns the next step after an endpoint has answered the decision's query.
     pub fn answered(
         &self,
         decision: &mut Decision,
@@ -96,7 +96,8 @@ impl Balancer {
         self.policy.answered(decision, &self.view, answer, ctx, rng)
     }
 
-    /// The next step when `from` has refused the request because it has `in_flight` others.
+    /// Returns the next step after `from` has rejected the request because it has `in_flight`
+    /// others.
     pub fn refused(
         &self,
         decision: &mut Decision,
@@ -108,19 +109,19 @@ impl Balancer {
         self.policy.refused(decision, &self.view, ctx, rng)
     }
 
-    /// The next step when answers have not come in time.
+    /// Returns the next step after answers have not arrived in time.
     pub fn timed_out(&self, decision: &mut Decision, ctx: &PickCtx<'_>, rng: &mut Rng) -> Step {
         self.policy.timed_out(decision, &self.view, ctx, rng)
     }
 
-    /// Servers to ask for their load beside a request that does not wait for the answers; those go
-    /// to [`heard`](Self::heard).
+    /// Returns servers to query for their load for later requests, without waiting for the answers;
+    /// those are passed to [`heard`](Self::heard).
     pub fn asides(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Asked {
         self.policy.asides(&self.view, ctx, rng)
     }
 
-    /// Takes in a server's load that no decision waits for: an answer to an aside, or what it says
-    /// of its own accord.
+    /// Processes a server's load that no decision waits for: an answer to such a query, or an
+    /// unsolicited report.
     pub fn heard(&self, from: Index, load: &Load, now: Time) {
         if let Some(endpoint) = self.view.endpoint(from) {
             endpoint.stats.report(load.in_flight);
@@ -128,20 +129,20 @@ impl Balancer {
         self.policy.heard(from, load, now);
     }
 
-    /// The endpoints it picks from.
+    /// Returns the view.
     #[must_use]
     #[inline]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The policy.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &dyn Policy {
         &*self.policy
     }
 
-    /// What the policy was built from.
+    /// Returns the specification of the policy.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec

@@ -1,8 +1,8 @@
 //! An endpoint and its live statistics.
 //!
-//! [`Endpoint`] is configuration: who it is, how much it should get. [`EndpointStats`] is
-//! observation: what it has outstanding, how fast it answers, whether it may be used. The second
-//! is shared (`Arc`) and outlives every [`View`](crate::View), so counts survive a change of the set.
+//! [`Endpoint`] is configuration: its identity and its share of requests. [`EndpointStats`] is
+//! observation: its outstanding requests, its latency, and whether it may be used. The second is
+//! shared (`Arc`) and outlives every [`View`](crate::View), so counts survive a change of the set.
 //!
 //! Invariant: `outstanding` is exactly the number of live [`Outstanding`] guards.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::ewma::PeakEwma;
 use crate::{Locality, Time, Usual};
 
-/// Time constant of the latency average unless a policy sets another (Linkerd's value).
+/// The default time constant of the latency average (Linkerd's value).
 pub(crate) const DEFAULT_DECAY: Duration = Duration::from_secs(10);
 
 /// One address that requests can be sent to.
@@ -24,18 +24,18 @@ pub struct Endpoint {
     pub key: Arc<str>,
     /// Share relative to the other endpoints of the same priority and locality.
     pub weight: NonZeroU32,
-    /// 0 is the highest; a level is used when those above cannot take all traffic.
+    /// The priority: 0 is the highest; a level is used when those above cannot take all traffic.
     pub priority: u8,
-    /// Where it runs, for locality weights.
+    /// Its locality, for locality weights.
     pub locality: Option<Locality>,
-    /// When it joined (or recovered): slow start ramps from here. `Time::ZERO` by default.
+    /// When it joined (or recovered): slow start begins here. `Time::ZERO` by default.
     pub added_at: Time,
     /// Its live statistics.
     pub stats: Arc<EndpointStats>,
 }
 
 impl Endpoint {
-    /// An endpoint of weight 1, priority 0, without locality, with statistics of its own.
+    /// Creates an endpoint of weight 1, priority 0, without locality, with statistics of its own.
     #[must_use]
     pub fn new(key: impl Into<Arc<str>>) -> Self {
         Self {
@@ -84,15 +84,16 @@ impl Endpoint {
     }
 }
 
-/// What the latency of an error counts as, in usual ones. An average that follows peaks is some three times
-/// the mean where service times are exponential; below it errors would attract requests.
+/// The latency attributed to an error, in multiples of the usual latency. An average that follows
+/// peaks is some three times the mean if service times are exponential; below it errors would
+/// attract requests.
 const SLOW: u32 = 3;
 
 const UNHEALTHY: u8 = 1;
 const EJECTED: u8 = 2;
 const DRAINING: u8 = 4;
 
-/// What this process knows about an endpoint right now.
+/// The live statistics of an endpoint in this process.
 ///
 /// One cache line, so that workers which count different endpoints do not disturb each other. All
 /// accesses are `Relaxed`: each atomic is complete in itself, none publishes other memory, and a
@@ -109,7 +110,7 @@ pub struct EndpointStats {
 }
 
 impl EndpointStats {
-    /// Nothing outstanding, no latency known, healthy.
+    /// Creates empty statistics: nothing outstanding, no latency known, healthy.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -121,9 +122,9 @@ impl EndpointStats {
         }
     }
 
-    /// Counts a request that was just given to this endpoint, until the guard is dropped.
+    /// Counts a request that was just assigned to this endpoint, until the guard is dropped.
     ///
-    /// Hold the guard to the end of the response body, queueing and connecting included.
+    /// Hold the guard to the end of the response body, including queueing and connecting.
     #[must_use = "the request counts as outstanding only while the guard lives"]
     pub fn begin(self: &Arc<Self>, now: Time) -> Outstanding {
         // Relaxed: a counter; the guard's own `Arc` keeps the memory alive.
@@ -134,7 +135,7 @@ impl EndpointStats {
         }
     }
 
-    /// Requests between pick and end of response body, as this process sees it.
+    /// Returns the requests of this process between pick and end of response body.
     #[must_use]
     #[inline]
     pub fn outstanding(&self) -> u32 {
@@ -142,15 +143,16 @@ impl EndpointStats {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    /// Takes in how many requests the endpoint's own proxy says it has in flight, from all balancers.
+    /// Updates the number of requests in flight from all balancers, as reported by the endpoint's
+    /// own proxy.
     pub fn report(&self, in_flight: u32) {
         let foreign = in_flight.saturating_sub(self.outstanding());
         // Relaxed: see the type. A request that began in between is off by one until the next report.
         self.foreign.store(foreign, Ordering::Relaxed);
     }
 
-    /// Requests in flight at the endpoint from all balancers, as far as this process knows: its own,
-    /// and those of others as of the last [`report`](Self::report).
+    /// Returns the requests in flight at the endpoint from all balancers, as far as this process
+    /// knows: its own, and those of others as of the last [`report`](Self::report).
     #[must_use]
     #[inline]
     pub fn estimated_load(&self) -> u32 {
@@ -159,20 +161,21 @@ impl EndpointStats {
             .saturating_add(self.foreign.load(Ordering::Relaxed))
     }
 
-    /// The latency average as of `now`; `None` before the first sample.
+    /// Returns the latency average as of `now`; `None` before the first sample.
     #[must_use]
     pub fn latency(&self, now: Time) -> Option<Duration> {
         let nanos = self.latency_nanos(now)?;
         Some(Duration::from_nanos(nanos as u64))
     }
 
-    /// [`latency`](Self::latency) in nanoseconds, without rounding to whole ones.
+    /// Returns [`latency`](Self::latency) in nanoseconds, without rounding to whole ones.
     #[inline]
     pub(crate) fn latency_nanos(&self, now: Time) -> Option<f32> {
         self.latency.read(self.decay(), now)
     }
 
-    /// Takes a latency sample, measured outside a guard (a health check, say), into the average.
+    /// Adds a latency sample that was measured without a guard (by a health check, say) to the
+    /// average.
     pub fn observe(&self, latency: Duration, now: Time) {
         self.latency.observe(latency, self.decay(), now);
     }
@@ -190,7 +193,7 @@ impl EndpointStats {
         Duration::from_nanos(self.decay_nanos.load(Ordering::Relaxed))
     }
 
-    /// Records the verdict of active health checks; returns whether it changed, in which case the
+    /// Records the result of active health checks; returns whether it changed, in which case the
     /// caller rebuilds its views.
     pub fn set_healthy(&self, healthy: bool) -> bool {
         self.set(UNHEALTHY, !healthy)
@@ -201,30 +204,31 @@ impl EndpointStats {
         self.set(EJECTED, ejected)
     }
 
-    /// Records that the endpoint is leaving and wants no new requests; returns whether it changed.
+    /// Records that the endpoint is draining and accepts no new requests; returns whether it
+    /// changed.
     pub fn set_draining(&self, draining: bool) -> bool {
         self.set(DRAINING, draining)
     }
 
-    /// Whether active health checks last succeeded (or none has run).
+    /// Returns whether active health checks last succeeded (or none has run).
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.flags() & UNHEALTHY == 0
     }
 
-    /// Whether outlier detection has ejected it.
+    /// Returns whether outlier detection has ejected it.
     #[must_use]
     pub fn is_ejected(&self) -> bool {
         self.flags() & EJECTED != 0
     }
 
-    /// Whether it is leaving.
+    /// Returns whether it is draining.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.flags() & DRAINING != 0
     }
 
-    /// Healthy, not ejected, not draining.
+    /// Returns whether it is healthy, not ejected, and not draining.
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.flags() == 0
@@ -255,7 +259,7 @@ impl Default for EndpointStats {
 /// A request in progress: counts as outstanding at its endpoint until dropped.
 ///
 /// Dropping without [`finish`](Self::finish) records no latency: a request that was cancelled or
-/// that failed before an answer says nothing about speed.
+/// that failed before a response contains no information about speed.
 #[derive(Debug)]
 pub struct Outstanding {
     stats: Arc<EndpointStats>,
@@ -268,13 +272,13 @@ impl Outstanding {
         self.stats.observe(now.saturating_since(self.began), now);
     }
 
-    /// Ends a request that was answered with an error, or not at all: no sign of speed. Its latency is
-    /// taken as that of a slow good answer, three times the usual, if it was less.
+    /// Ends a request with an error response or without one, which is no measurement of speed. Its
+    /// latency is taken as that of a slow good response, three times the usual, if it was less.
     ///
     /// # Errors
     ///
-    /// The guard, with the moment when a good answer would have come. Drop it there, so that an endpoint
-    /// that fails fast looks as busy as the others.
+    /// The guard, with the moment when a good response would have arrived. Drop it then, so that an
+    /// endpoint that fails fast looks as busy as the others.
     pub fn fail(self, usual: &Usual, now: Time) -> Result<(), (Self, Time)> {
         let took = now.saturating_since(self.began);
         let slow = usual.latency().map_or(took, |usual| usual * SLOW);
@@ -285,18 +289,18 @@ impl Outstanding {
         }
     }
 
-    /// Records a latency, e.g. to the first byte, while the request goes on.
+    /// Records a latency, e.g. to the first byte, while the request continues.
     pub fn observe(&self, latency: Duration) {
         self.stats.observe(latency, self.began + latency);
     }
 
-    /// When the request was given to the endpoint.
+    /// Returns when the request was assigned to the endpoint.
     #[must_use]
     pub fn began(&self) -> Time {
         self.began
     }
 
-    /// The endpoint's statistics.
+    /// Returns the endpoint's statistics.
     #[must_use]
     pub fn stats(&self) -> &Arc<EndpointStats> {
         &self.stats
@@ -305,7 +309,7 @@ impl Outstanding {
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        // Relaxed: a counter; releasing the memory is the `Arc`'s business.
+        // Relaxed: a counter; the `Arc` releases the memory.
         self.stats.outstanding.fetch_sub(1, Ordering::Relaxed);
     }
 }

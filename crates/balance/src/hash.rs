@@ -7,7 +7,7 @@
 
 use xxhash_rust::xxh64::xxh64;
 
-/// XXH64 of `bytes` with seed 0.
+/// Returns XXH64 of `bytes` with seed 0.
 #[must_use]
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
@@ -23,13 +23,14 @@ pub const fn combine(hash: u64, next: u64) -> u64 {
     hash.rotate_left(1) ^ next
 }
 
-/// XXH64 of `bytes` with `seed`; Maglev needs two independent functions.
+/// Returns XXH64 of `bytes` with `seed`; Maglev needs two independent functions.
 #[inline]
 pub(crate) fn hash_seeded(bytes: &[u8], seed: u64) -> u64 {
     xxh64(bytes, seed)
 }
 
-/// SplitMix64's finalizer (Stafford's variant 13): every input bit reaches every output bit.
+/// Applies SplitMix64's finalizer (Stafford's variant 13): every input bit affects every output
+/// bit.
 #[inline]
 pub(crate) const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

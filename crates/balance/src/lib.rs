@@ -1,23 +1,24 @@
-//! Decisions of the data plane: which endpoint gets a request. Pure: no I/O, no clock, no global
-//! randomness, so that the simulator drives exactly the code that runs in the proxy.
+//! Load balancing decisions of the data plane: which endpoint gets a request. Pure: no I/O, no
+//! clock, no global randomness, so that the simulator runs exactly the code of the proxy.
 //!
 //! Four ideas:
 //!
-//! * A [`View`] is an immutable answer to "which endpoints may be picked now, and how much should
-//!   each get": membership, health, priority level, locality weights, panic, slow start. It is
-//!   rebuilt off the hot path when one of them changes.
+//! * A [`View`] is an immutable set of the endpoints that may be picked now, with their shares:
+//!   membership, health, priority level, locality weights, panic, slow start. It is rebuilt off the
+//!   hot path when one of them changes.
 //! * A [`Policy`] picks one endpoint of a view. It is built from a [`Spec`] (`lor(choices=2)`), with
 //!   its tables, for one view; [`Balancer`] keeps the two together.
 //! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
 //!   the end of the response body. It is shared and outlives views.
 //!
-//! * [`queue_protocol`] is what balancers, servers and ledgers send each other, for policies that want the
-//!   true queues: a [`Decision`](queue_protocol::Decision) goes from [`Step`](queue_protocol::Step) to step.
+//! * [`queue_protocol`] defines the messages of balancers, servers and ledgers, for policies that
+//!   use the true queues: a [`Decision`](queue_protocol::Decision) proceeds from
+//!   [`Step`](queue_protocol::Step) to step.
 //!
-//! What keeps failures from spreading (retries and their budget, outlier ejection, breakers, limits)
-//! is in [`guard`].
+//! Protection against the spread of failures (retries and their budget, outlier ejection, breakers,
+//! limits) is in [`guard`].
 //!
-//! Time and chance are arguments: [`Time`] and [`Rng`].
+//! Time and randomness are arguments: [`Time`] and [`Rng`].
 //!
 //! ```
 //! use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};

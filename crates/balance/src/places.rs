@@ -1,19 +1,19 @@
-//! Loads of servers with unequal weights, compared so that shares follow the weights.
+//! Compares the loads of servers with unequal weights so that shares follow the weights.
 //!
-//! A server of weight w is taken as w/u *places* of equal size: to have n requests is to have n·u/w in each.
-//! A comparison of n/w itself leads to wrong shares where it decides between whole numbers: of two servers
-//! weighted 99:1, the light one is the less loaded one whenever the other has anything to do; (n + 1)/w
-//! the other has none before this one has 99 requests. Compared place by place, each is drawn by its
-//! weight, and a place holds whole requests. The unit u is the least weight of those that are
-//! compared, so that equal weights are compared by their whole numbers, as without weights.
+//! A server of weight w is treated as w/u *places* of equal size: having n requests means n·u/w in
+//! each. Comparing n/w itself leads to wrong shares, because it compares whole numbers: of two
+//! servers weighted 99:1, the light one is less loaded whenever the other has any request; with (n
+//! + 1)/w the light one gets none before the other has 99 requests. Compared place by place, each
+//! is drawn by its weight, and a place holds whole requests. The unit u is the least weight of the
+//! compared servers, so that equal weights are compared by their whole numbers, as without weights.
 //!
-//! Shares are exact while there are fewer requests than places: all places are alike, each request takes
-//! a random free one, so that each has the same part of the requests (for [`Contest`], and in service times
-//! of any distribution that is the same at all servers).
+//! Shares are exact while there are fewer requests than places: all places are alike, each request
+//! takes a random free one, so that each has the same part of the requests (for [`Contest`], and in
+//! service times of any distribution that is the same at all servers).
 
 use crate::Rng;
 
-/// A candidate: what it has in flight, and its weight.
+/// A candidate: its requests in flight, and its weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<T> {
     pub(crate) of: T,
@@ -21,10 +21,11 @@ pub(crate) struct Candidate<T> {
     pub(crate) weight: f64,
 }
 
-/// The least loaded of candidates that were drawn by weight; the first of equals.
+/// Returns the least loaded of candidates that were drawn by weight; the first of equals.
 ///
-/// A candidate stands for one place of its server. A fraction of a request a place is rounded up with that
-/// probability, by a toss of its own: a server that comes up twice stands for two of its places.
+/// A candidate stands for one place of its server. A fractional number of requests per place is
+/// rounded up with that probability, by a draw of its own: a server that is drawn twice stands for
+/// two of its places.
 pub(crate) fn least<T: Copy>(
     candidates: &[Candidate<T>],
     unit: f64,
@@ -40,19 +41,19 @@ pub(crate) fn least<T: Copy>(
     best.map(|(of, _)| of)
 }
 
-/// The least weight of candidates.
+/// Returns the least weight of candidates.
 pub(crate) fn unit_of<T>(candidates: &[Candidate<T>]) -> f64 {
     let weights = candidates.iter().map(|candidate| candidate.weight);
     weights.fold(f64::INFINITY, f64::min)
 }
 
-/// Requests a place, as a whole number.
+/// Returns the requests per place, as a whole number.
 #[inline]
 pub(crate) fn rounded(load: u32, places: f64, toss: f64) -> f64 {
     (f64::from(load) / places + toss).floor()
 }
 
-/// The greatest load that is [`rounded`] to `most` or less.
+/// Returns the greatest load that is [`rounded`] to `most` or less.
 pub(crate) fn limit(most: f64, places: f64, toss: f64) -> u32 {
     let mut limit = ((most + 1.0 - toss) * places).ceil().max(1.0) as u32 - 1;
     // Sums of fractions may be off by one.
@@ -62,16 +63,16 @@ pub(crate) fn limit(most: f64, places: f64, toss: f64) -> u32 {
     limit
 }
 
-/// The least loaded of all servers, in one pass.
+/// Finds the least loaded of all servers, in one pass.
 ///
-/// Servers are offered by weight, the greatest first. Those of equal weight form a class, of which the
-/// least loaded one is taken; a class and all heavier servers together are compared in places of the
-/// class's weight: those with less in each place win, and at the same level the chance is that of the
-/// places which are free up to the next level. With equal weights there is one class and nothing else to
-/// decide.
+/// Servers must be offered by weight, the greatest first. Those of equal weight form a class, of
+/// which the least loaded one is taken; a class and all heavier servers together are compared in
+/// places of the class's weight: those with less in each place win, and at the same level the
+/// probability is proportional to the free places up to the next level. With equal weights there is
+/// one class, and no further comparison.
 #[derive(Debug)]
 pub(crate) struct Contest<T> {
-    /// Of all classes but the last one.
+    /// The result of all classes but the last one.
     ahead: Option<Pool<T>>,
     class: Option<Class<T>>,
 }
@@ -79,7 +80,7 @@ pub(crate) struct Contest<T> {
 #[derive(Debug)]
 struct Pool<T> {
     winner: T,
-    /// What the winner will have for its weight.
+    /// The winner's load per weight after this request.
     reach: f64,
     weight: f64,
     load: f64,
@@ -88,11 +89,11 @@ struct Pool<T> {
 #[derive(Debug)]
 struct Class<T> {
     weight: f64,
-    /// Its servers, and those of them with the least load.
+    /// The number of its servers, and of those with the least load.
     count: u32,
     at_least: u32,
     least: u32,
-    /// One of the latter, and how many it was drawn from.
+    /// One of the latter, and the number that it was drawn from.
     best: T,
     ties: u32,
 }
@@ -113,7 +114,7 @@ impl<T: Copy> Contest<T> {
         }
     }
 
-    /// Takes a server in. `tie` compares it with the one that is the best of its class.
+    /// Adds a server. `tie` compares it with the best one of its class.
     #[inline]
     pub(crate) fn offer(
         &mut self,
@@ -155,7 +156,7 @@ impl<T: Copy> Contest<T> {
         }
     }
 
-    /// The one to take; `None` where none was offered.
+    /// Returns the winner; `None` if no server was offered.
     pub(crate) fn winner(mut self, rng: &mut Rng) -> Option<T> {
         self.close(rng);
         self.ahead.map(|pool| pool.winner)
@@ -167,8 +168,8 @@ impl<T: Copy> Contest<T> {
         };
         let weight = class.weight * f64::from(class.count);
         let reach = f64::from(class.least + 1) / class.weight;
-        // What exceeds the next level does not count, here and below: a server that stands still must not
-        // make the others of its side look busy.
+        // Load above the next level does not count, here and below: a stalled server must not make
+        // the others of its side look busy.
         let load = f64::from(class.count) * f64::from(class.least + 1) - f64::from(class.at_least);
         let Some(pool) = &mut self.ahead else {
             self.ahead = Some(Pool {

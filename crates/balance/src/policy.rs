@@ -1,8 +1,8 @@
-//! The policy trait, what a pick is given, and the list of policies.
+//! The policy trait, the context of a pick, and the list of policies.
 //!
-//! One file a policy, with its parameters, their validation and the algorithm. To add one: the
+//! One file per policy, with its parameters, their validation and the algorithm. To add one: the
 //! file, an arm in `Spec::build`, a row in `tests/closed_form.rs` and one in `benches/pick.rs`;
-//! `tests/contract.rs` applies by itself.
+//! `tests/contract.rs` covers it automatically.
 
 pub(crate) mod bounce;
 pub(crate) mod fallback;
@@ -30,23 +30,23 @@ pub(crate) use hashed::SharedTables;
 
 /// Chooses one endpoint of a view.
 ///
-/// Pure up to the atomics of the endpoints and of the policy's own cursor: the same view, context,
-/// loads and generator state give the same answer. Implementations are lock-free and may be shared
-/// by threads.
+/// Pure except for the atomics of the endpoints and of the policy's own cursor: the same view,
+/// context, loads and generator state give the same result. Implementations are lock-free and may
+/// be shared by threads.
 ///
-/// `pick` is what a policy does alone. Those that talk to servers or ledgers decide in steps, from
-/// [`begin`](Self::begin) on; for all others a decision is one pick. Callers go through
+/// `pick` is the local choice of a policy. Policies that query servers or ledgers decide in steps,
+/// from [`begin`](Self::begin) on; for all others a decision is one pick. Callers use
 /// [`Balancer`](crate::Balancer), which keeps policy and view together.
 ///
-/// A policy belongs to the view it was built for. Given another one it still returns only usable
-/// endpoints of that view, but no longer in the proportions it promises.
+/// A policy belongs to the view it was built for. With another one it still returns only usable
+/// endpoints of that view, but not in the right proportions.
 pub trait Policy: Send + Sync + Debug {
-    /// The endpoint that this request goes to; `None` when no endpoint of the view is usable.
+    /// Picks the endpoint of a request; `None` if no endpoint of the view is usable.
     ///
     /// An endpoint in `ctx.excluded` is returned only when every usable one is excluded.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index>;
 
-    /// The first step of a request.
+    /// Returns the first step of a request.
     fn begin(
         &self,
         decision: &mut Decision,
@@ -58,7 +58,7 @@ pub trait Policy: Send + Sync + Debug {
         Step::send(self.pick(view, ctx, rng))
     }
 
-    /// The next step when an endpoint has answered.
+    /// Returns the next step after an endpoint has answered.
     fn answered(
         &self,
         _decision: &mut Decision,
@@ -70,7 +70,8 @@ pub trait Policy: Send + Sync + Debug {
         Step::Wait
     }
 
-    /// The next step when an endpoint has refused the request; its count is noted in `decision`.
+    /// Returns the next step after an endpoint has rejected the request; its count is recorded in
+    /// `decision`.
     fn refused(
         &self,
         _decision: &mut Decision,
@@ -81,7 +82,7 @@ pub trait Policy: Send + Sync + Debug {
         Step::send(self.pick(view, ctx, rng))
     }
 
-    /// The next step when not all answers have come in time.
+    /// Returns the next step if not all answers have arrived in time.
     fn timed_out(
         &self,
         decision: &mut Decision,
@@ -93,28 +94,30 @@ pub trait Policy: Send + Sync + Debug {
         Step::send(self.pick(view, ctx, rng))
     }
 
-    /// Servers to ask for their load beside a request, which does not wait for them.
+    /// Returns servers to query for their load for later requests; this request does not wait for
+    /// them.
     fn asides(&self, _view: &View, _ctx: &PickCtx<'_>, _rng: &mut Rng) -> Asked {
         Asked::new()
     }
 
-    /// An answer to such a question, or what a server said of its own accord.
+    /// Processes an answer to such a query, or an unsolicited report of a server.
     fn heard(&self, _from: Index, _load: &Load, _now: Time) {}
 
-    /// What a policy for the next view may go on with: hash tables, or what was learnt of those that are
-    /// asked. Not for callers outside the crate.
+    /// Returns the data that a policy for the next view may reuse: hash tables, or knowledge of
+    /// queried servers. Not for callers outside the crate.
     #[doc(hidden)]
     fn tables(&self) -> Option<SharedTables> {
         None
     }
 }
 
-/// The position of an endpoint in [`View::endpoints`]. It has a meaning only with its view.
+/// The position of an endpoint in [`View::endpoints`]. It is meaningful only with its view.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Index(u32);
 
 impl Index {
-    /// The index of position `at`; positions beyond 2^32 − 1 saturate and belong to no view.
+    /// Creates the index of position `at`; positions beyond 2^32 − 1 saturate and belong to no
+    /// view.
     #[must_use]
     #[inline]
     pub const fn new(at: usize) -> Self {
@@ -125,7 +128,7 @@ impl Index {
         })
     }
 
-    /// The position.
+    /// Returns the position.
     #[must_use]
     #[inline]
     pub const fn get(self) -> usize {
@@ -133,10 +136,10 @@ impl Index {
     }
 }
 
-/// What a pick may take into account besides the view.
+/// The inputs of a pick besides the view.
 #[derive(Clone, Copy, Debug)]
 pub struct PickCtx<'a> {
-    /// The moment of the pick.
+    /// The time of the pick.
     pub now: Time,
     /// Hash of the request's key, for hash policies; without one they take a random hash.
     pub hash: Option<u64>,
@@ -145,7 +148,7 @@ pub struct PickCtx<'a> {
 }
 
 impl PickCtx<'static> {
-    /// A first try without a key.
+    /// Creates the context of a first attempt without a key.
     #[must_use]
     pub const fn new(now: Time) -> Self {
         Self {
@@ -157,7 +160,7 @@ impl PickCtx<'static> {
 }
 
 impl<'a> PickCtx<'a> {
-    /// The same with the hash of a key.
+    /// Adds the hash of a key.
     #[must_use]
     pub const fn with_hash(self, hash: u64) -> Self {
         Self {
@@ -166,7 +169,7 @@ impl<'a> PickCtx<'a> {
         }
     }
 
-    /// The same for a further try.
+    /// Adds the endpoints attempted before.
     #[must_use]
     pub const fn excluding<'b>(self, excluded: &'b [Index]) -> PickCtx<'b>
     where
@@ -180,12 +183,12 @@ impl<'a> PickCtx<'a> {
     }
 }
 
-/// Endpoints that a request has attempted: a list kept in place, allocating only beyond eight.
+/// The endpoints that a request has attempted: a list kept in place, allocating only beyond eight.
 #[derive(Clone, Debug, Default)]
 pub struct Excluded(SmallVec<[Index; 8]>);
 
 impl Excluded {
-    /// No endpoint; does not allocate.
+    /// Creates an empty list; does not allocate.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -208,7 +211,7 @@ impl Deref for Excluded {
     }
 }
 
-/// How many candidates a policy compares.
+/// The number of candidates that a policy compares.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Choices {
     /// Every usable endpoint.
@@ -218,7 +221,7 @@ pub enum Choices {
 }
 
 impl Choices {
-    /// The largest number of candidates short of [`Choices::All`].
+    /// The largest number of candidates other than [`Choices::All`].
     pub const MAX: u32 = 1024;
     /// Two: the power of two choices.
     pub const TWO: Self = Self::Some(NonZeroU32::MIN.saturating_add(1));

@@ -1,7 +1,7 @@
 //! Primality for Maglev table sizes. Trial division: sizes are below 5 000 011, so at most 2236
 //! steps, once per configuration.
 
-/// Whether `n` is prime.
+/// Returns whether `n` is prime.
 pub(crate) fn is_prime(n: u32) -> bool {
     if n < 4 {
         return n >= 2;
@@ -13,7 +13,7 @@ pub(crate) fn is_prime(n: u32) -> bool {
             .all(|d| !u64::from(n).is_multiple_of(d))
 }
 
-/// The smallest prime that is at least `n`.
+/// Returns the smallest prime that is at least `n`.
 ///
 /// Callers stay far below the largest 32-bit prime, 4 294 967 291; above it there is none.
 pub(crate) fn next_prime(n: u32) -> Option<u32> {

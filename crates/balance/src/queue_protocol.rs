@@ -1,20 +1,21 @@
-//! What proxies send each other about queues, as values: the code that decides what to ask, what to
-//! answer and what to report. Who carries it, the proxy over its connections or the simulator
-//! through virtual time, is not its business.
+//! The messages of proxies about queues, as values: the decisions which queries, answers and
+//! reports to send. Their transport, the proxy's connections or the simulator's virtual time, is
+//! separate.
 //!
-//! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy beside a
+//! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy beside
+//! a server sees all of them. Collaborative policies close that gap with small messages:
 //! server sees all of them. Collaborative policies close that gap with small messages:
 //!
-//! | who | part | file |
+//! | component | state | file |
 //! | --- | --- | --- |
-//! | outbound proxy | [`Decision`]: one request's way to an endpoint, step by step | `decision.rs` |
-//! | inbound proxy | [`Inbound`]: the true count, admission, what to report at a completion | `inbound.rs` |
+//! | outbound proxy | [`Decision`]: the assignment of one request to an endpoint, step by step | `decision.rs` |
+//! | inbound proxy | [`Inbound`]: the true count, admission, reports at a completion | `inbound.rs` |
 //! | one inbound proxy a group | [`Ledger`]: the counts of all servers of the group | `ledger.rs` |
 //! | one inbound proxy a group | [`Board`]: the names of idle servers | `board.rs` |
-//! | everybody | [`Groups`]: which servers form a group, and where its ledger lives | `groups.rs` |
+//! | all | [`Groups`]: which servers form a group, and which one hosts its ledger | `groups.rs` |
 //!
-//! Invariant: every message may be lost, late, doubled or from a process that has restarted since;
-//! the worst that follows is a decision as good as a local one.
+//! Invariant: every message may be lost, late, duplicated or from a process that has restarted
+//! since; the worst consequence is a decision as good as a local one.
 
 mod announce;
 mod board;

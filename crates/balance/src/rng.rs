@@ -12,10 +12,12 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator whose whole sequence is determined by `seed`; any value will do, zero included.
+    /// Creates a generator whose whole sequence is determined by `seed`; any value is valid,
+    /// including zero.
     #[must_use]
     pub fn seed(seed: u64) -> Self {
-        // SplitMix64 as the authors advise: neighbouring seeds give unrelated states, never zero.
+        // SplitMix64 as the authors recommend: neighbouring seeds result in unrelated states, never
+        // zero.
         let mut x = seed;
         let state = std::array::from_fn(|_| {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -24,7 +26,7 @@ impl Rng {
         Self { state }
     }
 
-    /// The next 64 uniform bits.
+    /// Returns the next 64 uniform bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
@@ -39,14 +41,14 @@ impl Rng {
         out
     }
 
-    /// The next 32 uniform bits.
+    /// Returns the next 32 uniform bits.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
         // The upper half: it is the better one in xoshiro's family.
         (self.next_u64() >> 32) as u32
     }
 
-    /// A uniform integer in `0..n`, exactly unbiased (Lemire, 2019); 0 when `n` is 0.
+    /// Returns a uniform integer in `0..n`, exactly unbiased (Lemire, 2019); 0 when `n` is 0.
     #[inline]
     pub fn below(&mut self, n: u32) -> u32 {
         let mut product = u64::from(self.next_u32()) * u64::from(n);
@@ -60,14 +62,14 @@ impl Rng {
         (product >> 32) as u32
     }
 
-    /// A uniform number in [0, 1) with 53 random bits.
+    /// Returns a uniform number in [0, 1) with 53 random bits.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         unit_from_bits(self.next_u64())
     }
 }
 
-/// The upper 53 bits of `bits` as a number in [0, 1).
+/// Converts the upper 53 bits of `bits` to a number in [0, 1).
 #[inline]
 pub(crate) fn unit_from_bits(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)

@@ -1,6 +1,6 @@
-//! What an operator writes to choose a policy, and the one place where a policy is built from it.
+//! The notation of policies, and the construction of a policy from it.
 //!
-//! The words are the same in YAML, on the command line, in the simulator and in metrics:
+//! The notation is the same in YAML, on the command line, in the simulator and in metrics:
 //! `lor(choices=2)`. Parsing, checking and printing are in the submodules.
 //!
 //! Invariant: a `Spec` obtained by parsing or deserializing is valid, and prints to a form that
@@ -59,35 +59,35 @@ use crate::{View, prime};
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Spec {
-    /// Least outstanding requests, counts corrected by what servers report.
+    /// Least outstanding requests, with counts corrected by servers' reports.
     ALsq {
-        /// How many candidates are compared.
+        /// The number of compared candidates.
         choices: Choices,
-        /// Reports that a server sends a request, on average, 1–10000.
+        /// The average number of reports that a server sends per request, 1–10000.
         overhead: NonZeroU32,
     },
     /// Attempts servers until one is not too busy.
     Bounce {
-        /// Maximum number of servers that are asked, 1–16.
+        /// The maximum number of attempted servers, 1–16.
         attempts: NonZeroU32,
     },
-    /// Asks a board for an idle server.
+    /// Queries a board for an idle server.
     JoinIdleQueue {
-        /// Boards of a priority level, each for a part of the servers, 1–4096.
+        /// The number of boards of a priority level, each for a part of the servers, 1–4096.
         boards: NonZeroU32,
-        /// What to do when the board knows none or does not answer.
+        /// The policy when the board is empty or does not answer.
         fallback: Fallback,
     },
     /// Least outstanding requests.
     LeastOutstanding {
-        /// How many candidates are compared.
+        /// The number of compared candidates.
         choices: Choices,
     },
-    /// Asks a ledger for the least loaded server of a group.
+    /// Queries a ledger for the least loaded server of a group.
     Ledger {
-        /// About how many servers share a ledger, 1–65536.
+        /// The approximate number of servers that share a ledger, 1–65536.
         group: NonZeroU32,
-        /// What to do when the ledger does not answer.
+        /// The policy when the ledger does not answer.
         fallback: Fallback,
     },
     /// Maglev hashing.
@@ -96,9 +96,9 @@ pub enum Spec {
     PeakEwma(PeakEwmaParams),
     /// A pool of answers to earlier probes.
     Prequal(PrequalParams),
-    /// Asks servers for their load.
+    /// Queries servers for their load.
     Probe {
-        /// How many servers are asked, 1–16.
+        /// The number of queried servers, 1–16.
         choices: NonZeroU32,
     },
     /// Weighted random.
@@ -107,14 +107,14 @@ pub enum Spec {
     RingHash(RingHashParams),
     /// Smooth weighted round robin.
     RoundRobin,
-    /// Least outstanding requests within a part of the endpoints.
+    /// Least outstanding requests within a subset of the endpoints.
     Subset(SubsetParams),
 }
 
 /// A table of a hashing policy that is too small for its endpoints.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct UnevenShares {
-    /// Name of the parameter that bounds the table.
+    /// The name of the parameter that bounds the table.
     pub parameter: &'static str,
     /// Its value.
     pub value: u32,
@@ -122,7 +122,7 @@ pub struct UnevenShares {
     pub wanted: u32,
 }
 
-/// Bounds of parameters that no type holds.
+/// Bounds of parameters that types do not express.
 mod bounds {
     pub(super) const OVERHEAD: u32 = 10_000;
     pub(super) const ATTEMPTS: u32 = 16;
@@ -130,7 +130,7 @@ mod bounds {
     pub(super) const GROUP: u32 = 65_536;
 }
 
-/// A constant that is not zero.
+/// Converts a constant that is not zero.
 const fn positive(n: u32) -> NonZeroU32 {
     match NonZeroU32::new(n) {
         Some(n) => n,
@@ -139,7 +139,7 @@ const fn positive(n: u32) -> NonZeroU32 {
 }
 
 impl Spec {
-    /// The policy's name without parameters: what metrics are labelled with.
+    /// Returns the policy's name without parameters, the label of metrics.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -159,28 +159,29 @@ impl Spec {
         }
     }
 
-    /// How each policy is written.
+    /// Returns the notation of each policy.
     #[must_use]
     pub const fn forms() -> &'static [Form] {
         forms::FORMS
     }
 
-    /// Whether the policy picks by the hash of a request's key.
+    /// Returns whether the policy picks by the hash of a request's key.
     #[must_use]
     pub const fn uses_hash(&self) -> bool {
         matches!(self, Self::Maglev(_) | Self::RingHash(_))
     }
 
-    /// Whether the policy picks by the latency that [`Outstanding::finish`](crate::Outstanding)
-    /// records.
+    /// Returns whether the policy picks by the latency that
+    /// [`Outstanding::finish`](crate::Outstanding) records.
     #[must_use]
     pub const fn uses_latency(&self) -> bool {
         matches!(self, Self::PeakEwma(_))
     }
 
-    /// Whether endpoints that are equally healthy have shares in proportion to their weights, at every
-    /// load. The others draw candidates by weight and take those that answer fast (`peak-ewma`,
-    /// `prequal`), that are idle (`join-idle-queue`) or that are in the client's part (`subset`).
+    /// Returns whether endpoints that are equally healthy have shares in proportion to their
+    /// weights, at every load. The other policies draw candidates by weight and prefer those that
+    /// respond fast (`peak-ewma`, `prequal`), that are idle (`join-idle-queue`) or that are in the
+    /// client's subset (`subset`).
     #[must_use]
     pub const fn keeps_weights(&self) -> bool {
         !matches!(
@@ -189,8 +190,7 @@ impl Spec {
         )
     }
 
-    /// Whether the policy is what it promises only with the help of inbound proxies. Without it,
-    /// it is `lor`.
+    /// Returns whether the policy needs the help of inbound proxies. Without it, it is `lor`.
     #[must_use]
     pub const fn is_collaborative(&self) -> bool {
         matches!(
@@ -204,8 +204,8 @@ impl Spec {
         )
     }
 
-    /// Unsolicited messages that the inbound proxies of servers send when their clients use this
-    /// policy.
+    /// Returns the unsolicited messages that the inbound proxies of servers send when their clients
+    /// use this policy.
     #[must_use]
     pub fn announce(&self) -> Announce {
         match self {
@@ -218,7 +218,7 @@ impl Spec {
         }
     }
 
-    /// The groups that servers form under this policy; one for each ledger or board.
+    /// Returns the groups that servers form under this policy; one for each ledger or board.
     #[must_use]
     pub fn groups(&self, view: &View) -> Option<Groups> {
         match self {
@@ -228,8 +228,8 @@ impl Spec {
         }
     }
 
-    /// A parameter that leaves `endpoints` with visibly unequal shares, and a better value; `None` =
-    /// shares are as equal as the policy promises.
+    /// Returns a parameter that leaves `endpoints` with visibly unequal shares, and a better value;
+    /// `None` = shares are as equal as the policy guarantees.
     #[must_use]
     pub fn uneven_shares(&self, endpoints: usize) -> Option<UnevenShares> {
         let (parameter, value, wanted) = match self {
@@ -248,14 +248,14 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// If a parameter is out of range. That cannot happen for a parsed `Spec`, only for one put
-    /// together in code.
+    /// If a parameter is out of range. That cannot happen for a parsed `Spec`, only for one
+    /// constructed in code.
     pub fn build(&self, view: &View) -> Result<Box<dyn Policy>, SpecError> {
         self.validate()?;
         Ok(self.build_valid(view, None))
     }
 
-    /// Builds a spec known to be valid, going on with what is `previous` if it fits.
+    /// Builds a spec known to be valid, reusing the data of `previous` if they fit.
     pub(crate) fn build_valid(
         &self,
         view: &View,

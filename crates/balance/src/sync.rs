@@ -1,7 +1,7 @@
-//! What guards share between threads.
+//! Synchronization primitives of guards.
 //!
 //! The package `loom` beside this one compiles the guards with another module of this name, and
-//! runs them in every order in which threads may meet.
+//! tests them under all interleavings of threads.
 
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub(crate) use std::sync::{Mutex, MutexGuard};

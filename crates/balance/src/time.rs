@@ -16,19 +16,19 @@ impl Time {
     /// The epoch.
     pub const ZERO: Self = Self(0);
 
-    /// The point `nanos` nanoseconds after the epoch.
+    /// Returns the point `nanos` nanoseconds after the epoch.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns the nanoseconds since the epoch.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when `earlier` is in fact later.
+    /// Returns the time since `earlier`; zero if `earlier` is in fact later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,50 +1,51 @@
-//! How long a good answer usually takes, and what that makes of an error: **a failed answer keeps its
-//! place for as long as a good one takes**.
+//! The usual duration of good responses, and the hold time of errors: **a failed request keeps its
+//! slot for as long as a good response takes**.
 //!
-//! A server that answers at once with errors looks idle and fast, and policies that go by counts or by
-//! speed send it more and more requests (a black hole). Where the place of a failed request is kept until
-//! a good answer would have come, the server looks as busy as its peers, and gets no more than its share.
-//! There is no threshold, so nothing that a client could trip: where all servers answer alike, the counts
-//! of all grow alike, by no more than answers of usual length would make them grow.
+//! A server that responds at once with errors looks idle and fast, and policies that use counts or
+//! latency send it more and more requests (a black hole). If the slot of a failed request is held
+//! until a good response would have arrived, the server looks as busy as its peers, and gets no
+//! more than its share. There is no threshold, so a client cannot trigger anything: if all servers
+//! respond alike, the counts of all grow alike, by no more than responses of usual length would
+//! make them grow.
 //!
-//! Prequal's error aversion (NSDI 2024, §4.3) and the error penalty of gRPC's weighted round robin have the
-//! same purpose.
+//! Prequal's error aversion (NSDI 2024, §4.3) and the error penalty of gRPC's weighted round robin
+//! have the same purpose.
 
 use std::time::Duration;
 
 use crate::Time;
 use crate::sync::{AtomicU64, Ordering};
 
-/// One in so many: the weight of a new latency in the average.
+/// The inverse of the weight of a new latency in the average.
 const SMOOTHING: u64 = 32;
 
-/// A latency counts as so many times the average at most.
+/// The multiple of the average to which a latency is limited.
 const OUTLIER: u64 = 8;
 
-/// How long the place of an error is kept at most: so long a recovered server may look busy.
+/// The longest hold time of an error: a recovered server may look busy for this long.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Mean latency of good answers: of a cluster, as a balancer sees it, or of one server.
+/// The mean latency of good responses: of a cluster, measured by a balancer, or of one server.
 ///
-/// Accesses are `Relaxed`: two threads at once may lose a sample, which an average survives.
-/// A cache line of its own: threads write it with every good answer.
+/// Accesses are `Relaxed`: two threads at once may lose a sample, which is tolerable in an average.
+/// A cache line of its own: threads write it with every good response.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Usual {
-    /// In nanoseconds; 0 before the first good answer.
+    /// The average in nanoseconds; 0 before the first good response.
     nanos: AtomicU64,
-    /// Errors before the first good answer.
+    /// The number of errors before the first good response.
     errors: AtomicU64,
 }
 
 impl Usual {
-    /// Nothing is known.
+    /// Creates the state without samples.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in how long a good answer took.
+    /// Adds the duration of a good response.
     #[inline]
     pub fn observe(&self, latency: Duration) {
         let sample = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -52,14 +53,14 @@ impl Usual {
         let new = if old == 0 {
             sample
         } else {
-            // A stream that goes on for hours is no answer that others are compared with.
+            // A stream that continues for hours is not comparable with other responses.
             let sample = sample.min(old.saturating_mul(OUTLIER));
             (old - old / SMOOTHING).saturating_add(sample / SMOOTHING)
         };
         self.nanos.store(new.max(1), Ordering::Relaxed);
     }
 
-    /// The average; `None` before the first good answer.
+    /// Returns the average; `None` before the first good response.
     #[must_use]
     pub fn latency(&self) -> Option<Duration> {
         match self.nanos.load(Ordering::Relaxed) {
@@ -68,16 +69,16 @@ impl Usual {
         }
     }
 
-    /// Until when the place of a request is kept that has failed after `took`; `None`: its answer took as
-    /// long as a good one, or nothing good is known to compare with.
+    /// Returns the time until which the slot of a request is held that failed after `took`; `None`:
+    /// its response took as long as a good one, or no good one is known to compare with.
     #[must_use]
     pub fn hold(&self, took: Duration, now: Time) -> Option<Time> {
         let left = self.latency()?.min(LONGEST).checked_sub(took)?;
         (!left.is_zero()).then(|| now + left)
     }
 
-    /// The same of one server, which has no peers to compare with: one that has never answered well
-    /// keeps places for longer and longer, from `first` on, twice as long with each error.
+    /// The same for one server, which has no peers to compare with: without any good response so
+    /// far, it holds slots for longer and longer, from `first` on, twice as long with each error.
     pub(crate) fn hold_alone(&self, took: Duration, now: Time, first: Duration) -> Option<Time> {
         if self.latency().is_some() {
             return self.hold(took, now);

@@ -1,7 +1,7 @@
 //! The view: which endpoints may be picked now, and how much traffic each part of them gets.
 //!
-//! Membership, health, priority levels, locality weights and panic are settled when a view is
-//! built; only slow start goes on with time. Rebuilding costs O(n) and happens off the hot path.
+//! Membership, health, priority levels, locality weights and panic are evaluated when a view is
+//! built; only slow start continues over time. Rebuilding costs O(n) and happens off the hot path.
 //!
 //! Invariants: each usable endpoint is in exactly one group; groups are ordered by priority; their
 //! parts of the traffic sum to one unless no endpoint is usable.
@@ -37,7 +37,7 @@ pub struct View {
     /// Whether usable endpoints of a group have unequal weights.
     uneven: bool,
     slow_start: Option<SlowStart>,
-    /// When the last ramp ends; `Time::ZERO` when none is under way.
+    /// When the last ramp ends; `Time::ZERO` when there is none.
     ramp_end: Time,
     locality_weights: Option<LocalityWeights>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Level {
     priority: u8,
     /// Members, in the order of the view's endpoints, regardless of health.
     pub(crate) members: Box<[Index]>,
-    /// Upper end of this level's part of [0, 2^32).
+    /// The upper end of this level's part of [0, 2^32).
     threshold: u64,
     /// When its oldest usable endpoint joined.
     oldest: Time,
@@ -56,10 +56,11 @@ pub(crate) struct Level {
 }
 
 impl View {
-    /// Settles which of `endpoints` may be picked as of `now`, from their health flags and `params`.
+    /// Computes which of `endpoints` may be picked as of `now`, from their health flags and
+    /// `params`.
     ///
-    /// Any set is accepted; an empty one, and one with nothing usable, results in a view from which
-    /// nothing can be picked.
+    /// Any set is accepted; an empty one, and one without usable endpoints, results in a view from
+    /// which nothing can be picked.
     #[must_use]
     pub fn build(endpoints: impl Into<Arc<[Endpoint]>>, params: &ViewParams, now: Time) -> Self {
         let endpoints = endpoints.into();
@@ -89,43 +90,45 @@ impl View {
         view
     }
 
-    /// All endpoints, usable or not, in the order given.
+    /// Returns all endpoints, usable or not, in the order given.
     #[must_use]
     pub fn endpoints(&self) -> &Arc<[Endpoint]> {
         &self.endpoints
     }
 
-    /// The endpoint at `index`; `None` if the index comes from a larger view.
+    /// Returns the endpoint at `index`; `None` if the index comes from a larger view.
     #[must_use]
     pub fn endpoint(&self, index: Index) -> Option<&Endpoint> {
         self.endpoints.get(index.get())
     }
 
-    /// Number of endpoints, usable or not.
+    /// Returns the number of endpoints, usable or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.endpoints.len()
     }
 
-    /// Whether there are no endpoints at all.
+    /// Returns whether there are no endpoints at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
     }
 
-    /// Number of endpoints that were healthy, not ejected and not draining when this was built.
+    /// Returns the number of endpoints that were healthy, not ejected and not draining when this
+    /// was built.
     #[must_use]
     pub fn available(&self) -> usize {
         self.available
     }
 
-    /// Number of endpoints that a pick may return: the available ones, plus those that panic adds.
+    /// Returns the number of endpoints that a pick may return: the available ones, plus those that
+    /// panic adds.
     #[must_use]
     pub fn usable(&self) -> usize {
         self.usable_count
     }
 
-    /// Whether a pick may return this endpoint.
+    /// Returns whether a pick may return this endpoint.
     #[must_use]
     #[inline]
     pub fn is_usable(&self, index: Index) -> bool {
@@ -135,25 +138,27 @@ impl View {
             .is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
-    /// Whether a level that gets traffic has too few available endpoints and uses all of them.
+    /// Returns whether a level that gets traffic has too few available endpoints and uses all of
+    /// them.
     #[must_use]
     pub fn in_panic(&self) -> bool {
         self.levels.iter().any(|level| level.panic)
     }
 
-    /// How the share of endpoints that have just joined ramps, if it does.
+    /// Returns the slow start of new endpoints, if any.
     #[must_use]
     pub fn slow_start(&self) -> Option<&SlowStart> {
         self.slow_start.as_ref()
     }
 
-    /// The level that takes all traffic, if one does.
+    /// Returns the level that takes all traffic, if one does.
     #[inline]
     pub(crate) fn sole_level(&self) -> Option<usize> {
         self.sole_level
     }
 
-    /// Whether a pick need not look at single endpoints: all are usable, none is excluded or ramping.
+    /// Returns whether a pick need not check single endpoints: all are usable, none is excluded or
+    /// ramping.
     #[inline]
     pub(crate) fn is_undisturbed(&self, ctx: &PickCtx<'_>) -> bool {
         self.usable_count == self.endpoints.len()
@@ -165,17 +170,17 @@ impl View {
         &self.groups
     }
 
-    /// The groups of one level.
+    /// Returns the groups of one level.
     pub(crate) fn groups_of(&self, level: usize) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(move |group| group.level == level)
     }
 
-    /// The usable endpoints of one level.
+    /// Returns the usable endpoints of one level.
     pub(crate) fn slots_of(&self, level: usize) -> impl Iterator<Item = &Slot> {
         self.groups_of(level).flat_map(Group::slots)
     }
 
-    /// The groups of one level, each with its part (0–1) of the level's traffic.
+    /// Returns the groups of one level, each with its part (0–1) of the level's traffic.
     pub(crate) fn parts_of(&self, level: usize) -> impl Iterator<Item = (&Group, f64)> {
         let mut before = if level == 0 {
             0
@@ -194,15 +199,16 @@ impl View {
         &self.levels
     }
 
-    /// The level that a key belongs to, by shares of the traffic; `None` when nothing is usable.
+    /// Returns the level that a key belongs to, by shares of the traffic; `None` when nothing is
+    /// usable.
     pub(crate) fn level_at(&self, bits: u32) -> Option<usize> {
         self.levels
             .iter()
             .position(|level| u64::from(bits) < level.threshold)
     }
 
-    /// Shares of a level's members for hash tables, in the order of `members`: weight times that of
-    /// the locality. Health does not enter, so tables stay when it changes.
+    /// Returns the shares of a level's members for hash tables, in the order of `members`: weight
+    /// times that of the locality. They do not depend on health, so tables stay when it changes.
     pub(crate) fn table_weights(&self, level: usize) -> Vec<f64> {
         let members = &self.levels[level].members;
         let plain = |&i: &Index| f64::from(self.endpoints[i.get()].weight.get());

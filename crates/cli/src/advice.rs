@@ -1,4 +1,4 @@
-//! Command lines that cannot be understood: what to write instead.
+//! Suggestions for invalid command lines.
 
 use std::process::ExitCode;
 
@@ -98,7 +98,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What the library says of values, and what we say.
+/// Value names in clap's messages, and our names for them.
 const VALUES: &[(&str, &str)] = &[
     ("invalid digit found in string", "write a whole number"),
     (
@@ -120,8 +120,8 @@ const VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Reports an error of the command line. An invalid value is one line; help, and what
-/// else clap has to say, is its own.
+/// Reports an error of the command line. An invalid value is one line; for help and other messages
+/// clap's text is used.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::ValueValidation {
         let text = error.to_string();
@@ -165,7 +165,7 @@ fn of(error: &clap::Error) -> Option<String> {
                     "unexpected argument `{name}`: pass files with `-f {name}`"
                 ));
             }
-            // What is nearly right is better said by the library.
+            // A near match is better reported by clap.
             if error.get(ContextKind::SuggestedArg).is_some() {
                 return None;
             }

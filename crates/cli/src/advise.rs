@@ -1,4 +1,4 @@
-//! `maglor advise`: what to set for each service, from what was observed, and why.
+//! `maglor advise`: recommended settings for each service, from observations, with reasons.
 
 mod emit;
 mod settings;
@@ -193,7 +193,7 @@ impl Options {
     }
 }
 
-/// Recommendations are validated like any other policy.
+/// Validates recommendations like any other policy.
 fn check(advice: &Advice) -> Result<(), Failure> {
     let Some(traffic) = &advice.traffic else {
         return Ok(());
@@ -209,7 +209,7 @@ fn check(advice: &Advice) -> Result<(), Failure> {
     })
 }
 
-/// A service's namespace and name; the graph of a cluster writes `NAMESPACE/NAME`.
+/// Returns a service's namespace and name; the graph of a cluster writes `NAMESPACE/NAME`.
 fn split<'a>(service: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
     service.split_once('/').unwrap_or((namespace, service))
 }

@@ -1,4 +1,5 @@
-//! `maglor analyze`: what the mesh would not do of resources that are still files.
+//! `maglor analyze`: reports unsupported or conflicting fields in manifests before they are
+//! applied.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +30,8 @@ enum Output {
     Text,
 }
 
-/// Prints the problems; exit code 1 if a resource would not be accepted, 2 if a file cannot be read.
+/// Prints the problems; exit code 1 if a resource would not be accepted, 2 if a file cannot be
+/// read.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut files = Vec::new();
     for path in &options.files {

@@ -1,7 +1,7 @@
 //! `maglor check`: validates configuration files, or diagnoses a cluster's mesh.
 //!
-//! [`files`] looks at files. The others look at a cluster, each at one thing, and say what they found
-//! to [`report`].
+//! [`files`] checks files. Each of the other modules checks one aspect of a cluster, and adds its
+//! findings to [`report`].
 
 mod controller;
 mod files;
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// What can be checked without Kubernetes: the controller and proxies whose addresses are set.
+/// Checks the controller and proxies at configured addresses, without Kubernetes.
 async fn addresses(place: &Where, report: &mut Report) {
     let controllers = place.addressed_controllers();
     if !controllers.is_empty() {

@@ -1,4 +1,4 @@
-//! `maglor figures`: all figures of theory and simulation, as SVG, PNG and CSV.
+//! `maglor figures`: draws all figures of theory and simulation, as SVG, PNG and CSV.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use maglor_sim::figures::{Effort, Study, studies};
 
 use maglor_terminal::output;
 
-/// The figures; shown by `--help`.
+/// The description of the figures for `--help`.
 const EXPLANATION: &str = "\
 Figures of the paper, by their numbers there:
   3a 3b 3c      latency of lor over balancers, load and choices: models and simulation
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     only: Vec<String>,
 }
 
-/// Why figures could not be made.
+/// An error of creating figures.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("no figure starts with {0}; maglor figures --help lists them")]
@@ -80,7 +80,7 @@ impl Options {
     fn make(&self) -> Result<String, Error> {
         let began = Instant::now();
         let studies = self.studies()?;
-        // What cannot be written is found out before minutes of simulation, not after.
+        // An unwritable folder is detected before minutes of simulation, not after.
         write(&self.out, || fs::create_dir_all(&self.out))?;
         let probe = self.out.join(".maglor-figures");
         write(&probe, || {
@@ -111,7 +111,7 @@ impl Options {
         Ok(summary(&self.out, count, &seeds, began.elapsed()))
     }
 
-    /// The simulations that a selected figure needs.
+    /// Returns the simulations that the selected figures need.
     fn studies(&self) -> Result<Vec<Study>, Error> {
         let effort = if self.quick {
             Effort::Quick
@@ -157,12 +157,12 @@ fn write(path: &Path, action: impl FnOnce() -> io::Result<()>) -> Result<(), Err
     })
 }
 
-/// On standard error, only if that is a terminal.
+/// Creates the progress bar on standard error, only if that is a terminal.
 fn bar() -> ProgressBar {
     let style = "{bar:40} {pos}/{len} runs, {eta} left";
     let style = ProgressStyle::with_template(style).expect("the template is well-formed");
     let bar = ProgressBar::new(0).with_style(style);
-    // Long runs end at long intervals; the time continues between them.
+    // Long runs end rarely; the displayed time continues between them.
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -1,4 +1,5 @@
-//! `maglor graph`: who calls whom, how often and how fast; from the controller, a Prometheus or a file.
+//! `maglor graph`: prints the calls between services with rates and latencies; from the controller,
+//! a Prometheus or a file.
 
 mod dot;
 mod prometheus;
@@ -183,7 +184,7 @@ async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
     })
 }
 
-/// A snapshot from a file; the last one of a list.
+/// Reads a snapshot from a file; the last one of a list.
 pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
     let text = read_text(path).map_err(|source| LiveError::File {
         path: path.to_owned(),
@@ -199,7 +200,7 @@ pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
     })
 }
 
-/// The merged graph of all controller replicas.
+/// Returns the merged graph of all controller replicas.
 pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
     let replicas = place.controllers().await?;
     let [first, ..] = &replicas[..] else {
@@ -218,7 +219,8 @@ pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
     Ok(snapshot.with_parts(&parts).with_delays(delays))
 }
 
-/// The stored snapshots of all replicas. Each replica takes them at its own times, so those of one minute are merged.
+/// Returns the stored snapshots of all replicas. Each replica takes them at its own times, so those
+/// of one minute are merged.
 async fn history(place: &Where) -> Result<History, LiveError> {
     let mut all: Vec<Vec<Snapshot>> = Vec::new();
     for replica in place.controllers().await? {
@@ -262,7 +264,7 @@ fn of_namespace(mut snapshot: Snapshot, options: &Options) -> Snapshot {
     snapshot
 }
 
-/// Node capacity left for the services shown, without the requests of others.
+/// Subtracts the requests of services that are not shown from the capacity of nodes.
 fn take_room(nodes: &mut [Node], others: &[Service]) {
     for node in nodes {
         for other in others {

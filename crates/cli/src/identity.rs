@@ -1,7 +1,8 @@
-//! `maglor identity`: an authority in a folder, and certificates for proxies that read files.
+//! `maglor identity`: a certificate authority in a folder, and certificates for proxies that read
+//! files.
 //!
-//! [`folder`] is how an authority lies on disk, [`keep`] the renewal of what it has issued,
-//! [`show`] what a certificate says.
+//! [`folder`] is the authority on disk, [`keep`] renews certificates that it has issued, [`show`]
+//! prints certificates.
 
 mod folder;
 mod keep;
@@ -225,7 +226,7 @@ impl IssueOptions {
     }
 }
 
-/// A DNS name of a certificate (RFC 6125); the first label may be `*`.
+/// Validates a DNS name of a certificate (RFC 6125); the first label may be `*`.
 fn dns_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(fits);
@@ -251,5 +252,5 @@ fn rotate(options: &RotateOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Poll interval for files and the clock.
+/// The poll interval for files and the clock.
 const TICK: Duration = Duration::from_secs(1);

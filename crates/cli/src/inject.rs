@@ -1,4 +1,4 @@
-//! `maglor inject`: what the webhook does, for files.
+//! `maglor inject`: adds sidecars to pod manifests, as the webhook does.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Files that commands compute from: the error in one is reported with its name and line.
+//! Reads input files: an error is reported with the file's name and line.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use maglor_service_graph::file::FileError;
 use thiserror::Error;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum InputError {
     #[error("{file}: {error}")]
@@ -25,7 +25,7 @@ fn place(file: &str, line: Option<usize>) -> String {
 }
 
 impl InputError {
-    /// What a file says cannot be.
+    /// Creates an error about a file's contents.
     pub(crate) fn of(path: &Path, error: FileError) -> Self {
         Self::File {
             file: path.display().to_string(),
@@ -35,7 +35,8 @@ impl InputError {
     }
 }
 
-/// The text of a file, without the byte order mark that some editors put before it; `-` is standard input.
+/// Returns the text of a file, without the byte order mark that some editors add; `-` is standard
+/// input.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let mut text = match path == Path::new("-") {
         true => standard_input(),
@@ -47,7 +48,7 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// What is piped in. A second time there would be nothing, as if the other file were empty.
+/// Reads standard input. It can be read only once: a second time it would look like an empty file.
 fn standard_input() -> io::Result<String> {
     static READ: AtomicBool = AtomicBool::new(false);
     match READ.swap(true, Ordering::Relaxed) {
@@ -56,7 +57,7 @@ fn standard_input() -> io::Result<String> {
     }
 }
 
-/// The same, with an error that names the file.
+/// Returns the text of a file, with an error that names it.
 pub(crate) fn text(path: &Path) -> Result<String, InputError> {
     read_text(path).map_err(|error| InputError::Read {
         file: path.display().to_string(),
@@ -64,7 +65,7 @@ pub(crate) fn text(path: &Path) -> Result<String, InputError> {
     })
 }
 
-/// What a file says.
+/// Reads and parses a file.
 pub(crate) fn read<T>(
     path: &Path,
     parse: fn(&str) -> Result<T, FileError>,

@@ -1,7 +1,7 @@
-//! Commands that ask a mesh that runs: its controller and its proxies, by their admin ports.
+//! Commands that query a running mesh: its controller and its proxies, through their admin ports.
 //!
-//! [`access`] finds them, in a cluster or at addresses that are given, and asks; [`table`] prints what
-//! came of it. Each of the others is a command.
+//! [`access`] locates and queries admin ports, in a cluster or at given addresses; [`table`] prints
+//! results. Each of the other modules is a command.
 
 pub(crate) mod access;
 pub(crate) mod endpoints;

@@ -1,4 +1,4 @@
-//! The `maglor` command line. One module a command.
+//! The `maglor` command line. One module per command.
 
 use std::process::ExitCode;
 

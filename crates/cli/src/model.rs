@@ -1,4 +1,4 @@
-//! `maglor model`: what theory says about latency, without a simulation.
+//! `maglor model`: prints latencies predicted by theory, without a simulation.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use maglor_terminal::output;
 
-/// The meaning of the columns; shown by `--help`.
+/// The meaning of the columns, for `--help`.
 pub(crate) const EXPLANATION: &str = "\
 M independent balancers send Poisson streams of requests to N equal servers. A balancer draws d
 servers at random and uses the one with the fewest of its own outstanding requests. Service times
@@ -179,7 +179,7 @@ impl Options {
     }
 }
 
-/// A count for the model's own validation; negative ones are rejected here.
+/// Converts a count for the model's own validation; negative ones are rejected here.
 fn count(parameter: &'static str, value: i64) -> Result<u32, Error> {
     u32::try_from(value).map_err(|_| Error::OutOfRange {
         parameter,
@@ -188,7 +188,7 @@ fn count(parameter: &'static str, value: i64) -> Result<u32, Error> {
     })
 }
 
-/// Seven digits: more than the precision of any of the models.
+/// Rounds to seven digits: more than the precision of any of the models.
 fn significant(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
 }

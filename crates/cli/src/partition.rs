@@ -1,4 +1,5 @@
-//! `maglor partition`: the placement of services on nodes, from files, as JSON or as affinities of pods.
+//! `maglor partition`: computes the placement of services on nodes, from files, as JSON or as
+//! affinities of pods.
 
 mod affinity;
 
@@ -185,7 +186,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 impl Options {
-    /// The output, and the reason if there is no placement.
+    /// Returns the output, and the reason if there is no placement.
     fn partition(&self) -> Result<(String, Option<Infeasible>), Failure> {
         let graph = read(&self.graph, file::graph)?;
         let mut nodes = read(&self.nodes, file::nodes)?;
@@ -261,7 +262,7 @@ fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String,
     services.map(row).collect()
 }
 
-/// Requests on each node.
+/// Returns the requests on each node.
 fn loads(graph: &Graph, nodes: &Nodes, known: usize, placement: &Placement) -> Map<String, Value> {
     let loads = placement.loads(graph);
     let loads = nodes.all().iter().zip(loads).take(known);

@@ -1,5 +1,5 @@
-//! `maglor plan`: what would run elsewhere, and what that is predicted to win; what if a node fails, a service
-//! doubles.
+//! `maglor plan`: computes a placement with its predicted gain; also for hypothetical failures of
+//! nodes and growth of services.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -150,9 +150,9 @@ struct Report {
     routing: &'static str,
     /// Calls per second.
     total: f64,
-    /// Calls across nodes now, among replicas on nodes that still exist.
+    /// The present calls across nodes, among replicas on nodes that still exist.
     cut_now: f64,
-    /// Calls across nodes by the plan.
+    /// The calls across nodes by the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_planned: Option<f64>,
     /// Whether the controller would carry it out.
@@ -193,7 +193,7 @@ fn unknown(what: &'static str, value: &str, expected: &'static str) -> LiveError
     }
 }
 
-/// The assumptions of the options.
+/// Applies the assumptions of the options.
 fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> {
     if snapshot.nodes.is_empty() {
         return Err(LiveError::Plan(match &options.file {
@@ -286,7 +286,7 @@ fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
             report.feasible = true;
             report.cut_planned = Some(plan.cut);
             report.moves = moves(&graph, &nodes, &present, &plan.placement);
-            // What does not fit where it is has to move, whatever it wins.
+            // Replicas that do not fit where they are have to move, whatever the gain.
             report.worth_it = pays || !present.is_feasible(&graph, &nodes);
         }
     }

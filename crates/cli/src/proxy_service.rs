@@ -1,4 +1,5 @@
-//! `maglor proxy-service`: when proxies in front of a service pay, and what to apply, offline.
+//! `maglor proxy-service`: decides offline whether proxies in front of a service pay, and prints
+//! the resources to apply.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -162,7 +163,7 @@ impl PlanOptions {
         Answer::of(service, !self.without_sidecars, self.least_gain)
     }
 
-    /// One for each service of a file.
+    /// Returns a result for each service of a file.
     fn answers(&self, path: &Path) -> Result<Vec<Answer>, WorkloadError> {
         let file = path.display().to_string();
         let text = read_text(path).map_err(|error| WorkloadError::Read {

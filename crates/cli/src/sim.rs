@@ -1,4 +1,4 @@
-//! `maglor sim`: the simulator, one scenario at a time, as JSON.
+//! `maglor sim`: runs the simulator, one scenario at a time, with JSON output.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -357,7 +357,7 @@ impl Options {
         let Some(count) = self.nodes else {
             return Ok(None);
         };
-        // Before there is a list of so many.
+        // Checked before a list of this length is allocated.
         if count > self.servers {
             return Err(format!(
                 "--nodes {count}: there are {} servers",
@@ -376,7 +376,7 @@ impl Options {
         Ok(Some(nodes))
     }
 
-    /// When each of the silent servers starts to report.
+    /// Returns when each of the silent servers starts to report.
     fn rollout(&self) -> Result<Vec<Disturbance>, String> {
         let Some(lasts) = self.rollout_ms else {
             return Ok(Vec::new());
@@ -405,12 +405,12 @@ impl Options {
     }
 }
 
-/// A share without digits that are noise.
+/// Rounds a share, since further digits are noise.
 fn six_digits(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
-/// Of the attempts from each node the shares of the nodes' servers.
+/// Returns for the attempts from each node the shares of the nodes' servers.
 fn node_shares(outcome: &Outcome) -> Vec<Vec<f64>> {
     let row = |counts: &Vec<u64>| {
         let all = counts.iter().sum::<u64>().max(1) as f64;

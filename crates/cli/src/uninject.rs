@@ -1,4 +1,4 @@
-//! `maglor uninject`: the mesh taken out of the pods of a cluster, before it is uninstalled.
+//! `maglor uninject`: removes sidecars from the pods of a cluster, before the mesh is uninstalled.
 
 use std::process::ExitCode;
 use std::time::Duration;

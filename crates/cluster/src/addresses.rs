@@ -1,4 +1,4 @@
-//! Address assignment. Two clusters may use the same addresses: they share no network.
+//! Address assignment. Two clusters may use the same addresses: they are in separate networks.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -10,32 +10,32 @@
 
 use std::net::Ipv4Addr;
 
-/// The most nodes that run containers.
+/// The maximum number of nodes that run containers.
 pub(crate) const MOST_NODES: u8 = 16;
-/// The control plane.
+/// The address of the control plane.
 pub(crate) const CONTROL: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 1);
-/// Pods of all nodes.
+/// The range of pods of all nodes.
 pub(crate) const PODS: &str = "10.232.0.0/16";
-/// Pods that are only simulated: nothing answers there.
+/// The range of simulated pods: there are no servers at these addresses.
 pub(crate) const SIMULATED_PODS: &str = "10.233.0.0/16";
-/// Services.
+/// The range of Services.
 pub(crate) const SERVICES: &str = "10.96.0.0/16";
 /// The Service `kubernetes`.
 pub(crate) const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The Service `kube-dns`.
 pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 
-/// A node, counted from 1.
+/// Returns the address of a node, counted from 1.
 pub(crate) fn node(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 231, 0, 10 + index)
 }
 
-/// The pods of a node.
+/// Returns the range of the pods of a node.
 pub(crate) fn pods(index: u8) -> String {
     format!("10.232.{index}.0/24")
 }
 
-/// The node that has an address, or whose pods have it.
+/// Returns the node that has an address, or whose pods have it.
 pub(crate) fn owner(address: Ipv4Addr) -> Option<u8> {
     match address.octets() {
         [10, 231, 0, host] => host.checked_sub(10).filter(|index| *index > 0),

@@ -1,7 +1,7 @@
-//! Static builds of our own programs, as images need them.
+//! Static builds of our own programs, for images.
 //!
-//! They are linked with the C library of the GNU target. What such a program must not do is ask that library for
-//! names: the proxy resolves by itself.
+//! They are linked with the C library of the GNU target. Such a program must not resolve names
+//! through that library: the proxy has its own resolver.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::error::{At as _, ClusterError};
 
-/// Our programs, and the packages that hold them.
+/// Our programs, with their packages.
 const PROGRAMS: [(&str, &str); 4] = [
     ("maglor", "maglor-cli"),
     ("maglor-app", "maglor-testkit"),
@@ -18,8 +18,8 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("maglor-proxy", "maglor-proxy"),
 ];
 
-/// The file of a static program: `what` itself if it is one, or what is built from the program of ours that it
-/// names, with a profile of cargo's.
+/// Returns the file of a static program: `what` itself if it is one, or the build of our program
+/// with this name, with a profile of cargo's.
 ///
 /// # Errors
 ///
@@ -59,13 +59,13 @@ fn build(program: &str, profile: &str) -> Result<PathBuf, ClusterError> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = here.ancestors().nth(2).unwrap_or(here);
     let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    // A folder of its own: other flags in the same one would build everything anew each time.
+    // A separate folder: other flags in the same one would rebuild everything each time.
     let folder = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = root.join(folder).join("static");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--locked", "--package", package, "--bin", program]);
     cargo.args(["--profile", profile, "--target", &target]);
-    // A sidecar is copied to each node: without debug information it is a fifth.
+    // A sidecar is copied to each node: without debug information it has a fifth of the size.
     cargo.env(
         "RUSTFLAGS",
         "-C target-feature=+crt-static -C strip=debuginfo",
@@ -82,7 +82,8 @@ fn build(program: &str, profile: &str) -> Result<PathBuf, ClusterError> {
     Ok(folder.join(target).join(profile).join(program))
 }
 
-/// Whether a 64-bit ELF file names a dynamic linker (a program header of type `PT_INTERP`, System V ABI ch. 5).
+/// Returns whether a 64-bit ELF file needs a dynamic linker (a program header of type `PT_INTERP`,
+/// System V ABI ch. 5).
 fn interpreter(file: &[u8]) -> bool {
     let number = |at: usize, bytes: usize| {
         let field = file.get(at..)?.get(..bytes)?;

@@ -1,5 +1,5 @@
-//! Control groups: a folder for each node in every hierarchy, so that no kubelet takes another's pods for its own
-//! leftovers. They are the one thing of a machine that does not go with its processes.
+//! Control groups: a folder for each node in every hierarchy, so that no kubelet cleans up
+//! another's pods. They are the only part of a machine that is not removed with its processes.
 
 use std::fs;
 use std::io;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use crate::error::{At as _, ClusterError};
 
-/// How long groups may stay busy after their processes were killed.
+/// How long groups may be busy after their processes were killed.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// The group of a cluster, below the root of each hierarchy.
+/// Returns the group of a cluster, below the root of each hierarchy.
 pub(crate) fn group(cluster: &str) -> String {
     format!("maglor-cluster-{cluster}")
 }
 
-/// Makes the group of a node in every hierarchy.
+/// Creates the group of a node in every hierarchy.
 pub(crate) fn make(cluster: &str, node: &str) -> Result<(), ClusterError> {
     for hierarchy in hierarchies()? {
         let parent = hierarchy.join(group(cluster));
@@ -52,7 +52,7 @@ pub(crate) fn remove(cluster: &str) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Folders only: a group's files come and go with it.
+/// Removes only folders: a group's files are removed with it.
 fn remove_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -63,7 +63,7 @@ fn remove_tree(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Where hierarchies are mounted, of both versions.
+/// Returns the mount points of hierarchies of both versions.
 fn hierarchies() -> Result<Vec<PathBuf>, ClusterError> {
     let path = Path::new("/proc/self/mounts");
     let mounts = fs::read_to_string(path).at(path)?;

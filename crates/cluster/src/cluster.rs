@@ -1,4 +1,4 @@
-//! A cluster, from its first machine to its end.
+//! A cluster: starts all parts in order, and stops them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,18 +24,18 @@ use crate::scale;
 use crate::state::{Folder, MachineState, State};
 use crate::wait::until;
 
-/// The DNS server's image.
+/// The image of the DNS server.
 const COREDNS: &str = "maglor.dev/coredns:1";
 
-/// How long nodes may take to become ready, and the DNS server to answer.
+/// The time limit for nodes to become ready, and for the DNS server to respond.
 const READY: Duration = Duration::from_secs(180);
 
-/// A Kubernetes that runs as long as the value lives.
+/// A running Kubernetes cluster; it is stopped when this is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
     programs: PathBuf,
-    /// Where nodes are simulated.
+    /// Set if nodes are simulated.
     kwok: Option<PathBuf>,
     kubectl: Kubectl,
     folder: Folder,
@@ -47,8 +47,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes sure of everything that a cluster is made of, which is what [`Cluster::start`] does first; the folder of
-    /// Kubernetes' programs.
+    /// Builds or installs everything that a cluster needs, which [`Cluster::start`] does first;
+    /// returns the folder of Kubernetes' programs.
     ///
     /// # Errors
     ///
@@ -64,12 +64,12 @@ impl Cluster {
         programs::kubernetes(say)
     }
 
-    /// Whether there can be a cluster here: [`Cluster::prepare`], where a missing part is said instead of returned.
-    /// A test that cannot have one skips itself.
+    /// Returns whether a cluster can be started here: like [`Cluster::prepare`], but a missing part
+    /// is reported as a message. A test that needs a cluster skips itself then.
     ///
     /// # Errors
     ///
-    /// Nothing is missing, and still it cannot be prepared.
+    /// Nothing is missing, and the preparation fails nevertheless.
     pub fn is_possible(say: fn(&str)) -> Result<bool, ClusterError> {
         match Self::prepare(say) {
             Ok(_) => Ok(true),
@@ -81,13 +81,14 @@ impl Cluster {
         }
     }
 
-    /// Starts a cluster, and waits until its nodes are ready and its DNS server answers.
+    /// Starts a cluster, and waits until its nodes are ready and its DNS server responds.
     ///
-    /// Takes a minute when its programs are in the cache, and a quarter of an hour when they have to be built.
+    /// Takes a minute when its programs are in the cache, and a quarter of an hour when they have
+    /// to be built.
     ///
     /// # Errors
     ///
-    /// Without root, with a part missing, or when something does not start; nothing is left then.
+    /// Without root, with a part missing, or when a program does not start; nothing is left then.
     pub fn start(options: Options) -> Result<Self, ClusterError> {
         options.check()?;
         let programs = Self::prepare(options.say)?;
@@ -108,30 +109,32 @@ impl Cluster {
             nodes: Vec::new(),
             processes: Vec::new(),
         };
-        // An early return drops what has been started by then.
+        // An early return stops everything started so far.
         cluster.bring_up()?;
         Ok(cluster)
     }
 
-    /// The client of the API server.
+    /// Returns the client of the API server.
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
 
-    /// The administrator's kubeconfig; it is good on the host and on the control plane's machine.
+    /// Returns the administrator's kubeconfig; it is valid on the host and on the control plane's
+    /// machine.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         self.kubectl.kubeconfig()
     }
 
-    /// The machines of the nodes that run containers.
+    /// Returns the machines of the nodes that run containers.
     #[must_use]
     pub fn nodes(&self) -> &[Machine] {
         &self.nodes
     }
 
-    /// A command of the host that sees the network of the control plane, from where all pods can be reached.
+    /// Returns a command of the host in the network of the control plane, from where all pods can
+    /// be reached.
     ///
     /// # Errors
     ///
@@ -140,7 +143,7 @@ impl Cluster {
         Ok(self.control()?.network_command(program))
     }
 
-    /// Runs something on a thread that sees the network of the control plane.
+    /// Runs a closure on a thread in the network of the control plane.
     ///
     /// # Errors
     ///
@@ -153,7 +156,7 @@ impl Cluster {
         joined(relay::in_network(&network, work)?)
     }
 
-    /// Changes how long packets take from one node to another, one way, from now on; possible where the cluster was
+    /// Changes the one-way delay of packets between nodes from now on; possible if the cluster was
     /// started with a delay.
     ///
     /// # Errors
@@ -177,13 +180,13 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Its files cannot be read, or a node refuses it.
+    /// Its files cannot be read, or a node rejects it.
     pub fn load(&self, image: &Image) -> Result<(), ClusterError> {
         let inits = self.nodes.iter().map(Machine::init);
         load(self.folder.path(), inits, image)
     }
 
-    /// Ends it and removes everything of it.
+    /// Stops it and removes everything of it.
     ///
     /// # Errors
     ///
@@ -214,7 +217,7 @@ impl Cluster {
         let log = control.file("kube-apiserver.log");
         let control = self.control.insert(control);
 
-        // The API server takes a while; the nodes get ready for it.
+        // The API server starts slowly; the nodes are started meanwhile.
         start_nodes(
             &self.options,
             self.folder.path(),
@@ -348,12 +351,12 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.end();
-        // What cannot be removed now is removed by the next cluster of this name.
+        // Remains are removed by the next cluster of this name.
         let _ = self.folder.remove();
     }
 }
 
-/// What a thread in another network has come to.
+/// Returns the result of a thread in another network.
 pub(crate) fn joined<T>(thread: JoinHandle<Option<T>>) -> Result<T, ClusterError> {
     let result = thread.join();
     result.ok().flatten().ok_or_else(|| ClusterError::Ended {
@@ -363,7 +366,7 @@ pub(crate) fn joined<T>(thread: JoinHandle<Option<T>>) -> Result<T, ClusterError
     })
 }
 
-/// Everybody who has a token.
+/// All users with a token.
 struct People {
     admin: User,
     controllers: User,
@@ -390,7 +393,7 @@ impl People {
     }
 }
 
-/// Machines with a containerd each, all at once.
+/// Starts machines with a containerd each, concurrently.
 fn start_nodes(
     options: &Options,
     folder: &Path,
@@ -421,7 +424,8 @@ fn start_nodes(
     Ok(())
 }
 
-/// Loads an image into machines, identified by their first processes; its archive is made in `folder` and removed.
+/// Loads an image into machines, identified by their first processes; its archive is created in
+/// `folder` and removed.
 pub(crate) fn load(
     folder: &Path,
     inits: impl IntoIterator<Item = u32>,

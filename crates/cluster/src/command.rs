@@ -1,7 +1,7 @@
 //! `cargo xtask cluster`: a cluster that outlives the command that started it.
 //!
-//! `up` starts this program again as the process that holds the cluster. `down` ends that process, and removes what
-//! is left, in the same way as after a crash.
+//! `up` starts this program again as the process that holds the cluster. `down` stops that process,
+//! and removes the rest, in the same way as after a crash.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -207,7 +207,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     shape.options(name.to_owned())?.check()?;
     let own = Path::new("/proc/self/exe");
     let own = std::fs::read_link(own).at(own)?;
-    // One pipe for all that it says: with our own streams it would keep open whatever we were started with.
+    // One pipe for all of its output: with our own streams it would keep our caller's streams open.
     let (output, input) = io::pipe().at(&own)?;
     let errors = input.try_clone().at(&own)?;
     let mut holder = {
@@ -219,7 +219,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
         command.stdin(Stdio::null()).stdout(input).stderr(errors);
         let started = command.spawn();
         started.map_err(|error| not_started("the process that holds the cluster", &error))?
-        // The command goes here, and with it our copies of the pipe's other end.
+        // Drops the command, and with it our copies of the pipe's other end.
     };
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if line == READY {
@@ -240,7 +240,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
 
 /// Returns only on an error.
 fn hold(options: Options) -> Result<(), ClusterError> {
-    // Out of reach of the terminal from which it was started.
+    // Detached from the terminal from which it was started.
     let _ = rustix::process::setsid();
     let _cluster = Cluster::start(options)?;
     let _ = writeln!(io::stdout(), "{READY}");
@@ -326,7 +326,7 @@ fn write_all(images: &[String], folder: &Path, profile: &str) -> Result<(), Clus
     Ok(())
 }
 
-/// Names and contents of images, all validated before anything is built.
+/// Returns names and contents of images, all validated before anything is built.
 fn pairs(images: &[String]) -> Result<Vec<(&str, &str)>, ClusterError> {
     let refused = |image: &String| ClusterError::Invalid {
         field: "IMAGE=BINARY",

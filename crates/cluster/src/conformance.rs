@@ -1,8 +1,9 @@
-//! The Gateway API's conformance suite, with the echo programs that it wants, against a running cluster.
+//! Runs the Gateway API's conformance suite, with its echo programs, against a running cluster.
 //!
-//! The suite makes its own namespaces and asks for sidecars in them. For a mesh it runs a client in one pod against
-//! Services of others. For Gateways it is the client itself, so it runs in the network of a node, where Services can
-//! be reached. What it finds is written as the report that the Gateway API's project takes, beside its log.
+//! The suite creates its own namespaces with injection enabled. For a mesh it runs a client in one
+//! pod against Services of others. For Gateways it is the client itself, so it runs in the network
+//! of a node, where Services can be reached. Its results are written as the report that the Gateway
+//! API's project requires, beside its log.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,21 +21,21 @@ use crate::kubectl::Kubectl;
 use crate::programs::{CONFORMANCE, ECHO, ECHO_BASIC, sources};
 use crate::state::{self, State};
 
-/// Images of the suite's tests of Gateways. The DNS server has to run, and is asked by tests of UDP only: the echo
-/// program stands in for it.
+/// The images of the suite's tests of Gateways. The DNS server must run, but is used by tests of
+/// UDP only: the echo program replaces it.
 const BASIC_IMAGES: [&str; 3] = [
     "registry.k8s.io/coredns/coredns:v1.12.2",
     "registry.k8s.io/gateway-api/echo-basic:v1.5.1",
     "registry.k8s.io/gateway-api/echo-basic:v1.6.0-dev.3",
 ];
 
-/// The image's name in the suite's manifests.
+/// The name of the image in the suite's manifests.
 const ECHO_IMAGE: &str = "registry.k8s.io/gateway-api/echo-advanced:v1.5.1";
 
-/// The module that holds the definitions of resources.
+/// The module that contains the definitions of resources.
 const DEFINITIONS: &str = "sigs.k8s.io/gateway-api";
 
-/// Supported features: all that the tests for meshes need.
+/// The supported features: all that the tests for meshes need.
 const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
     HTTPRouteResponseHeaderModification,HTTPRoute303RedirectStatusCode,\
     HTTPRoute307RedirectStatusCode,HTTPRoute308RedirectStatusCode,MeshClusterIPMatching,\
@@ -85,7 +86,7 @@ struct Counts {
 }
 
 impl Conformance {
-    /// Runs the suite, and reports what passed.
+    /// Runs the suite, and reports the results.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl Conformance {
         {
             let line = line.at(log)?;
             writeln!(file, "{line}").at(log)?;
-            // Most are of what a mesh has nothing to do with.
+            // Most skipped tests do not apply to a mesh.
             if counts.add(&line) && !line.contains("--- SKIP") {
                 eprintln!("{}", line.trim());
             }
@@ -202,7 +203,7 @@ impl Conformance {
         }
     }
 
-    /// Without features the suite asks the class for them.
+    /// Returns the flags for features. Without them the suite reads the features from the class.
     fn features(&self) -> Vec<String> {
         let features = match (&self.features, self.gateways) {
             (Some(features), _) => Some(features.as_str()),
@@ -215,7 +216,8 @@ impl Conformance {
     }
 }
 
-/// The suite in the network of the first node, and how it reaches the API server from there.
+/// Returns the command of the suite in the network of the first node, with its access to the API
+/// server.
 fn on_node(
     name: &str,
     state: &State,
@@ -236,7 +238,8 @@ fn on_node(
 }
 
 impl Counts {
-    /// Counts a line that ends a test of the suite, not one of the test's own parts; whether it is one.
+    /// Counts a line that ends a test of the suite, not a part of one; returns whether it is such a
+    /// line.
     fn add(&mut self, line: &str) -> bool {
         let Some(rest) = line.strip_prefix("    --- ") else {
             return false;
@@ -252,7 +255,7 @@ impl Counts {
     }
 }
 
-/// The definitions of the Gateway API's resources, standard channel, as YAML.
+/// Returns the definitions of the Gateway API's resources, standard channel, as YAML.
 ///
 /// # Errors
 ///

@@ -11,24 +11,26 @@ use crate::machine::{HOME, Machine};
 use crate::process::Process;
 use crate::wait::until;
 
-/// How long the API server may take; some twenty seconds on two busy cores.
+/// The time limit for the API server; it takes some twenty seconds on two busy cores.
 const API_START: Duration = Duration::from_secs(120);
 
-/// After how much silence a node is taken for lost: half of Kubernetes' default, for tests that lose one.
+/// The time without a heartbeat after which a node is considered lost: half of Kubernetes' default,
+/// for tests that lose one.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// The same where a hundred nodes are one busy process.
+/// The same if a hundred nodes are simulated by one busy process.
 const SIMULATED_SILENCE: Duration = Duration::from_secs(300);
 
-/// Settings of simulated clusters only: many pods change, and the `Endpoints` that would be written are not read
-/// beside every EndpointSlice.
+/// Settings of simulated clusters only: many pods change, and the `Endpoints` that would be written
+/// beside every EndpointSlice are not read.
 const SIMULATED: &str = "--concurrent-service-endpoint-syncs=20 \
      --controllers=*,-endpoints-controller,-endpointslice-mirroring-controller";
 
-/// How many requests a second a part may make, so that scale tests measure the mesh and not these limits.
+/// The maximum requests per second of a component, so that scale tests measure the mesh and not
+/// these limits.
 const REQUESTS: u32 = 500;
 
-/// Where parts of the cluster find the API server, and how they know it.
+/// The address of the API server, and how it is verified.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) port: u16,
@@ -36,7 +38,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Its URL inside of the cluster.
+    /// Returns its URL inside of the cluster.
     pub(crate) fn url(&self) -> String {
         format!("https://{CONTROL}:{}", self.port)
     }
@@ -52,7 +54,7 @@ impl Server {
     }
 }
 
-/// Starts etcd and the API server; `port` is where it listens, on all addresses.
+/// Starts etcd and the API server; `port` is its port, on all addresses.
 pub(crate) fn start_api(
     machine: &Machine,
     programs: &Path,
@@ -110,7 +112,7 @@ pub(crate) fn start_api(
     Ok(vec![etcd, api])
 }
 
-/// Waits until the API server answers that it is ready.
+/// Waits until the API server reports that it is ready.
 pub(crate) fn wait_for_api(
     kubectl: &Kubectl,
     processes: &mut [Process],
@@ -133,7 +135,8 @@ pub(crate) fn start_controllers(
     (controllers, scheduler): (&User, &User),
     simulated: bool,
 ) -> Result<Vec<Process>, ClusterError> {
-    // Pods of a node that is silent for longer are not ready, and kwok does not make them so again.
+    // Pods of a node that is silent for longer are not ready, and kwok does not make them ready
+    // again.
     let (silence, more) = match simulated {
         true => (SIMULATED_SILENCE, SIMULATED),
         false => (SILENCE, ""),

@@ -1,4 +1,5 @@
-//! Credentials for the API server: an authority with the server's certificate, and tokens.
+//! Credentials for the API server: a certificate authority with the server's certificate, and
+//! tokens.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,17 +23,17 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The administrator.
+    /// Returns the administrator.
     pub(crate) fn admin() -> Result<Self, ClusterError> {
         Self::new("admin".into(), "system:masters")
     }
 
-    /// A part of the control plane, by the name that Kubernetes' roles know it by.
+    /// Returns a component of the control plane, by its name in Kubernetes' roles.
     pub(crate) fn component(name: &str) -> Result<Self, ClusterError> {
         Self::new(format!("system:{name}"), "")
     }
 
-    /// A node's kubelet.
+    /// Returns a node's kubelet.
     pub(crate) fn node(name: &str) -> Result<Self, ClusterError> {
         Self::new(format!("system:node:{name}"), "system:nodes")
     }
@@ -50,7 +51,8 @@ impl User {
         Ok(Self { name, group, token })
     }
 
-    /// A kubeconfig file for the user; `server` is the API server's URL, `authority` the file of its authority.
+    /// Returns a kubeconfig file for the user; `server` is the API server's URL, `authority` the
+    /// file of its authority.
     pub(crate) fn kubeconfig(&self, server: &str, authority: &str) -> String {
         let token = &self.token;
         format!(
@@ -67,7 +69,7 @@ impl User {
     }
 }
 
-/// The lines of the API server's token file.
+/// Returns the lines of the API server's token file.
 pub(crate) fn token_file<'a>(users: impl IntoIterator<Item = &'a User>) -> String {
     let mut lines = String::new();
     for (uid, user) in users.into_iter().enumerate() {
@@ -78,7 +80,7 @@ pub(crate) fn token_file<'a>(users: impl IntoIterator<Item = &'a User>) -> Strin
     lines
 }
 
-/// What the API server needs, PEM.
+/// The certificates and keys of the API server, PEM.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) authority: String,
@@ -87,9 +89,9 @@ pub(crate) struct Certificates {
     pub(crate) server_key: String,
     /// Signs the tokens of service accounts.
     pub(crate) accounts_key: String,
-    /// Checks them.
+    /// Verifies them.
     pub(crate) accounts_public_key: String,
-    /// Signs nothing but the API server's own certificate towards those that serve parts of its API.
+    /// Signs only the API server's own certificate for the servers of aggregated APIs.
     pub(crate) front_authority: String,
     pub(crate) front: String,
     pub(crate) front_key: String,
@@ -99,7 +101,7 @@ pub(crate) struct Certificates {
 pub(crate) const FRONT: &str = "front-proxy-client";
 
 impl Certificates {
-    /// A new authority, and a certificate for every name of the API server.
+    /// Creates an authority, and a certificate for every name of the API server.
     pub(crate) fn new() -> Result<Self, ClusterError> {
         let failed = |subject: &str| {
             let subject = subject.to_owned();
@@ -151,7 +153,7 @@ impl Certificates {
     }
 }
 
-/// A new authority: its certificate, PEM, and what signs.
+/// Creates an authority; returns its certificate, PEM, and its issuer.
 fn authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -166,7 +168,8 @@ fn authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Er
     Ok((certificate, Issuer::new(params, key)))
 }
 
-/// A self-signed certificate, for servers that need one and clients that do not verify it; with its key, PEM.
+/// Creates a self-signed certificate, for servers that need one and clients that do not verify it;
+/// returns it with its key, PEM.
 pub(crate) fn self_signed(name: &str) -> Result<(String, String), ClusterError> {
     let certified = rcgen::generate_simple_self_signed([name.to_owned()]);
     let certified = certified.map_err(|source| ClusterError::Certificate {

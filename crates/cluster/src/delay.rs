@@ -1,9 +1,9 @@
-//! A delay between nodes, for kernels without `netem`: every packet from one node to another, or to its pods, leaves
-//! by a TUN device, waits here, and arrives by the other node's.
+//! A delay between nodes, for kernels without `netem`: every packet from one node to another, or to
+//! its pods, leaves by a TUN device, waits here, and arrives by the other node's.
 //!
-//! Only packets between nodes wait; the control plane, the node's own pods and the loopback interface do not know
-//! of it. Order is kept. A packet that finds 4096 others waiting for the same node is dropped, as by a full queue of
-//! a router.
+//! Only packets between nodes are delayed; those of the control plane, the node's own pods and the
+//! loopback interface are not. Order is kept. A packet that finds 4096 others waiting for the same
+//! node is dropped, as by a full queue of a router.
 
 #![allow(
     unsafe_code,
@@ -31,33 +31,33 @@ use crate::relay::in_network;
 /// The name of the device in every node.
 pub const TUN: &str = "delay";
 
-/// What is asked for it.
+/// The device that creates it.
 const DEVICE: &str = "/dev/net/tun";
 
-/// The longest packet: the device's default MTU, with room.
+/// The size of the longest packet: the device's default MTU, with a margin.
 const PACKET: usize = 2048;
 
-/// How many packets may wait for a node.
+/// The number of packets that may wait for a node.
 const QUEUE: usize = 4096;
 
-/// The longest delay; longer ones are mistakes of a unit.
+/// The longest delay; longer ones are probably mistakes of a unit.
 pub(crate) const MOST: Duration = Duration::from_secs(5);
 
-/// A packet, and when it may arrive.
+/// A packet, and its arrival time.
 type Waiting = (Instant, Vec<u8>);
 
-/// Lines between all nodes; they end with the value.
+/// The delay lines between all nodes; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct DelayLines {
     // Its other end becomes readable, for every reader, when this one is dropped.
     stop: Option<io::PipeWriter>,
-    /// One way, in microseconds.
+    /// The one-way delay in microseconds.
     delay: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl DelayLines {
-    /// Makes a device in each node, and passes packets on after `delay`, which is one way's.
+    /// Creates a device in each node, and forwards packets after `delay`, one way.
     pub(crate) fn start(nodes: &[Machine], delay: Duration) -> Result<Self, ClusterError> {
         let path = Path::new(DEVICE);
         let (stopped, stop) = io::pipe().at(path)?;
@@ -111,7 +111,7 @@ pub(crate) fn micros(delay: Duration) -> u64 {
     u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Reads what a node sends until it is stopped.
+/// Reads packets of a node until it is stopped.
 fn take(
     mut device: &File,
     stop: &io::PipeReader,
@@ -153,14 +153,14 @@ fn deliver(mut device: &File, packets: &Receiver<Waiting>) {
     }
 }
 
-/// Where an IPv4 packet is going.
+/// Returns the destination of an IPv4 packet.
 fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let version = packet.first()? >> 4;
     let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     (version == 4).then(|| address.into())
 }
 
-/// Makes a TUN device of the calling thread's network and attaches to it.
+/// Creates a TUN device in the calling thread's network and attaches to it.
 fn attach(name: &str) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(DEVICE)?;
     // SAFETY: all-zero bytes are a valid `ifreq`: it holds integers and a union of such.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Why there is no cluster, or why it does not do what it was asked.
+/// An error of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// Another process holds a cluster of this name.
@@ -15,32 +15,32 @@ pub enum ClusterError {
         name: String,
     },
 
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("a certificate for {subject}: {source}")]
     Certificate {
-        /// Whom it was for.
+        /// Its subject.
         subject: String,
-        /// Why.
+        /// The error.
         source: rcgen::Error,
     },
 
     /// A command failed.
     #[error("`{command}`: {detail}")]
     Command {
-        /// As a person would type it.
+        /// The command as typed.
         command: String,
-        /// The last line that it said, or how it ended.
+        /// The last line of its output, or its exit status.
         detail: String,
     },
 
-    /// A part of the cluster ended by itself.
+    /// A part of the cluster has terminated.
     #[error("{program} ended with {status}: {detail}")]
     Ended {
         /// The program and its machine.
         program: String,
         /// Its exit status.
         status: String,
-        /// The last line that it said, or where to look.
+        /// The last line of its output, or where to look.
         detail: String,
     },
 
@@ -49,23 +49,23 @@ pub enum ClusterError {
     Invalid {
         /// The option.
         field: &'static str,
-        /// What it must be.
+        /// The valid value.
         reason: String,
     },
 
     /// A file or folder could not be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 
-    /// Something that has to be on this machine is not.
+    /// A required part is missing on this machine.
     #[error("{what} is missing: {hint}")]
     Missing {
-        /// What.
+        /// The part.
         what: String,
         /// How to get it.
         hint: String,
@@ -81,16 +81,16 @@ pub enum ClusterError {
     /// Something took too long.
     #[error("timeout after {} s: {what}; {hint}", limit.as_secs())]
     TimedOut {
-        /// What was waited for.
+        /// The condition waited for.
         what: String,
-        /// How long.
+        /// The time limit.
         limit: Duration,
         /// Where to look.
         hint: String,
     },
 }
 
-/// An [`io::Error`] that knows its file.
+/// Adds the file to an [`io::Error`].
 pub(crate) trait At<T> {
     fn at(self, path: &Path) -> Result<T, ClusterError>;
 }
@@ -114,7 +114,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String, ClusterError> {
     outcome(command, output)
 }
 
-/// Runs a command that reads `lines` on standard input; what it writes to standard output.
+/// Runs a command that reads `lines` on standard input; returns its standard output.
 ///
 /// # Errors
 ///
@@ -139,7 +139,7 @@ fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, Clus
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
             let last = text.lines().rev().find(|line| !line.trim().is_empty());
-            // An API server's warnings report the error, kubectl's last line that there were some.
+            // An API server's warnings contain the error, kubectl's last line only their number.
             let warnings = text.lines().filter(|line| line.starts_with("Warning: "));
             let said: Vec<_> = warnings.chain(last).collect();
             match said.is_empty() {

@@ -1,4 +1,4 @@
-//! Fault injection: programs that die and come back, unreachable nodes.
+//! Fault injection: kills and restarts programs, cuts off nodes.
 
 use crate::cluster::Cluster;
 use crate::delay::TUN;
@@ -6,11 +6,11 @@ use crate::error::{ClusterError, feed};
 use crate::machine::Machine;
 use crate::process::Process;
 
-/// The table that cuts a node off. Its own pods still reach each other.
+/// The nftables table that cuts a node off. Its own pods still reach each other.
 const TABLE: &str = "inet cut";
 
 impl Cluster {
-    /// Ends a program at once, as a crash would: `etcd`, `kube-apiserver`, `kube-controller-manager`,
+    /// Kills a program, like a crash: `etcd`, `kube-apiserver`, `kube-controller-manager`,
     /// `kube-scheduler` or `kwok` of `control`, `containerd`, `kubelet` or `kube-proxy` of a node.
     ///
     /// # Errors
@@ -21,7 +21,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts a program again as it was started before; ends it first if it runs.
+    /// Restarts a program with its former arguments; kills it first if it runs.
     ///
     /// # Errors
     ///

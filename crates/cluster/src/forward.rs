@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::Kubectl;
 use crate::error::ClusterError;
 
-/// What takes longer has failed.
+/// The time limit of a connection.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A forwarded port; ends when this is dropped.
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct Forward {
     child: Child,
     address: SocketAddr,
-    /// Reads what it writes, a line a connection, to the end.
+    /// Reads its output, a line per connection, to the end.
     reader: Option<JoinHandle<()>>,
 }
 
@@ -46,7 +46,7 @@ impl Kubectl {
         let mut line = String::new();
         let reader = child.stdout.take().map(|output| {
             let mut output = BufReader::new(output);
-            // What cannot be read has no address in it.
+            // If it cannot be read, the line contains no address.
             let _ = output.read_line(&mut line);
             std::thread::spawn(move || drop(std::io::copy(&mut output, &mut std::io::sink())))
         });
@@ -65,20 +65,20 @@ impl Kubectl {
     }
 }
 
-/// Of `Forwarding from 127.0.0.1:40123 -> 15011`.
+/// Parses the address in `Forwarding from 127.0.0.1:40123 -> 15011`.
 fn address(line: &str) -> Option<SocketAddr> {
     let rest = line.strip_prefix("Forwarding from ")?;
     rest.split(' ').next()?.parse().ok()
 }
 
 impl Forward {
-    /// Where it is on this machine.
+    /// Returns its address on this machine.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The body of a page of an admin port; `None` without a whole response.
+    /// Returns the body of a page of an admin port; `None` without a whole response.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
@@ -89,8 +89,8 @@ impl Forward {
     }
 }
 
-/// The body of a response. Not up to the end of the connection where its length is known: through the port-forwarding of
-/// a kubelet the end comes seconds after the last byte.
+/// Reads the body of a response. It does not wait for the end of the connection if the length is
+/// known: through the port-forwarding of a kubelet the end comes seconds after the last byte.
 fn body(mut response: impl BufRead) -> Option<String> {
     let mut length = None;
     let mut line = String::new();

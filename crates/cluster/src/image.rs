@@ -1,7 +1,7 @@
-//! Images of static programs: what `docker save` would write, made without Docker.
+//! Images of static programs in the format of `docker save`, created without Docker.
 //!
-//! An archive is a tar of a configuration, one layer, and a manifest that names both
-//! (Docker Image Specification v1.2). The same files give the same bytes.
+//! An archive is a tar of a configuration, one layer, and a manifest that names both (Docker Image
+//! Specification v1.2). The same files result in the same bytes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,23 +13,23 @@ use serde_json::json;
 
 use crate::error::{At as _, ClusterError, run};
 
-/// The size of a block of a tar.
+/// The block size of a tar.
 const BLOCK: usize = 512;
 
-/// An image to be made.
+/// The contents of an image.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Its name with the tag: `registry.example/app:1`. A name without a host is Docker Hub's for Kubernetes, too:
-    /// `maglor-proxy:dev` stands for `docker.io/library/maglor-proxy:dev`.
+    /// The name with the tag: `registry.example/app:1`. A name without a host is Docker Hub's for
+    /// Kubernetes, too: `maglor-proxy:dev` stands for `docker.io/library/maglor-proxy:dev`.
     pub name: String,
-    /// Its files, as where they are now and the absolute paths that they have in the image.
+    /// The files: present paths, and absolute paths in the image.
     pub files: Vec<(PathBuf, String)>,
-    /// What runs in it.
+    /// The entrypoint.
     pub entrypoint: Vec<String>,
 }
 
 impl Image {
-    /// An image of one static program, which is also what runs in it.
+    /// Returns an image of one static program, which is also its entrypoint.
     #[must_use]
     pub fn of_program(name: &str, binary: &Path) -> Self {
         let program = binary.file_name().unwrap_or_default().to_string_lossy();
@@ -41,14 +41,15 @@ impl Image {
         }
     }
 
-    /// An image of one program of this machine, with the shared libraries that it needs, where they are here.
+    /// Returns an image of one program of this machine, with its shared libraries at the same
+    /// paths.
     ///
     /// # Errors
     ///
     /// `ldd` cannot identify them.
     pub fn of_linked_program(name: &str, binary: &Path) -> Result<Self, ClusterError> {
         let mut image = Self::of_program(name, binary);
-        // A static program has none, and `ldd` fails; what is no program at all will not start.
+        // A static program has none, and `ldd` fails; a file that is no program will not start.
         let libraries = run(Command::new("ldd").arg(binary)).or_else(|error| match error {
             ClusterError::Command { detail, .. } if detail.contains(STATIC) => Ok(String::new()),
             error => Err(error),
@@ -72,7 +73,7 @@ impl Image {
     fn write_with(&self, archive: &Path, layer: &Path) -> Result<(), ClusterError> {
         let digest = {
             let mut tar = Tar::new(Hashing::new(File::create(layer).at(layer)?));
-            // A world-writable folder for programs that want one.
+            // A world-writable folder for programs that need one.
             tar.folder("tmp/", 0o1777).at(layer)?;
             for (source, path) in &self.files {
                 let mut file = File::open(source).at(source)?;
@@ -116,18 +117,18 @@ impl Image {
     }
 }
 
-/// What `ldd` says of static programs.
+/// The message of `ldd` for static programs.
 const STATIC: &str = "not a dynamic executable";
 
-/// Where a shared library is, here and in an image: `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the loader's path
-/// alone.
+/// Parses the path of a shared library, on the host and in an image:
+/// `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the loader's path alone.
 fn library(line: &str) -> Option<(PathBuf, String)> {
     let words = line.split_whitespace();
     let path = words.into_iter().find(|word| word.starts_with('/'))?;
     Some((path.into(), path.to_owned()))
 }
 
-/// The name by which Kubernetes looks for an image.
+/// Returns the full name by which Kubernetes looks up an image.
 fn full_name(name: &str) -> String {
     let (first, rest) = name.split_once('/').unwrap_or(("", name));
     let first_is_host = first.contains(['.', ':']) || first == "localhost";
@@ -147,7 +148,7 @@ fn full_name(name: &str) -> String {
     }
 }
 
-/// The architecture as images call it.
+/// Returns the name of the architecture in images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -160,7 +161,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A tar in the ustar format (POSIX.1-1988), of files and folders of root without a time.
+/// A writer of the ustar format (POSIX.1-1988), with files and folders of root without timestamps.
 struct Tar<W>(W);
 
 impl<W: Write> Tar<W> {
@@ -188,7 +189,7 @@ impl<W: Write> Tar<W> {
         self.0.write_all(&[0; BLOCK][..rest])
     }
 
-    /// Two empty blocks end the archive.
+    /// Writes the two empty blocks that end the archive.
     fn finish(mut self) -> io::Result<W> {
         self.0.write_all(&[0; 2 * BLOCK])?;
         self.0.flush()?;
@@ -214,7 +215,7 @@ impl<W: Write> Tar<W> {
         octal(136, 11, 0);
         header[156] = kind;
         header[257..265].copy_from_slice(b"ustar\x0000");
-        // The sum is taken with its own field full of spaces.
+        // The sum is computed with its own field full of spaces.
         header[148..156].fill(b' ');
         let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -222,7 +223,7 @@ impl<W: Write> Tar<W> {
     }
 }
 
-/// Hashes what passes.
+/// A writer that hashes the data.
 struct Hashing {
     file: File,
     context: digest::Context,

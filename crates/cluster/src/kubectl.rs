@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::{ClusterError, feed, run};
 
-/// A `kubectl` that talks to one cluster as its administrator.
+/// A `kubectl` for one cluster, as its administrator.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
@@ -22,13 +22,13 @@ impl Kubectl {
         }
     }
 
-    /// The file that says where the API server is and proves who asks.
+    /// Returns the file with the API server's address and the credentials.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A command to which arguments are added.
+    /// Returns a command to which arguments are added.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -36,7 +36,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs it; what it writes to standard output.
+    /// Runs it; returns its standard output.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Kubectl {
     ///
     /// # Errors
     ///
-    /// It does not succeed, or writes something else.
+    /// It does not succeed, or its output is no JSON.
     pub fn json(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
         let text = self.run(&[arguments, &["-o", "json"]].concat())?;
         serde_json::from_str(&text).map_err(|error| ClusterError::Command {
@@ -58,8 +58,8 @@ impl Kubectl {
         })
     }
 
-    /// A resource to compare with itself later: without `resourceVersion`, and in place of `managedFields` whether
-    /// `manager` owns any of it.
+    /// Returns a resource for comparison with a later state: without `resourceVersion`, and in
+    /// place of `managedFields` whether `manager` owns any of it.
     ///
     /// # Errors
     /// There is none, or it cannot be read.
@@ -82,17 +82,17 @@ impl Kubectl {
         Ok(kept)
     }
 
-    /// Applies a manifest, YAML or JSON, on the server's side.
+    /// Applies a manifest, YAML or JSON, by server-side apply.
     ///
     /// # Errors
     ///
-    /// The API server refuses it.
+    /// The API server rejects it.
     pub fn apply(&self, manifest: &str) -> Result<(), ClusterError> {
         let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         self.with_input(&arguments, manifest).map(drop)
     }
 
-    /// Runs it with a text on standard input; what it writes to standard output.
+    /// Runs it with a text on standard input; returns its standard output.
     ///
     /// # Errors
     ///
@@ -101,11 +101,11 @@ impl Kubectl {
         feed(self.command().args(arguments), text)
     }
 
-    /// The names of nodes, and whether each is ready.
+    /// Returns the names of nodes, and whether each is ready.
     ///
     /// # Errors
     ///
-    /// The API server does not answer.
+    /// The API server does not respond.
     pub fn nodes(&self) -> Result<Vec<(String, bool)>, ClusterError> {
         let list = self.json(&["get", "nodes"])?;
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,8 +1,9 @@
-//! A real Kubernetes of several nodes on one Linux machine: etcd, API server, controllers, scheduler, and on every
-//! node containerd, kubelet and kube-proxy. For development only; docs/cluster.md says how to use it.
+//! A real Kubernetes cluster of several nodes on one Linux machine: etcd, API server, controllers,
+//! scheduler, and on every node containerd, kubelet and kube-proxy. For development only;
+//! docs/cluster.md describes its use.
 //!
-//! Nothing is downloaded but Go modules and the system's packages, and nothing is left behind: each machine is a
-//! set of namespaces that the kernel removes with everything in it.
+//! Only Go modules and the system's packages are downloaded, and nothing is left behind: each
+//! machine is a set of namespaces that the kernel removes with everything in it.
 //!
 //! ```no_run
 //! use maglor_cluster::{Cluster, Options};
@@ -15,13 +16,17 @@
 //!
 //! # Layout
 //!
-//! - [`Options`]: what can be chosen; [`Cluster`]: what is started in which order, and its end.
-//! - `machine`, `process`, `cgroup`: namespaces that go with a value; programs in them; what does not go by itself.
-//! - `addresses`, `network`, `delay`, `relay`: who has which address, and the ways between them.
-//! - `control`, `node`, `credentials`: the programs of Kubernetes, their configuration and permissions.
-//! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
+//! - [`Options`]: the options of a cluster; [`Cluster`]: the start of all parts in order, and their
+//!   end.
+//! - `machine`, `process`, `cgroup`: namespaces owned by a value; programs in them; the control
+//!   groups that must be removed separately.
+//! - `addresses`, `network`, `delay`, `relay`: addresses, and the connections between machines.
+//! - `control`, `node`, `credentials`: the programs of Kubernetes, their configuration and
+//!   permissions.
+//! - `programs`: builds of third-party programs; [`static_program`]: ours; [`Image`]: their images
+//!   for nodes.
 //! - [`state`], [`command`]: a cluster that outlives the command that starts it.
-//! - `fault`: what goes wrong on demand; [`Forward`]: a port of a pod; `pod`: its network.
+//! - `fault`: fault injection; [`Forward`]: a port of a pod; `pod`: its network.
 //! - [`scale`]: objects that only exist in the API; `conformance`: the Gateway API's suite.
 
 mod addresses;

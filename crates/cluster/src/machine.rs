@@ -1,9 +1,10 @@
-//! A machine: Linux namespaces that live as long as a value does.
+//! A machine: Linux namespaces that exist as long as a value does.
 //!
-//! Processes, mounts, network, host name and IPC are its own. Its first process waits for the end of a pipe that
-//! this process holds, so that when the value is dropped, or this process dies of whatever cause, the kernel ends
-//! every process in it and takes mounts, interfaces and containers along. Nothing is left that a signal, an error
-//! path or a crash could have left behind, save what [`crate::cgroup`] and the state folder are for.
+//! Processes, mounts, network, host name and IPC are its own. Its first process waits for the end
+//! of a pipe that this process holds, so that when the value is dropped, or this process dies of
+//! whatever cause, the kernel ends every process in it and removes mounts, interfaces and
+//! containers. A signal, an error path or a crash leaves nothing behind, except for what
+//! [`crate::cgroup`] and the state folder remove.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,32 +15,34 @@ use std::time::{Duration, Instant};
 use crate::error::{At as _, ClusterError, feed, run};
 use crate::process::Process;
 
-/// Where a machine sees its folder. Short, because Unix sockets in it have paths of 107 bytes at most.
+/// The path of a machine's folder inside of it. Short, because Unix sockets in it have paths of 107
+/// bytes at most.
 pub(crate) const HOME: &str = "/run/maglor";
 
-/// Folders of the host that a machine has empty ones in place of: what Kubernetes writes there is its own.
+/// Folders of the host that are replaced by empty ones in a machine: Kubernetes writes to them.
 const EMPTY: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
-/// How long `unshare` may take to make the first process.
+/// The time limit for `unshare` to create the first process.
 const START: Duration = Duration::from_secs(10);
 
-/// A machine that goes with the value.
+/// A machine that ends when this is dropped.
 #[derive(Debug)]
 pub struct Machine {
     name: String,
     folder: PathBuf,
     init: u32,
-    // Dropped before the child is waited for: its end is what the first process waits for.
+    // Dropped before the child is waited for: the first process waits for its end.
     pipe: Option<ChildStdin>,
     unshare: Child,
 }
 
 impl Machine {
-    /// A machine without any network but its loopback interface; `folder` is what it sees as `/run/maglor`.
+    /// Starts a machine without any network but its loopback interface; `folder` is its
+    /// `/run/maglor`.
     ///
     /// # Errors
     ///
-    /// Without root or where the kernel has no such namespaces.
+    /// Without root or if the kernel does not support such namespaces.
     pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, ClusterError> {
         fs::create_dir_all(folder).at(folder)?;
         // A shell, not `cat` alone, because the first process has to reap orphans.
@@ -71,25 +74,25 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Its name, which is its host name, too.
+    /// Returns its name, which is also its host name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The process id of its first process, as seen from outside.
+    /// Returns the process id of its first process, as seen from outside.
     #[must_use]
     pub fn init(&self) -> u32 {
         self.init
     }
 
-    /// A command that runs in it, with the files of the host but those that are its own.
+    /// Returns a command that runs in it, with the files of the host except for its own ones.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         enter(self.init, program)
     }
 
-    /// A command of the host that sees only its network.
+    /// Returns a command of the host that runs in its network.
     pub(crate) fn network_command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -98,17 +101,17 @@ impl Machine {
         command
     }
 
-    /// The file that stands for its network namespace.
+    /// Returns the file of its network namespace.
     pub(crate) fn network(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.init).into()
     }
 
-    /// Lines for `ip -batch`, which see the processes and files of the host.
+    /// Executes lines of `ip -batch`, with the processes and files of the host.
     pub(crate) fn ip(&self, lines: &str) -> Result<(), ClusterError> {
         feed(self.network_command("ip").args(["-batch", "-"]), lines).map(drop)
     }
 
-    /// A file of its folder.
+    /// Returns the path of a file of its folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -123,7 +126,7 @@ impl Machine {
         Ok(format!("{HOME}/{name}"))
     }
 
-    /// Starts a program of the cluster in it; what it says goes to a log named after it.
+    /// Starts a program of the cluster in it; its output goes to a log named after it.
     pub(crate) fn spawn(
         &self,
         program: &Path,
@@ -151,8 +154,8 @@ impl Machine {
             let text = fs::read_to_string(&children).unwrap_or_default();
             let init = text.split_whitespace().next();
             if let Some(init) = init.and_then(|init| init.parse::<u32>().ok()) {
-                // `unshare` makes the namespaces before it forks; a process that still has the
-                // host's mounts must never be entered, since what is mounted then is the host's.
+                // `unshare` creates the namespaces before it forks; a process that still has the
+                // host's mounts must never be entered, since mounts would then be made on the host.
                 let theirs = fs::read_link(format!("/proc/{init}/ns/mnt"));
                 let shell = fs::read_to_string(format!("/proc/{init}/comm"));
                 if theirs.is_ok_and(|theirs| theirs != own)
@@ -170,7 +173,7 @@ impl Machine {
         })
     }
 
-    /// Folders of its own in place of the host's, its host name, its loopback interface.
+    /// Replaces folders of the host by its own, and sets up its host name and loopback interface.
     fn prepare(&self) -> Result<(), ClusterError> {
         for folder in EMPTY {
             run(self.command("mount").args(["-t", "tmpfs", "tmpfs", folder]))?;
@@ -181,14 +184,15 @@ impl Machine {
             .arg("--bind")
             .arg(&self.folder)
             .arg(HOME))?;
-        // What containerd mounts has to reach the containers' mount namespaces, and nothing outside.
+        // Mounts of containerd have to be visible in the containers' mount namespaces, but not
+        // outside.
         run(self.command("mount").args(["--make-rshared", "/"]))?;
         run(self.command("hostname").arg(&self.name))?;
         self.ip("link set lo up\n")
     }
 }
 
-/// A command that runs in all namespaces of a process.
+/// Returns a command that runs in all namespaces of a process.
 pub(crate) fn enter(init: u32, program: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.args(["--target", &init.to_string()]);

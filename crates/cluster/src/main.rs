@@ -1,4 +1,4 @@
-//! The program behind `cargo xtask cluster`.
+//! The program of `cargo xtask cluster`.
 
 use std::process::ExitCode;
 

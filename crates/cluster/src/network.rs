@@ -1,12 +1,13 @@
-//! Cables between machines.
+//! The network between machines.
 //!
 //! ```text
 //! control ── bridge ──┬── veth ── node-1 ── bridge `pods` ── pods
 //!                     └── veth ── node-2 ── …
 //! ```
 //!
-//! No machine has a default route, and the host has no route to any of them: a packet to an address that has gone
-//! goes nowhere. With a delay, what nodes say to each other leaves by [`crate::delay`] instead of the bridge.
+//! No machine has a default route, and the host has no route to any of them: a packet to an address
+//! that no longer exists is dropped. With a delay, packets between nodes leave by [`crate::delay`]
+//! instead of the bridge.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ use crate::delay::TUN;
 use crate::error::ClusterError;
 use crate::machine::Machine;
 
-/// Attaches the control plane's end of every cable.
+/// Attaches the control plane's end of every veth pair.
 pub(crate) fn wire_control(control: &Machine) -> Result<(), ClusterError> {
     control.ip(&format!(
         "link add name machines type bridge\n\
@@ -24,7 +25,7 @@ pub(crate) fn wire_control(control: &Machine) -> Result<(), ClusterError> {
     ))
 }
 
-/// Joins a node to the control plane.
+/// Connects a node to the control plane.
 pub(crate) fn wire_node(control: &Machine, node: &Machine, index: u8) -> Result<(), ClusterError> {
     let address = addresses::node(index);
     control.ip(&format!(

@@ -1,4 +1,4 @@
-//! A node: containerd, kubelet and kube-proxy on a machine of their own.
+//! A node: containerd, kubelet and kube-proxy on a separate machine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::process::Process;
 use crate::programs;
 use crate::wait::until;
 
-/// The image that holds a pod's namespaces.
+/// The image of the container that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "maglor.dev/pause:1";
 
-/// How long containerd may take.
+/// The time limit for containerd to start.
 const CONTAINERD_START: Duration = Duration::from_secs(60);
 
-/// Containers that die are started again after this long at first; Kubernetes' own 10 s suit no test.
+/// The maximum back-off of restarted containers; Kubernetes' own would be too long for tests.
 const MOST_BACK_OFF: &str = "10s";
 
-/// Starts containerd, and waits until it answers.
+/// Starts containerd, and waits until it responds.
 pub(crate) fn start_containerd(machine: &Machine, index: u8) -> Result<Process, ClusterError> {
     let network = json!({
         "cniVersion": "0.4.0",
@@ -118,7 +118,7 @@ pub(crate) fn start_kubelet(
     Ok(vec![kubelet, kube_proxy])
 }
 
-/// JSON is YAML.
+/// Returns the configuration as JSON, which is valid YAML.
 fn kubelet_config(group: &str) -> String {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -132,7 +132,7 @@ fn kubelet_config(group: &str) -> String {
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "crashLoopBackOff": {"maxContainerRestartPeriod": MOST_BACK_OFF},
         "enforceNodeAllocatable": [],
-        // The disk is the host's; its fullness is no reason to end pods or to drop images.
+        // The disk is the host's; if it is full, pods and images should be kept.
         "evictionHard": {"memory.available": "50Mi"},
         "failCgroupV1": false,
         "failSwapOn": false,

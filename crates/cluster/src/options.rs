@@ -6,7 +6,7 @@ use crate::addresses::MOST_NODES;
 use crate::delay;
 use crate::error::ClusterError;
 
-/// What a cluster is like.
+/// The options of a cluster.
 ///
 /// # Defaults
 ///
@@ -14,16 +14,18 @@ use crate::error::ClusterError;
 /// - `nodes`: 2.
 /// - `delay`: none.
 /// - `simulated_nodes`: none.
-/// - `say`: nothing is said.
+/// - `say`: messages are discarded.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its name: lower case letters, digits and `-`, at most 20. Clusters of different names do not see each other.
+    /// The name: lower case letters, digits and `-`, at most 20. Clusters of different names are
+    /// isolated.
     pub name: String,
-    /// Number of nodes that run containers, 1 to 16.
+    /// The number of nodes that run containers, 1 to 16.
     pub nodes: u8,
-    /// How long a packet takes from one node to another, at most 5 s; a round trip takes twice that.
+    /// The delay of a packet from one node to another, at most 5 s; a round trip takes twice that.
     pub delay: Duration,
-    /// How many more nodes there are that only exist in the API; kwok says that their pods run.
+    /// The number of additional nodes that only exist in the API; kwok reports their pods as
+    /// running.
     pub simulated_nodes: u16,
     /// Receives progress messages.
     pub say: fn(&str),
@@ -58,7 +60,8 @@ impl Options {
     }
 }
 
-/// A name becomes a folder that is removed with all that is in it, and part of paths that must be short.
+/// Validates a name, which becomes a folder that is removed with everything in it, and part of
+/// paths that must be short.
 pub(crate) fn check_name(name: &str) -> Result<(), ClusterError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 20 || !name.chars().all(allowed) {

@@ -1,4 +1,4 @@
-//! The processes and the network of a pod, for what another pod could do to it.
+//! The processes and the network of a pod, for tests that act from inside a pod.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::error::{At as _, ClusterError};
 use crate::relay;
 
 impl Cluster {
-    /// Runs something on a thread that sees the network of a pod: it has the pod's addresses, and the rules that redirect its
-    /// connections.
+    /// Runs a closure on a thread in the network of a pod: it has the pod's addresses, and its
+    /// redirection rules.
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ impl Cluster {
         joined(relay::in_network(Path::new(&network), work)?)
     }
 
-    /// The id of a process of a pod's first running container, as seen from outside.
+    /// Returns the id of a process of a pod's first running container, as seen from outside.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Cluster {
     }
 }
 
-/// The id of a running container of a pod, without its runtime's name.
+/// Returns the id of a running container of a pod, without its runtime's name.
 fn running(pod: &Value) -> Option<&str> {
     let statuses = pod["status"]["containerStatuses"].as_array()?;
     let mut running = statuses
@@ -51,12 +51,13 @@ fn running(pod: &Value) -> Option<&str> {
     Some(id)
 }
 
-/// A process of a container: all machines' processes are seen from outside, and the control group of each names its container.
+/// Returns a process of a container: all machines' processes are visible from outside, and the
+/// control group of each names its container.
 fn process_of(container: &str) -> Result<Option<u32>, ClusterError> {
     let processes = Path::new("/proc");
     let processes = fs::read_dir(processes).at(processes)?.flatten();
     let mut ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    // One that has ended meanwhile has none.
+    // A process that has ended meanwhile has none.
     let groups = |id: &u32| fs::read_to_string(format!("/proc/{id}/cgroup")).unwrap_or_default();
     Ok(ids.find(|id| groups(id).contains(container)))
 }

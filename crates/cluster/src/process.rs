@@ -16,12 +16,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// What a program of a machine is called.
+    /// Returns the name of a program of a machine.
     pub(crate) fn name(program: &str, machine: &str) -> String {
         format!("{program} of {machine}")
     }
 
-    /// Whether it is called so.
+    /// Returns whether it has this name.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.name == name
     }
@@ -43,14 +43,14 @@ impl Process {
         })
     }
 
-    /// Starts it again; its log continues.
+    /// Restarts it; its log continues.
     pub(crate) fn restart(&mut self) -> Result<(), ClusterError> {
         self.kill();
         self.child = spawn(&mut self.command, &self.name)?;
         Ok(())
     }
 
-    /// An error if it has ended.
+    /// Returns an error if it has terminated.
     pub(crate) fn check(&mut self) -> Result<(), ClusterError> {
         let Ok(Some(status)) = self.child.try_wait() else {
             return Ok(());
@@ -64,7 +64,7 @@ impl Process {
         })
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it, like a crash.
     pub(crate) fn kill(&mut self) {
         // `nsenter` forwards nothing, and its child outlives it: the program is its only child.
         let nsenter = self.child.id();

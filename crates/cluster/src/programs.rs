@@ -1,7 +1,9 @@
-//! Foreign programs: built from Go modules into a cache folder, or taken from the system's packages.
+//! Third-party programs: built from Go modules into a cache folder, or taken from the system's
+//! packages.
 //!
-//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`). A folder in it carries the version and a digest of
-//! what pins the build (`crates/cluster/go`), and gets its name when it is complete.
+//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`). The name of a folder in it contains
+//! the version and a digest of the files that pin the build (`crates/cluster/go`); the folder is
+//! renamed to it when it is complete.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,20 +14,20 @@ use aws_lc_rs::digest;
 
 use crate::error::{At as _, ClusterError, run};
 
-/// Programs of one Go module in `crates/cluster/go`.
+/// The programs of one Go module in `crates/cluster/go`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suite {
     module: &'static str,
     version: &'static str,
     packages: &'static [&'static str],
     flags: &'static str,
-    /// Whether the tests of its one package are the program, `MODULE.test`.
+    /// Whether the program is the test binary of its one package, `MODULE.test`.
     tests: bool,
-    /// How long it takes with an empty cache, on two cores.
+    /// The build time with an empty cache, on two cores.
     takes: &'static str,
 }
 
-/// Kubernetes, with its store, and the DNS server and the pause program that pods need.
+/// Kubernetes, with etcd, and the DNS server and the pause program that pods need.
 pub(crate) const KUBERNETES: Suite = Suite {
     module: "kubernetes",
     version: "1.34.4",
@@ -74,7 +76,7 @@ const SHARED: [&str; 3] = ["coredns", "etcd", "pause"];
 /// Selects the version of Kubernetes: `1.34`, the default, or `1.30`.
 const VERSION: &str = "MAGLOR_KUBERNETES";
 
-/// kwok, which says of nodes and pods that they run.
+/// kwok, which simulates nodes and pods.
 pub(crate) const KWOK: Suite = Suite {
     module: "kwok",
     version: "0.8.0",
@@ -84,7 +86,7 @@ pub(crate) const KWOK: Suite = Suite {
     takes: "2 minutes",
 };
 
-/// Helm, which renders the chart that `maglor install` renders, too.
+/// Helm, which renders the same chart as `maglor install`.
 pub(crate) const HELM: Suite = Suite {
     module: "helm",
     version: "3.22.0",
@@ -94,7 +96,7 @@ pub(crate) const HELM: Suite = Suite {
     takes: "2 minutes",
 };
 
-/// Istio's echo programs, which the Gateway API's conformance suite is written for.
+/// Istio's echo programs, which the Gateway API's conformance suite uses.
 pub(crate) const ECHO: Suite = Suite {
     module: "echo",
     version: "20260827",
@@ -117,7 +119,7 @@ pub(crate) const CONFORMANCE: Suite = Suite {
     takes: "2 minutes",
 };
 
-/// Both ends of gRPC's calls and streams, by grpc-go.
+/// A client and a server of gRPC's calls and streams, by grpc-go.
 pub(crate) const STREAMS: Suite = Suite {
     module: "streams",
     version: "1.85.0",
@@ -127,7 +129,7 @@ pub(crate) const STREAMS: Suite = Suite {
     takes: "a minute",
 };
 
-/// The echo program that the suite's tests of Gateways are written for.
+/// The echo program that the suite's tests of Gateways use.
 pub(crate) const ECHO_BASIC: Suite = Suite {
     module: "conformance",
     version: "1.6.3-echo",
@@ -137,7 +139,7 @@ pub(crate) const ECHO_BASIC: Suite = Suite {
     takes: "1 minute",
 };
 
-/// Programs of the system, with the Debian packages that hold them.
+/// Programs of the system, with their Debian packages.
 const SYSTEM: [(&str, &str); 5] = [
     // Not `bridge`: iproute2 has a program of that name, too.
     ("host-local", "containernetworking-plugins"),
@@ -147,14 +149,14 @@ const SYSTEM: [(&str, &str); 5] = [
     ("runc", "runc"),
 ];
 
-/// Where CNI plugins are, by system.
+/// The folders of CNI plugins, by system.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
-/// The program `helm`, if it has been built; `build`s it otherwise.
+/// Returns the program `helm`; if it does not exist, it is built with `build`.
 ///
 /// # Errors
 ///
-/// It is not there, or could not be built.
+/// It does not exist, or could not be built.
 pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
     let folder = match build {
         true => HELM.ready(|line| eprintln!("{line}"))?,
@@ -170,8 +172,8 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
     }
 }
 
-/// The program `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of it that report failures
-/// (`-call ADDR`), by grpc-go. Built if it is not there.
+/// Returns the program `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of
+/// it that report failures (`-call ADDR`), by grpc-go. Built if it does not exist.
 ///
 /// # Errors
 ///
@@ -208,17 +210,17 @@ pub(crate) fn kubernetes(say: fn(&str)) -> Result<PathBuf, ClusterError> {
 }
 
 impl Suite {
-    /// Where its programs are, once they are built.
+    /// Returns the folder of its built programs.
     fn folder(&self) -> Result<PathBuf, ClusterError> {
         let digest = digest_of(&sources(self.module))?;
         Ok(cache()?.join(format!("{}-{}-{digest}", self.module, self.version)))
     }
 
-    /// The folder of its programs; built if it is not there.
+    /// Returns the folder of its programs; built if it does not exist.
     ///
     /// # Errors
     ///
-    /// Go is missing, or a module could not be had or built.
+    /// Go is missing, or a module could not be downloaded or built.
     pub(crate) fn ready(&self, say: fn(&str)) -> Result<PathBuf, ClusterError> {
         let source = sources(self.module);
         let digest = digest_of(&source)?;
@@ -226,7 +228,7 @@ impl Suite {
         let folder = cache.join(format!("{}-{}-{digest}", self.module, self.version));
         let lock = cache.join(format!("{}.lock", self.module));
         let lock_file = File::create(&lock).at(&lock)?;
-        // Two starts at once build once.
+        // Of two concurrent starts only one builds.
         lock_file.lock().at(&lock)?;
         if folder.is_dir() {
             return Ok(folder);
@@ -250,7 +252,7 @@ impl Suite {
         go.args(task).args(["-mod=readonly", "-trimpath"]);
         go.args(["-ldflags", self.flags]).arg("-o").arg(&output);
         go.args(self.packages);
-        // Static, so that the same files can be put into images.
+        // Static, so that the same files can be added to images.
         go.env("CGO_ENABLED", "0").current_dir(&source);
         match run(&mut go) {
             Ok(_) => {}
@@ -267,8 +269,8 @@ impl Suite {
     }
 }
 
-/// Makes sure of the system's programs: installs their packages where that can be done (root on a system with
-/// apt).
+/// Checks for the system's programs, and installs missing packages if possible (as root on a system
+/// with apt).
 ///
 /// # Errors
 ///
@@ -305,7 +307,7 @@ pub(crate) fn want_system_programs(say: fn(&str)) -> Result<(), ClusterError> {
     }
 }
 
-/// Where a program of the system is; Debian keeps servers out of the path of users.
+/// Returns the path of a program of the system; Debian keeps servers out of the path of users.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/usr/local/go/bin"].map(PathBuf::from);
@@ -314,7 +316,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
 }
 
-/// The folder of the CNI plugins.
+/// Returns the folder of the CNI plugins.
 pub(crate) fn plugins() -> &'static str {
     let found = PLUGINS
         .iter()
@@ -322,7 +324,7 @@ pub(crate) fn plugins() -> &'static str {
     found.unwrap_or(&PLUGINS[0])
 }
 
-/// Everything of ours that is kept between runs.
+/// Returns the folder of everything that is kept between runs.
 ///
 /// # Errors
 ///
@@ -339,14 +341,14 @@ pub(crate) fn cache() -> Result<PathBuf, ClusterError> {
     Ok(folder)
 }
 
-/// What pins the build of a module.
+/// Returns the folder with the files that pin the build of a module.
 pub(crate) fn sources(module: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("go")
         .join(module)
 }
 
-/// The first eight digits of a digest of all files of a folder, with their names.
+/// Returns the first eight digits of a digest of all files of a folder, with their names.
 fn digest_of(folder: &Path) -> Result<String, ClusterError> {
     let mut context = digest::Context::new(&digest::SHA256);
     let mut folders = vec![folder.to_owned()];

@@ -1,8 +1,8 @@
-//! A port of the host's loopback interface that leads to the API server.
+//! A port of the host's loopback interface that is forwarded to the API server.
 //!
-//! The host has no route into the cluster, and needs none: connections to the port are made again by threads that
-//! see the control plane's network. When the cluster has gone the port refuses connections; no packet can leave
-//! the machine.
+//! The host has no route into the cluster, and needs none: connections to the port are relayed by
+//! threads in the control plane's network. When the cluster has stopped the port refuses
+//! connections; no packet can leave the machine.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{At as _, ClusterError};
 
-/// A relay; it stops taking connections with the value.
+/// A relay; it stops accepting connections when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
     listener: TcpListener,
@@ -23,7 +23,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Takes a free port of the host.
+    /// Binds a free port of the host.
     pub(crate) fn bind() -> Result<TcpListener, ClusterError> {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).at(Path::new("127.0.0.1:0"))
     }
@@ -42,7 +42,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Ends a waiting accept on Linux.
+        // Unblocks a waiting accept on Linux.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -50,8 +50,8 @@ impl Drop for Relay {
     }
 }
 
-/// Runs something on a thread that sees another network namespace than the process; the thread returns nothing if
-/// it could not enter, which is an error here.
+/// Runs a closure on a thread in another network namespace than the process; the thread returns
+/// nothing if it could not enter, which is an error here.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub(crate) fn in_network<T: Send + 'static>(
     let thread = thread::spawn(move || {
         let kind = Some(LinkNameSpaceType::Network);
         let moved = move_into_link_name_space(namespace.as_fd(), kind);
-        // Work that was written for one network must not run in another.
+        // A closure for one network must not run in another.
         let may_work = moved.is_ok();
         let _ = said.send(moved);
         may_work.then(work)
@@ -79,14 +79,14 @@ pub(crate) fn in_network<T: Send + 'static>(
 
 fn accept(listener: &TcpListener, target: SocketAddr) {
     while let Ok((client, _)) = listener.accept() {
-        // A closed connection is how the client learns that the API server is not there.
+        // A closed connection tells the client that the API server is unavailable.
         if let Ok(server) = TcpStream::connect(target) {
             let _ = relay(client, server);
         }
     }
 }
 
-/// Copies both ways, each way on its own thread; they end with their connections.
+/// Copies in both directions, each on its own thread; they end with their connections.
 fn relay(client: TcpStream, server: TcpStream) -> io::Result<()> {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let back = (server.try_clone()?, client.try_clone()?);

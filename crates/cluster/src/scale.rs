@@ -1,5 +1,5 @@
-//! Objects that only exist in the API: nodes that kwok keeps ready, and Services with as many endpoints as a test
-//! of scale wants.
+//! Objects that only exist in the API: nodes that kwok keeps ready, and Services with as many
+//! endpoints as a scale test needs.
 
 use std::thread;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::error::ClusterError;
 use crate::kubectl::Kubectl;
 use crate::wait::until;
 
-/// How long simulated pods may take; some 100 a second become ready on two cores.
+/// The time limit for simulated pods; some 100 a second become ready on two cores.
 const PODS: Duration = Duration::from_secs(900);
 
-/// The time between two looks at them.
+/// The poll interval.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// By this annotation kwok knows its nodes.
+/// The annotation by which kwok recognizes its nodes.
 pub(crate) const ANNOTATION: &str = "kwok.x-k8s.io/node";
 
-/// The label and taint that keep real pods away from simulated nodes, and simulated ones on them.
+/// The label and taint that keep real pods off simulated nodes, and simulated ones on them.
 const LABEL: &str = "maglor.dev/simulated";
 
-/// The most Services or endpoints: what the address ranges hold.
+/// The maximum number of Services or endpoints, which the address ranges can hold.
 pub const MOST: u32 = 50_000;
 
-/// Simulated nodes, as a manifest.
+/// Returns simulated nodes, as a manifest.
 pub(crate) fn nodes(count: u16) -> String {
     let node = |index: u16| {
         let name = format!("simulated-{index}");
@@ -50,9 +50,11 @@ pub(crate) fn nodes(count: u16) -> String {
     list((1..=count).map(node))
 }
 
-/// A namespace `scale` with `services` Services `s0`, `s1`, … of `endpoints` simulated pods each.
+/// Returns a namespace `scale` with `services` Services `s0`, `s1`, … of `endpoints` simulated pods
+/// each.
 ///
-/// Every Service is its Deployment's, so that scaling one changes its EndpointSlices as in a real cluster.
+/// Every Service has a Deployment, so that scaling one changes its EndpointSlices as in a real
+/// cluster.
 #[must_use]
 pub fn services(services: u32, endpoints: u32) -> String {
     let namespace = json!({
@@ -62,7 +64,8 @@ pub fn services(services: u32, endpoints: u32) -> String {
         let name = format!("s{index}");
         let labels = json!({"app": name});
         let metadata = json!({"name": name, "namespace": "scale", "labels": labels});
-        // Nothing answers behind these addresses, so kube-proxy need not write thousands of rules for them.
+        // There are no servers at these addresses, so kube-proxy need not write thousands of rules
+        // for them.
         let mut of_service = metadata.clone();
         of_service["labels"]["service.kubernetes.io/service-proxy-name"] = "none".into();
         let service = json!({
@@ -97,17 +100,18 @@ pub fn services(services: u32, endpoints: u32) -> String {
     list(std::iter::once(namespace).chain((0..services).flat_map(pair)))
 }
 
-/// Makes them, and waits until all of their pods are ready; says how many that are.
+/// Creates them, and waits until all of their pods are ready; returns the number of pods.
 ///
 /// # Errors
 ///
-/// They cannot be made, or are not ready in time.
+/// They cannot be created, or are not ready in time.
 pub fn fill(kubectl: &Kubectl, services: u32, endpoints: u32) -> Result<u64, ClusterError> {
     kubectl.apply(&self::services(services, endpoints))?;
     wait(kubectl, u64::from(services) * u64::from(endpoints))
 }
 
-/// Waits until the Deployments of the namespace `scale` have as many ready pods, and says how many.
+/// Waits until the Deployments of the namespace `scale` have as many ready pods, and returns the
+/// number.
 ///
 /// # Errors
 ///
@@ -115,7 +119,7 @@ pub fn fill(kubectl: &Kubectl, services: u32, endpoints: u32) -> Result<u64, Clu
 fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
     let what = format!("{wanted} simulated pods are ready");
     until(PODS, &what, "is kwok running (up --kwok)?", || {
-        // A look costs the API server as much as some hundred pods do.
+        // A poll costs the API server as much as some hundred pods do.
         thread::sleep(LOOK);
         let counts = "jsonpath={.items[*].status.readyReplicas}";
         let arguments = [

@@ -1,7 +1,8 @@
-//! The state of a cluster on disk: one directory, held by a lock, and a file with its processes.
+//! The state of a cluster on disk: one directory, protected by a lock, and a file with its
+//! processes.
 //!
-//! The lock goes with its holder, so a folder without a holder was left by a crash. It is cleaned by the process that
-//! comes next; processes have gone by themselves.
+//! The lock is released with its holder, so a folder without a holder was left by a crash. The next
+//! process removes it; the processes have ended by themselves.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,7 +18,7 @@ use crate::options::check_name;
 use crate::programs;
 use crate::wait::until;
 
-/// How long processes may take to end after they were killed.
+/// The time limit for killed processes to end.
 const DYING: Duration = Duration::from_secs(30);
 
 /// What runs, for those who did not start it.
@@ -34,7 +35,7 @@ pub struct State {
 }
 
 impl State {
-    /// The machines that run containers.
+    /// Returns the machines that run containers.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &MachineState> {
         self.machines.iter().skip(1)
     }
@@ -51,7 +52,7 @@ pub struct MachineState {
     pub init: u32,
 }
 
-/// The folder of a cluster, and the lock on it.
+/// The folder of a cluster, with the lock on it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     name: String,
@@ -60,7 +61,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Takes the folder for a new cluster; what an earlier one has left in it is removed.
+    /// Locks the folder for a new cluster; remains of an earlier one are removed.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl Folder {
         let path = place(name)?;
         fs::create_dir_all(&path).at(&path)?;
         let lock_path = lock_path(name)?;
-        // Not truncated: what stands in it is the holder's until the lock is ours.
+        // Not truncated: its contents are the holder's until the lock is ours.
         let mut options = File::options();
         let lock = options.write(true).create(true).truncate(false);
         let mut lock = lock.open(&lock_path).at(&lock_path)?;
@@ -92,7 +93,7 @@ impl Folder {
         &self.path
     }
 
-    /// Says what runs.
+    /// Publishes the running processes.
     pub(crate) fn publish(&self, state: &State) -> Result<(), ClusterError> {
         let path = self.path.join("state.json");
         let partial = self.path.join("state.json.partial");
@@ -104,7 +105,7 @@ impl Folder {
     /// Removes everything of a cluster whose machines have ended.
     fn empty(&self) -> Result<(), ClusterError> {
         cgroup::remove(&self.name)?;
-        // Processes that are just being killed may still write.
+        // Processes that are being killed may still write.
         let what = format!("{} can be removed", self.path.display());
         until(DYING, &what, "which process writes there?", || {
             let removed = fs::remove_dir_all(&self.path);
@@ -112,7 +113,7 @@ impl Folder {
         })
     }
 
-    /// Removes it, lock and all.
+    /// Removes it, including the lock.
     pub(crate) fn remove(&self) -> Result<(), ClusterError> {
         self.empty()?;
         let path = lock_path(&self.name)?;
@@ -122,11 +123,11 @@ impl Folder {
     }
 }
 
-/// What runs under a name.
+/// Returns the state of a running cluster.
 ///
 /// # Errors
 ///
-/// Nothing does, or it is still starting.
+/// There is none of this name, or it is still starting.
 pub fn read(name: &str) -> Result<State, ClusterError> {
     let not_up = || ClusterError::NotUp { name: name.into() };
     if !is_held(name)? {
@@ -137,7 +138,7 @@ pub fn read(name: &str) -> Result<State, ClusterError> {
     serde_json::from_str(&text).map_err(|_| not_up())
 }
 
-/// Whether a process holds the cluster.
+/// Returns whether a process holds the cluster.
 fn is_held(name: &str) -> Result<bool, ClusterError> {
     let path = lock_path(name)?;
     let lock = File::open(&path);
@@ -154,7 +155,7 @@ pub(crate) fn end(name: &str) -> Result<bool, ClusterError> {
         let path = lock_path(name)?;
         let text = fs::read_to_string(&path).at(&path)?;
         if let Some(holder) = text.parse().ok().and_then(Pid::from_raw) {
-            // Its death is all that is needed: everything else hangs on it.
+            // Its end is sufficient: everything else ends with it.
             let _ = kill_process(holder, Signal::TERM);
         }
         let what = format!("process {text} ends");
@@ -168,11 +169,11 @@ pub(crate) fn end(name: &str) -> Result<bool, ClusterError> {
     Ok(true)
 }
 
-/// The folder of a cluster of this name.
+/// Returns the folder of a cluster of this name.
 ///
 /// # Errors
 ///
-/// It is no name: nothing outside of the cache must ever be taken for a cluster's folder.
+/// The name is invalid: a path outside of the cache must never be treated as a cluster's folder.
 pub(crate) fn place(name: &str) -> Result<PathBuf, ClusterError> {
     check_name(name)?;
     Ok(programs::cache()?.join("cluster").join(name))

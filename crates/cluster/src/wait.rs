@@ -1,18 +1,18 @@
-//! Waiting for something to become true.
+//! Waits for conditions.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::ClusterError;
 
-/// The time between two looks, most of which start a program.
+/// The poll interval; most polls start a program.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Polls until there is a value, and returns it.
 ///
 /// # Errors
 ///
-/// A look fails, or there is nothing within `limit`; `hint` says where to look then.
+/// A poll fails, or there is no value within `limit`; `hint` describes where to look then.
 pub(crate) fn until<T>(
     limit: Duration,
     what: &str,

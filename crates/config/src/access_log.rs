@@ -1,18 +1,18 @@
-//! The access log: where it is written, and what a line has.
+//! The access log: its destination, and the layout of a line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where and how requests are logged.
+/// The destination and the layout of the access log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessLog {
-    /// A file, or `/dev/stdout`.
+    /// The path of a file, or `/dev/stdout`.
     pub path: PathBuf,
-    /// Layout of one line.
+    /// The layout of one line.
     pub format: AccessLogFormat,
 }
 
-/// Layout of an access log line.
+/// The layout of an access log line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum AccessLogFormat {
     /// One JSON object a line, of these fields in this order.
@@ -20,7 +20,7 @@ pub enum AccessLogFormat {
     /// One JSON object a line, of all fields.
     #[default]
     Json,
-    /// A text with fields in it.
+    /// A text with the values of fields in it.
     Template(Vec<AccessLogPart>),
     /// Space-separated, quoted where needed.
     Text,
@@ -29,18 +29,18 @@ pub enum AccessLogFormat {
 /// A part of a template.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AccessLogPart {
-    /// What a field has, `-` for nothing.
+    /// The value of a field, `-` if it has none.
     Field(AccessLogField),
-    /// This text.
+    /// A literal text.
     Text(String),
 }
 
-/// What is known of a request when it has ended; docs/access-log.md has the meanings.
+/// A field of a finished request; docs/access-log.md describes all of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AccessLogField(&'static str);
 
 impl AccessLogField {
-    /// All names, in the order of the documentation.
+    /// All field names, in the order of the documentation.
     pub const NAMES: [&'static str; 19] = [
         "time",
         "listener",
@@ -63,7 +63,7 @@ impl AccessLogField {
         "error",
     ];
 
-    /// Its name: the key in JSON, the word in a template.
+    /// Returns its name: the key in JSON, the placeholder in a template.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.0
@@ -79,7 +79,7 @@ impl FromStr for AccessLogField {
     }
 }
 
-/// Reads a template: `{field}` is a field, `{{` and `}}` are braces.
+/// Parses a template: `{field}` is a field, `{{` and `}}` are braces.
 ///
 /// # Errors
 /// The first name in braces that is no field, or a brace that is not closed (empty).

@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// What the notation of a Unix socket begins with.
+/// The prefix of the notation of a Unix socket.
 const UNIX: &str = "unix:";
-/// Bytes of a path or name: `sun_path` of unix(7) without the NUL at the end of a path, or at the beginning of a name.
+/// The maximum length of a path or name in bytes: `sun_path` of unix(7) without the NUL at the end
+/// of a path, or at the beginning of a name.
 const LONGEST: usize = 107;
 
-/// Where a socket listens.
+/// A listening address.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Address {
     /// IP address and port.
@@ -32,30 +33,30 @@ pub enum Address {
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct UnixAddress(Arc<str>);
 
-/// Why a text that begins with `unix:` is not the address of a socket: what to write instead.
+/// The reason why a text that begins with `unix:` is no valid address, with a valid alternative.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UnixAddressError {
-    /// There is nothing behind `unix:` or `@`.
+    /// There is nothing after `unix:` or `@`.
     #[error("write `unix:/PATH`, for example `unix:/run/app.sock`")]
     Empty,
-    /// The kernel's limit.
+    /// It exceeds the kernel's limit.
     #[error("the path of a Unix socket has at most 107 bytes: choose a shorter one")]
     Long,
-    /// Neither a path from the root nor `@` and a name.
+    /// It is neither an absolute path nor `@` and a name.
     #[error(
         "write the path from the root, as in `unix:/run/app.sock`, or `unix:@NAME` for the abstract namespace"
     )]
     Relative,
-    /// Parts of the path that are not names, so that two texts could mean one socket.
+    /// The path has parts that are not names, so that two texts could refer to one socket.
     #[error("write the path without `//`, `.` and `..`, and without a slash at its end")]
     Unnormalized,
-    /// A control character.
+    /// It has a control character.
     #[error("a path has no control characters")]
     Unprintable,
 }
 
 impl Address {
-    /// IP address and port; `None` for a Unix socket.
+    /// Returns the IP address and port; `None` for a Unix socket.
     #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
@@ -64,7 +65,7 @@ impl Address {
         }
     }
 
-    /// The Unix socket; `None` for IP.
+    /// Returns the Unix socket; `None` for IP.
     #[must_use]
     pub fn unix(&self) -> Option<&UnixAddress> {
         match self {
@@ -75,7 +76,8 @@ impl Address {
 }
 
 impl UnixAddress {
-    /// Reads what begins with `unix:`; `None` for every other text. `unix:///path`, gRPC's notation, means the same.
+    /// Parses a text that begins with `unix:`; `None` for every other text. `unix:///path`, gRPC's
+    /// notation, means the same.
     #[must_use]
     pub fn parse(text: &str) -> Option<Result<Self, UnixAddressError>> {
         let rest = text.strip_prefix(UNIX)?;
@@ -108,19 +110,19 @@ impl UnixAddress {
         }
     }
 
-    /// The path; `None` in the abstract namespace.
+    /// Returns the path; `None` in the abstract namespace.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         (!self.0.starts_with('@')).then(|| Path::new(&*self.0))
     }
 
-    /// The path, or `@` and the name.
+    /// Returns the path, or `@` and the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// For system calls.
+    /// Converts it for system calls.
     ///
     /// # Errors
     /// None for an address that was parsed here.

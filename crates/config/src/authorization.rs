@@ -5,19 +5,19 @@ use std::sync::Arc;
 use http::HeaderName;
 use ipnet::IpNet;
 
-/// Who may do what. Rules are asked in Istio's order, whatever their order in the file: first those
-/// that deny, then those that allow; what none takes gets the default.
+/// The authorization of a listener. Rules are evaluated in Istio's order, whatever their order in
+/// the file: first those that deny, then those that allow; if none matches, the default applies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Authorization {
-    /// What no rule takes.
+    /// The effect if no rule matches.
     pub default: Effect,
-    /// Nothing is denied: what would be is only logged and counted.
+    /// Whether denials are only logged and counted.
     pub dry_run: bool,
-    /// In the order of the file.
+    /// The rules in the order of the file.
     pub rules: Vec<AuthorizationRule>,
 }
 
-/// Whether something may be done.
+/// The result of authorization.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
     /// It may.
@@ -26,36 +26,36 @@ pub enum Effect {
     Deny,
 }
 
-/// What a rule does with what it takes.
+/// The action of a rule on requests that it matches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Allows it, unless another rule denies it.
+    /// Allows them, unless another rule denies them.
     Allow,
-    /// Logs and counts it; decides nothing.
+    /// Logs and counts them without a decision.
     Audit,
-    /// Denies it, whatever other rules say.
+    /// Denies them, whatever other rules decide.
     Deny,
 }
 
-/// A rule takes what comes from one of `from` (or anywhere), from none of `not_from`, and is one of
-/// `to` (or anything), and none of `not_to`.
+/// A rule matches a request from one of `from` (or anywhere) and from none of `not_from`, with an
+/// operation in `to` (or any) and not in `not_to`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuthorizationRule {
-    /// Label `rule` in metrics.
+    /// The label `rule` in metrics.
     pub name: Arc<str>,
-    /// What happens to what it takes.
+    /// The action on requests that it matches.
     pub action: Action,
-    /// Empty = from anywhere.
+    /// The sources; empty = any.
     pub from: Vec<Source>,
-    /// Empty = no exception.
+    /// The excluded sources; empty = no exception.
     pub not_from: Vec<Source>,
-    /// Empty = anything.
+    /// The operations; empty = any.
     pub to: Vec<Operation>,
-    /// Empty = no exception.
+    /// The excluded operations; empty = no exception.
     pub not_to: Vec<Operation>,
 }
 
-/// Where something comes from; all that is given must hold, each by one of its values.
+/// The source of a request; every given field must match, each by one of its values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Source {
     /// SPIFFE IDs.
@@ -68,14 +68,14 @@ pub struct Source {
     pub networks: Vec<IpNet>,
 }
 
-/// What is done; all that is given must hold, each by one of its values.
+/// The operation of a request; every given field must match, each by one of its values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Operation {
     /// HTTP methods, in upper case.
     pub methods: Vec<Pattern>,
     /// Paths without query, normalized.
     pub paths: Vec<Pattern>,
-    /// Ports that the client has connected to.
+    /// Ports that the client connected to.
     pub ports: Vec<u16>,
     /// `Host` without port.
     pub hosts: Vec<Pattern>,
@@ -86,14 +86,14 @@ pub struct Operation {
 /// A condition on a header field.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HeaderCondition {
-    /// Its name.
+    /// The name of the field.
     pub name: HeaderName,
-    /// One of these must match.
+    /// The allowed values; one must match.
     pub values: Vec<Pattern>,
 }
 
 impl Operation {
-    /// Whether it says something that only HTTP has.
+    /// Returns whether it has conditions that only apply to HTTP.
     #[must_use]
     pub fn is_http(&self) -> bool {
         !(self.methods.is_empty()
@@ -106,7 +106,7 @@ impl Operation {
 /// A text with at most one `*`, at its beginning or its end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Pattern {
-    /// `*`: any that is there.
+    /// `*`: any value that is present.
     Any,
     /// The whole text.
     Exact(String),
@@ -117,7 +117,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Whether it is `text`, byte for byte.
+    /// Returns whether it matches `text`, byte by byte.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         match self {
@@ -128,7 +128,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it is `text`, upper and lower case of ASCII being the same.
+    /// Returns whether it matches `text`, ignoring the case of ASCII letters.
     #[must_use]
     pub fn matches_ignoring_case(&self, text: &[u8]) -> bool {
         let same = |part: Option<&[u8]>, pattern: &str| {

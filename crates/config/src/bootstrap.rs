@@ -12,63 +12,66 @@ use crate::{AccessLog, Cluster, ControlPlane, Identity, Listener};
 /// A validated configuration: every name resolves, every number is in range.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Worker threads; each has its own listeners (`SO_REUSEPORT`), connections and pools.
+    /// The number of worker threads; each has its own listeners (`SO_REUSEPORT`), connections and
+    /// pools.
     pub workers: usize,
     /// The admin server; `None` = no admin port.
     pub admin: Option<Admin>,
-    /// Level of the proxy's own log at start; the admin port changes it at run time.
+    /// The initial level of the proxy's own log; the admin port changes it at run time.
     pub log_level: LogLevel,
-    /// Where requests are logged; `None` = no access log.
+    /// The access log; `None` = none.
     pub access_log: Option<AccessLog>,
-    /// Where the proxy's identity comes from; `None` = it has none, and no chain or cluster needs one.
+    /// The source of the proxy's identity; `None` = it has none, and no chain or cluster needs one.
     pub identity: Option<Identity>,
     /// The control plane for services that are not in the file; `None` if no chain uses one.
     pub control_plane: Option<ControlPlane>,
-    /// How long open connections may finish after SIGTERM or removal of their listener.
+    /// The time for open connections to finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
-    /// How long outbound listeners continue after SIGTERM at least; at most `drain_timeout`.
+    /// The minimum time for which outbound listeners continue after SIGTERM; at most
+    /// `drain_timeout`.
     pub outbound_grace: Duration,
-    /// Memory that the proxy may use, in bytes; `None` = as much as it needs.
+    /// The memory budget of the proxy in bytes; `None` = unlimited.
     pub memory_budget: Option<u64>,
-    /// In the order of the file.
+    /// The listeners in the order of the file.
     pub listeners: Vec<Arc<Listener>>,
-    /// In the order of the file; routes and TCP filters refer to them by name.
+    /// The clusters in the order of the file; routes and TCP filters refer to them by name.
     pub clusters: Vec<Arc<Cluster>>,
 }
 
 impl Config {
     /// The smallest memory budget, in bytes.
     pub const LEAST_MEMORY_BUDGET: u64 = 8 << 20;
-    /// The largest.
+    /// The largest memory budget, in bytes.
     pub const MOST_MEMORY_BUDGET: u64 = 1 << 40;
 }
 
 /// The admin server: `/metrics /ready /live /config /clusters /drain /logging`.
 ///
-/// Pages for operators (all but `/ready`, `/live`, `/metrics` and probes) are answered over loopback only.
+/// Pages for operators (all but `/ready`, `/live`, `/metrics` and probes) are available over
+/// loopback only.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
-    /// Listening address; port 0 lets the kernel choose.
+    /// The listening address; port 0 lets the kernel choose.
     pub address: SocketAddr,
-    /// Pages for operators are answered to every peer (`remote_access: full`).
+    /// Whether pages for operators are available to every peer (`remote_access: full`).
     pub opened: bool,
-    /// What `/probe/NAME` asks the application, by name.
+    /// The probes of the application that `/probe/NAME` forwards, by name.
     pub probes: BTreeMap<String, Probe>,
 }
 
-/// Verbosity of the proxy's own log.
+/// The verbosity of the proxy's own log.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
-    /// Only what needs an operator now.
+    /// Only events that need an operator now.
     Error,
-    /// Also what may need one soon.
+    /// Also events that may need one soon.
     Warn,
     /// Also starts, stops, reloads.
     #[default]
     Info,
-    /// Also each connection's fate.
+    /// Also events of each connection.
     Debug,
-    /// Also each request's steps.
+    /// Also the steps of each request.
     Trace,
 }
 

@@ -1,4 +1,4 @@
-//! Clusters: where requests go and how an endpoint is chosen.
+//! Clusters: sets of endpoints, and the settings of connections and balancing.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,76 +16,79 @@ use maglor_balance::guard::outlier::OutlierParams;
 
 use crate::{HealthCheck, Origination, UnixAddress};
 
-/// A set of endpoints that answer the same requests.
+/// A set of endpoints that serve the same requests.
 ///
 /// # Defaults
 /// `policy: lor(choices=2)`, `protocol: http1`, `connect_timeout: 5s`, `idle_timeout: 60s`,
-/// `panic_threshold: 50`, `max_idle_connections: 1024` a worker and endpoint, `outlier_ejection` and
-/// `retry_budget` with theirs.
+/// `panic_threshold: 50`, `max_idle_connections: 1024` a worker and endpoint, `outlier_ejection`
+/// and `retry_budget` with theirs.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Unique; label `cluster` in metrics.
+    /// The unique name; the label `cluster` in metrics.
     pub name: Arc<str>,
-    /// How an endpoint is chosen.
+    /// The balancing policy.
     pub policy: balance::Spec,
     /// Panic threshold, priorities, localities, slow start.
     pub view: balance::ViewParams,
-    /// The endpoint is where the client's connection was going, and `endpoints` is empty; `None` =
-    /// `endpoints`.
+    /// Set if the endpoint is the original destination of the client's connection, and `endpoints`
+    /// is empty; `None` = `endpoints`.
     pub original_destination: Option<DestinationAddress>,
-    /// May be empty: requests are then answered with 503.
+    /// The endpoints. May be empty: requests then get a 503 response.
     pub endpoints: Vec<Endpoint>,
-    /// HTTP version towards the endpoints.
+    /// The HTTP version for the endpoints.
     pub protocol: UpstreamProtocol,
-    /// Whether gRPC calls go by HTTP/2 although other requests go by HTTP/1.1: where HTTP/1.1 was not chosen.
+    /// Whether gRPC calls use HTTP/2 although other requests use HTTP/1.1: if HTTP/1.1 was not
+    /// chosen explicitly.
     pub grpc_by_http2: bool,
-    /// TLS towards the endpoints.
+    /// The TLS settings for the endpoints.
     pub tls: Option<Origination>,
-    /// PROXY protocol header sent on each new connection.
+    /// The PROXY protocol header sent on each new connection.
     pub proxy_protocol: Option<ProxyProtocolOut>,
-    /// TCP (and TLS) handshake together.
+    /// The limit of TCP (and TLS) handshake together.
     pub connect_timeout: Duration,
-    /// A pooled connection without request is closed after this.
+    /// The time after which an idle pooled connection is closed.
     pub idle_timeout: Duration,
-    /// A connection is closed after so many requests; `None` = no limit.
+    /// The number of requests after which a connection is closed; `None` = no limit.
     pub max_requests_per_connection: Option<NonZeroU32>,
-    /// HTTP/1.1 connections kept idle, for each worker and endpoint.
+    /// The number of HTTP/1.1 connections kept idle, for each worker and endpoint.
     pub max_idle_connections: usize,
-    /// HTTP/2: streams at once on a connection before another is opened.
+    /// HTTP/2: the number of concurrent streams on a connection before another is opened.
     pub max_concurrent_streams: u32,
-    /// Bounds of the time after which a DNS name is resolved again (the record's TTL in between).
+    /// The bounds of the time after which a DNS name is resolved again (the record's TTL in
+    /// between).
     pub dns_refresh: DnsRefresh,
-    /// Only the first address of a DNS name is an endpoint, as long as answers have it.
+    /// Whether only the first address of a DNS name is an endpoint, as long as responses contain
+    /// it.
     pub first_address_only: bool,
     /// Active health checks; `None` = none.
     pub health_check: Option<HealthCheck>,
     /// Ejection of failing endpoints; `None` if disabled.
     pub outlier: Option<OutlierParams>,
-    /// How much at once, and how much may wait.
+    /// The limits of requests and connections in progress and pending.
     pub limits: LimitParams,
-    /// Share of the traffic that may be retries and hedged attempts.
+    /// The share of the traffic that may be retries and hedged attempts.
     pub retry_budget: BudgetParams,
-    /// Fails requests at once while the cluster fails; `None` = never.
+    /// The circuit breaker; `None` = none.
     pub circuit_breaker: Option<BreakerParams>,
     /// An adaptive limit on requests in progress; `None` = none.
     pub concurrency_limit: Option<ConcurrencyParams>,
-    /// Delays every request, to emulate a distance; `None` = not at all.
+    /// A delay of every request, to emulate a distance; `None` = none.
     pub delay: Option<Distance>,
 }
 
-/// Which host stands for the destination of a connection; the port is always the destination's.
+/// The host used for a connection's original destination; the port is always the destination's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DestinationAddress {
-    /// The destination's own.
+    /// The destination's own host.
     AsIs,
-    /// This one.
+    /// This host.
     Ip(IpAddr),
     /// The loopback address of the destination's family.
     Loopback,
 }
 
 impl DestinationAddress {
-    /// Where a connection to `destination` goes.
+    /// Returns the address for a connection to `destination`.
     #[must_use]
     pub fn of(self, destination: SocketAddr) -> SocketAddr {
         let ip = destination.ip().to_canonical();
@@ -99,29 +102,29 @@ impl DestinationAddress {
     }
 }
 
-/// Bounds of the re-resolution interval.
+/// The bounds of the re-resolution interval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DnsRefresh {
-    /// A smaller TTL is raised to this. Default 1 s.
+    /// The minimum; a smaller TTL is raised to it. Default 1 s.
     pub min: Duration,
-    /// A larger TTL is lowered to this. Default 5 min.
+    /// The maximum; a larger TTL is lowered to it. Default 5 min.
     pub max: Duration,
 }
 
-/// One server, or a name that stands for several.
+/// One server, or a name that resolves to several.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Its address.
     pub address: EndpointAddress,
-    /// Relative share of requests.
+    /// Its relative share of requests.
     pub weight: NonZeroU32,
-    /// 0 is used first; higher ones when lower ones are not healthy enough.
+    /// Its priority: 0 is used first; higher ones when lower ones are not healthy enough.
     pub priority: u8,
     /// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`; the unit of locality weights, see [`locality`].
     pub locality: Option<Arc<str>>,
 }
 
-/// The locality that `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE` stands for.
+/// Parses `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`.
 #[must_use]
 pub fn locality(text: &str) -> balance::Locality {
     let mut parts = text.splitn(3, '/');
@@ -129,7 +132,7 @@ pub fn locality(text: &str) -> balance::Locality {
     balance::Locality::new(next(), next(), next())
 }
 
-/// `HOST:PORT` or `unix:/PATH`, as an operator would write it.
+/// Formats as `HOST:PORT` or `unix:/PATH`, as an operator would write it.
 impl fmt::Display for EndpointAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -140,26 +143,26 @@ impl fmt::Display for EndpointAddress {
     }
 }
 
-/// Where an endpoint listens.
+/// The address of an endpoint.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum EndpointAddress {
     /// A DNS name: each of its addresses is an endpoint.
     Dns {
-        /// Name, lower case.
+        /// The name in lower case.
         host: Arc<str>,
-        /// Port of all its addresses.
+        /// The port of all its addresses.
         port: u16,
     },
-    /// An address.
+    /// An IP address with port.
     Socket(SocketAddr),
     /// A Unix socket.
     Unix(UnixAddress),
 }
 
-/// HTTP version towards a cluster.
+/// The HTTP version for a cluster.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum UpstreamProtocol {
-    /// By ALPN under TLS, otherwise HTTP/1.1.
+    /// By ALPN with TLS, otherwise HTTP/1.1.
     Auto,
     /// HTTP/1.1.
     #[default]
@@ -170,7 +173,7 @@ pub enum UpstreamProtocol {
     Http2,
 }
 
-/// Version of the PROXY protocol header that is sent.
+/// The version of the PROXY protocol header that is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ProxyProtocolOut {
     /// Text.

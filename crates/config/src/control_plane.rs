@@ -4,41 +4,42 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The control plane that chains with [`Discovery`] ask.
+/// The control plane of chains with [`Discovery`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ControlPlane {
-    /// Name of the cluster of its servers.
+    /// The name of the cluster of its servers.
     pub cluster: Arc<str>,
-    /// What the proxy calls itself; not empty.
+    /// The node id of the proxy; not empty.
     pub node_id: String,
-    /// The group of proxies that it is one of; may be empty.
+    /// The group of proxies that it belongs to; may be empty.
     pub node_cluster: String,
-    /// Where what was learnt is kept for the next start; `None` = nowhere.
+    /// The directory for the cache of received resources, for the next start; `None` = no cache.
     pub cache_dir: Option<PathBuf>,
     /// The pod of a Gateway that this proxy is: its listeners come from the control plane.
     pub gateway: Option<Arc<str>>,
 }
 
-/// Hosts that no virtual host has, and where redirected connections were going, are asked for when they
-/// are first called.
+/// The discovery of hosts without a virtual host, and of original destinations of redirected
+/// connections, when they are first called.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Discovery {
-    /// What is asked for, whatever host is called; `None` = the host.
+    /// The name to request for any host; `None` = the host.
     pub host: Option<String>,
-    /// Requests go by the virtual hosts of what is found; otherwise one of them is for all.
+    /// Whether requests are routed by the virtual hosts of the result; otherwise one of these
+    /// applies to all.
     pub by_virtual_host: bool,
-    /// The namespace of hosts of one label.
+    /// The namespace of hosts with a single label.
     pub namespace: String,
     /// The domain of the cluster.
     pub domain: String,
-    /// How long a request or connection waits.
+    /// The time that a request or connection waits.
     pub timeout: Duration,
-    /// What was not called for this long is not followed any more.
+    /// The time without calls after which a target is unsubscribed.
     pub idle_timeout: Duration,
 }
 
 impl Discovery {
-    /// The name at the control plane of what a request for a host and port is to find.
+    /// Returns the control plane's name of the target of a request for a host and port.
     #[must_use]
     pub fn target(&self, host: &str, port: u16) -> Option<String> {
         match &self.host {
@@ -47,9 +48,9 @@ impl Discovery {
         }
     }
 
-    /// The name of a host and port at the control plane; `None` where a host cannot be one of a
-    /// service. Names are completed as the resolver of a pod would: `reviews`, `reviews.shop` and
-    /// `reviews.shop.svc` are of the cluster, names of others stay as they are.
+    /// Returns the control plane's name of a host and port; `None` if the host cannot be one of a
+    /// service. Names are completed as by the resolver of a pod: `reviews`, `reviews.shop` and
+    /// `reviews.shop.svc` belong to the cluster, other names stay as they are.
     pub(crate) fn complete(&self, host: &str, port: u16) -> Option<String> {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let host = host.as_str();

@@ -1,10 +1,10 @@
-//! A configuration as operators are shown it: without the values of header fields that are credentials.
+//! Removes credentials in header fields from a configuration shown to operators.
 //!
-//! Keys and tokens stand in files, of which a configuration has the names only.
+//! Keys and tokens are in files, of which a configuration has the names only.
 
 use serde_yaml::{Mapping, Value};
 
-/// In place of a value.
+/// The replacement of a value.
 const HIDDEN: &str = "(not shown)";
 /// Header fields whose values are credentials.
 const FIELDS: [&str; 7] = [
@@ -19,7 +19,8 @@ const FIELDS: [&str; 7] = [
 /// Fields of a condition on a header that hold its value.
 const CONDITIONS: [&str; 5] = ["contains", "exact", "prefix", "regex", "suffix"];
 
-/// The same YAML text, with `(not shown)` for such values; nothing but a note where it cannot be read.
+/// Returns the same YAML text, with `(not shown)` for such values; only a note if it cannot be
+/// parsed.
 #[must_use]
 pub fn without_credentials(yaml: &str) -> String {
     let hidden = serde_yaml::from_str(yaml).and_then(|mut value: Value| {
@@ -51,7 +52,7 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// Names of header fields and their values.
+/// Hides the values of header fields, by their names.
 fn hide_fields(fields: &mut Mapping) {
     let credentials = fields.iter_mut().filter(|(name, _)| is_credential(name));
     credentials.for_each(|(_, value)| cover(value));

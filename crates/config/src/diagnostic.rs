@@ -1,6 +1,6 @@
 //! Problems of a configuration with their positions: one [`Diagnostic`] each.
 //!
-//! Displayed as compilers do:
+//! They are displayed as by compilers:
 //!
 //! ```text
 //! maglor.yaml:12:14: error: listeners[0].http.routes: there is no route table `mian`
@@ -15,9 +15,9 @@ use std::fmt;
 /// Whether a configuration can be used in spite of a problem.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Severity {
-    /// It is refused.
+    /// The configuration is rejected.
     Error,
-    /// It is used, but probably does not do what was meant.
+    /// The configuration is used, but probably does not do what was meant.
     Warning,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Where a problem was written.
+/// The origin of a problem.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Origin {
     /// In a file as a whole, for example because it cannot be read.
@@ -41,9 +41,9 @@ pub enum Origin {
     Place {
         /// The file's name, as given.
         file: String,
-        /// From 1.
+        /// The line, from 1.
         line: usize,
-        /// From 1, in characters.
+        /// The column, from 1, in characters.
         column: usize,
     },
 }
@@ -58,31 +58,32 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The line of a place, with what is to be underlined.
+/// The source line of a place, with the part to underline.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Snippet {
-    /// Number of the line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// The line's text, cut when it is very long.
     pub text: String,
-    /// Characters before the underlined ones.
+    /// The number of characters before the underlined ones.
     pub start: usize,
-    /// How many characters are underlined, at least 1.
+    /// The number of underlined characters, at least 1.
     pub length: usize,
 }
 
 /// One problem.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Diagnostic {
-    /// Whether the configuration is refused.
+    /// Whether the configuration is rejected.
     pub severity: Severity,
-    /// Where it was written.
+    /// The origin.
     pub origin: Origin,
-    /// Which value, for example `listeners[0].filter_chains[1].http.routes`; empty for the whole.
+    /// The path of the value, for example `listeners[0].filter_chains[1].http.routes`; empty for
+    /// the whole.
     pub path: String,
     /// The error.
     pub message: String,
-    /// What to do about it.
+    /// A suggested fix.
     pub help: Option<String>,
     /// The source line.
     pub snippet: Option<Snippet>,
@@ -90,10 +91,11 @@ pub struct Diagnostic {
     pub note: Option<String>,
 }
 
-/// Characters of a text that are shown: names in it may be as long as the file.
+/// The maximum number of characters of a text that are shown: names in it may be as long as the
+/// file.
 const SHOWN: usize = 2000;
 
-/// A text, cut where it is very long.
+/// A text, shortened if it is very long.
 struct Bounded<'a>(&'a str);
 
 impl fmt::Display for Bounded<'_> {
@@ -130,14 +132,14 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Why a configuration is refused: every error of the file, in its order.
+/// The reasons for which a configuration is rejected: every error of the file, in its order.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Errors(pub Vec<Diagnostic>);
 
 impl std::error::Error for Errors {}
 
 impl Errors {
-    /// An error about a whole file.
+    /// Creates an error about a whole file.
     pub(crate) fn file(file: &str, message: String, help: Option<String>) -> Self {
         Self(vec![Diagnostic {
             severity: Severity::Error,

@@ -1,4 +1,4 @@
-//! The one-line mode: flags → the same raw types as a file, through the same checks.
+//! The one-line mode: converts flags to the same raw types as a file, with the same checks.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::report::Step;
 use crate::source::Source;
 use crate::{Address, Config, raw};
 
-/// What `maglor-proxy --listen … --upstream …` says.
+/// The flags of `maglor-proxy --listen … --upstream …`.
 #[derive(Clone, Debug)]
 pub struct Flags<'a> {
     /// `--listen`
@@ -24,15 +24,15 @@ pub struct Flags<'a> {
     pub workers: usize,
 }
 
-/// Name of the listener and of the cluster that flags make.
+/// The name of the listener and of the cluster generated from flags.
 const LISTENER: &str = "web";
 const CLUSTER: &str = "upstream";
 
 impl Flags<'_> {
-    /// The configuration that the flags stand for, as a file would say it; for `--print-config`.
+    /// Returns the configuration for the flags in the form of a file; for `--print-config`.
     ///
     /// # Errors
-    /// Flags that cannot be read at all.
+    /// Flags that cannot be parsed at all.
     pub fn to_raw(&self) -> Result<raw::Document, Errors> {
         let (document, errors) = self.read();
         if errors.is_empty() {
@@ -42,10 +42,10 @@ impl Flags<'_> {
         }
     }
 
-    /// Checks the configuration that the flags stand for.
+    /// Validates the configuration for the flags.
     ///
     /// # Errors
-    /// Everything that is wrong; each error names its flag.
+    /// All errors; each names its flag.
     pub fn load(&self) -> Result<Loaded, Errors> {
         let (document, errors) = self.read();
         let known = Known {
@@ -105,7 +105,7 @@ impl Flags<'_> {
         (document, errors)
     }
 
-    /// Which flag each part of the configuration came from.
+    /// Returns the flag from which each part of the configuration came.
     fn origins(&self) -> Vec<(Vec<Step>, String)> {
         let field = |name: &str| Step::Field(name.into());
         let cluster = vec![field("clusters"), Step::Index(0)];
@@ -137,10 +137,10 @@ impl Flags<'_> {
 }
 
 impl Config {
-    /// The configuration of the one-line mode; see [`Flags`].
+    /// Returns the configuration of the one-line mode; see [`Flags`].
     ///
     /// # Errors
-    /// Everything that is wrong; each error names its flag.
+    /// All errors; each names its flag.
     pub fn from_flags(
         listen: Address,
         upstreams: &[String],
@@ -175,7 +175,7 @@ fn error(flag: String, message: String, help: String) -> Diagnostic {
     }
 }
 
-/// `ADDR[,weight=N]`.
+/// Parses `ADDR[,weight=N]`.
 fn upstream(text: &str) -> Result<raw::Endpoint, (String, String)> {
     let mut parts = text.split(',');
     let mut endpoint = raw::Endpoint {

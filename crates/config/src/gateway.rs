@@ -1,8 +1,8 @@
-//! `maglor-proxy gateway`: a proxy whose listeners are those of a Gateway. Which those are, with their
-//! certificates, and where requests go, comes from the control plane.
+//! `maglor-proxy gateway`: a proxy whose listeners are those of a Gateway. The listeners, with
+//! their certificates, and the routes come from the control plane.
 //!
-//! A certificate becomes two files of the cache's folder, named by what is in them: so a configuration names
-//! files as any other does, keys are in none, and another certificate is another configuration.
+//! A certificate is stored as two files in the cache's folder, named by their contents: so a
+//! configuration names files as usual, contains no keys, and changes with the certificate.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub struct Certificate {
     pub private_key: String,
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificate").finish_non_exhaustive()
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Certificate {
 /// A file that a configuration with [`Port`]s refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
-    /// What is in it.
+    /// Its contents.
     pub text: &'a str,
     what: &'static str,
 }
@@ -83,7 +83,7 @@ impl File<'_> {
     }
 }
 
-/// What the names of these files begin with.
+/// The prefix of the names of these files.
 pub const PREFIX: &str = "gateway-";
 
 impl Certificate {
@@ -104,7 +104,7 @@ impl Certificate {
     }
 }
 
-/// The files that have to be there before a configuration with these ports is put in force.
+/// Returns the files that must exist before a configuration with these ports is applied.
 pub fn files(ports: &[Port]) -> impl Iterator<Item = File<'_>> {
     let chains = ports.iter().flat_map(|port| &port.chains);
     let certificates = chains.flat_map(|chain| &chain.certificates);
@@ -112,7 +112,7 @@ pub fn files(ports: &[Port]) -> impl Iterator<Item = File<'_>> {
 }
 
 impl Port {
-    /// The listener, on the address `bind`, whose certificates are in `folder`.
+    /// Returns the listener, on the address `bind`, whose certificates are in `folder`.
     pub(crate) fn listener(&self, bind: &str, folder: &Path) -> raw::Listener {
         let listener = raw::Listener {
             name: Some(self.port.to_string()),
@@ -157,7 +157,7 @@ impl Port {
     }
 }
 
-/// As is safe at an edge: what clients say of themselves is replaced by what is seen of them.
+/// Returns the safe settings for an edge: forwarding headers of clients are replaced.
 fn http(routes: Option<&str>) -> raw::Http {
     raw::Http {
         discovery: Some(raw::Discovery {
@@ -171,24 +171,24 @@ fn http(routes: Option<&str>) -> raw::Http {
     }
 }
 
-/// The address that another one is on, in the notation of a listener: `[::]` of `[::]:15020`.
+/// Returns the host of an address in the notation of a listener: `[::]` of `[::]:15020`.
 pub(crate) fn host(address: Option<&str>) -> &str {
     let split = address.and_then(|address| address.rsplit_once(':'));
     split.map_or("0.0.0.0", |(host, _)| host)
 }
 
-/// What `maglor-proxy gateway …` says.
+/// The flags of `maglor-proxy gateway …`.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// What every workload of the mesh says.
+    /// The common flags of every workload of the mesh.
     pub member: Member,
 }
 
 impl Gateway {
-    /// Checks the configuration that the flags stand for.
+    /// Validates the configuration for the flags.
     ///
     /// # Errors
-    /// Everything that is wrong; each error names its flag.
+    /// All errors; each names its flag.
     pub fn load(&self) -> Result<Loaded, Errors> {
         let mut document = self.member.document();
         if let Some(control_plane) = &mut document.control_plane {

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-/// What Envoy's commands begin with (Envoy, "Access logging", "Command operators").
+/// The names of Envoy's commands (Envoy, "Access logging", "Command operators").
 const COMMANDS: &[&str] = &[
     "ACCESS_LOG_TYPE",
     "BYTES_",
@@ -45,16 +45,16 @@ const COMMANDS: &[&str] = &[
     "VIRTUAL_CLUSTER_NAME",
 ];
 
-/// Why a value is not literal.
+/// The reason why a value is not literal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NotLiteral<'a> {
     /// A command, without its `%`, as `REQ(x-user)`.
     Command(&'a str),
-    /// A `%` that is neither a command's nor doubled.
+    /// A `%` that is neither part of a command nor doubled.
     Percent,
 }
 
-/// A literal value in Envoy's form.
+/// Converts a literal value to Envoy's form.
 #[must_use]
 pub fn escape(value: &str) -> Cow<'_, str> {
     match value.contains('%') {
@@ -63,19 +63,19 @@ pub fn escape(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// The literal value of Envoy's form.
+/// Converts Envoy's form to a literal value.
 ///
 /// # Errors
-/// When it holds a command, or a `%` that Envoy would refuse.
+/// When it contains a command, or a `%` that Envoy would reject.
 pub fn unescape(value: &str) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     read(value, false)
 }
 
-/// The literal value of a VirtualService's: as [`unescape`], but a `%` that begins no command is one, where Envoy
-/// would refuse it.
+/// Converts a VirtualService's value to a literal one: as [`unescape`], but a `%` that begins no
+/// command is literal, where Envoy would reject it.
 ///
 /// # Errors
-/// When it holds a command.
+/// When it contains a command.
 pub fn unescape_lenient(value: &str) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     read(value, true)
 }
@@ -102,8 +102,8 @@ fn read(value: &str, lenient: bool) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     Ok(out.into())
 }
 
-/// The first of Envoy's commands in a text whose `%` mean nothing otherwise: that of the Gateway API and of our own
-/// resources. Percent-encoded bytes are none.
+/// Returns the first of Envoy's commands in a text in which `%` is otherwise literal: that of the
+/// Gateway API and of our own resources. Percent-encoded bytes do not count.
 #[must_use]
 pub fn command(value: &str) -> Option<&str> {
     let mut rest = value;
@@ -124,12 +124,13 @@ pub fn command(value: &str) -> Option<&str> {
     None
 }
 
-/// `REQUEST_…`, `REQ_WITHOUT_QUERY`, `RESPONSE_CODE`, `START_TIME_LOCAL`, `PATH_…`
+/// Matches variants: `REQUEST_…`, `REQ_WITHOUT_QUERY`, `RESPONSE_CODE`, `START_TIME_LOCAL`,
+/// `PATH_…`
 fn is_variant(rest: &str) -> bool {
     rest.starts_with('_') || rest.starts_with("UEST") || rest.starts_with("ONSE_")
 }
 
-/// `NAME`, `NAME(ARGUMENT)` or `NAME:LENGTH` up to the `%` that ends it.
+/// Matches `NAME`, `NAME(ARGUMENT)` or `NAME:LENGTH` up to the closing `%`.
 fn form(after: &str) -> Option<&str> {
     let name = after
         .bytes()
@@ -147,7 +148,7 @@ fn form(after: &str) -> Option<&str> {
     after[end..].starts_with('%').then(|| &after[..end])
 }
 
-/// Why a command cannot be used, and what to write instead.
+/// Returns why a command cannot be used, and an alternative.
 #[must_use]
 pub fn refusal(command: &str) -> String {
     let name = command.split(['(', ':']).next().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Suggestions for unknown fields, values of a wrong type, and terms of other proxies.
 //!
-//! Nothing here decides whether a configuration is valid. It runs after an error was found, with the text around it.
+//! Nothing here affects whether a configuration is valid. It runs after an error was found, with
+//! the text around it.
 
 mod choices;
 pub(crate) mod foreign;
@@ -13,17 +14,17 @@ use crate::yaml::{Cause, DecodeError, Found, Id, Tree};
 
 pub(crate) use choices::for_choice;
 
-/// Whether a word is a field of some block.
+/// Returns whether a word is a field of some block.
 pub(crate) fn is_field(word: &str) -> bool {
     words::is_field(word)
 }
 
-/// Whether a word is a field of the document itself.
+/// Returns whether a word is a field of the document itself.
 pub(crate) fn is_top_level(word: &str) -> bool {
     words::block("Document").is_some_and(|block| block.fields.contains(&word))
 }
 
-/// What stands at an unknown field and beside it.
+/// The value of an unknown field and its sibling fields.
 #[derive(Debug, Default)]
 pub(crate) struct Context<'t> {
     /// Its value, if it is a scalar.
@@ -32,7 +33,8 @@ pub(crate) struct Context<'t> {
     pub(crate) siblings: Vec<(&'t str, &'t str)>,
 }
 
-/// The help of an error, with the text around it; `None` where it has nothing to add to the error's own.
+/// Returns the help of an error, derived from the text around it; `None` if it adds nothing to the
+/// error's own.
 pub(crate) fn refine(tree: &Tree, error: &DecodeError) -> Option<String> {
     let node = error.node()?;
     match error.cause() {
@@ -57,7 +59,7 @@ pub(crate) fn refine(tree: &Tree, error: &DecodeError) -> Option<String> {
     }
 }
 
-/// What to write instead of a field that is unknown where `known` ones are expected.
+/// Returns a replacement for an unknown field where `known` ones are expected.
 pub(crate) fn for_field(found: &str, known: &[&str], context: &Context<'_>) -> Option<String> {
     if found == "<<" {
         return Some("merge keys are not supported; use an alias for the whole value".into());
@@ -81,7 +83,7 @@ pub(crate) fn for_field(found: &str, known: &[&str], context: &Context<'_>) -> O
         .or_else(|| Some(format!("expected {}", one_of(known))))
 }
 
-/// `connectTimeout`, `connect-timeout` and `ConnectTimeout` → `connect_timeout`.
+/// Converts `connectTimeout`, `connect-timeout` and `ConnectTimeout` → `connect_timeout`.
 fn snake(word: &str) -> String {
     let mut snake = String::with_capacity(word.len() + 2);
     let mut before = '_';

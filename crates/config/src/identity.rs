@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use maglor_identity::Paths;
 
-/// Where the proxy's identity comes from.
+/// The source of the proxy's identity.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Identity {
-    /// The control plane certifies it.
+    /// A certificate issued by the control plane.
     ControlPlane(Enrolment),
     /// Files that are kept up to date externally.
     Files(Paths),
 }
 
-/// What a proxy becomes a workload of the mesh by.
+/// The credentials for the enrolment of a proxy in the mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enrolment {
-    /// Proves to the control plane who the proxy is; read anew each time.
+    /// The token that authenticates the proxy to the control plane; read anew each time.
     pub token_file: PathBuf,
-    /// The roots, PEM, by which the control plane is known before it has said anything.
+    /// The initial roots, PEM, for verifying the control plane.
     pub trust_bundle: PathBuf,
 }

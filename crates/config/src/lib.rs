@@ -1,13 +1,13 @@
 //! The configuration of the proxy: raw YAML and its validated types.
 //!
-//! Two layers. [`raw`] is what the user typed: serde types whose unknown fields, duplicates and bad
-//! values are reported with file, line, column and path. Everything else here is what the program
-//! needs: a [`Config`] can only be obtained through validation, so the proxy never checks again
-//! ("parse, don't validate").
+//! Two layers. [`raw`] is the file as written: serde types whose unknown fields, duplicates and
+//! invalid values are reported with file, line, column and path. Everything else here is used by
+//! the program: a [`Config`] can only be obtained through validation, so the proxy never checks
+//! again ("parse, don't validate").
 //!
 //! Reading a file touches no environment and no network: certificates and names are resolved later.
 //!
-//! The way of a text, and the module of each step:
+//! The processing of a text, and the module of each step:
 //!
 //! ```text
 //! text ──yaml──► tree with positions ──yaml::de──► raw::Document ──check──► Config

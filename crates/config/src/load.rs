@@ -1,4 +1,4 @@
-//! Text → configuration, by way of the tree, the raw types and the checks.
+//! Loads a configuration: from text through the tree and the raw types to the validated one.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,22 +12,22 @@ use crate::yaml::de::{self, MAX_ERRORS};
 use crate::yaml::{DecodeError, Fault, Kind, MAX_BYTES, Tree, foreign};
 use crate::{Config, Diagnostic, Errors, Origin, Severity, raw};
 
-/// A configuration that can be used.
+/// A valid configuration.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What the proxy runs on.
+    /// The validated configuration.
     pub config: Config,
-    /// What is allowed but looks wrong, in the order of the file.
+    /// The warnings, in the order of the file.
     pub warnings: Vec<Diagnostic>,
-    /// The same configuration as YAML, in one form whatever it was written in (or which flags it
-    /// came from): two equal texts mean the same.
+    /// The same configuration as YAML in a canonical form, whatever it was written in (or which
+    /// flags it came from): two equal texts mean the same.
     pub yaml: String,
 }
 
-/// Reads and checks a file.
+/// Reads and validates a file.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the file.
+/// All errors, in the order of the file.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     let file = path.display().to_string();
     let bytes = read(path).map_err(|error| unreadable(path, &error))?;
@@ -47,7 +47,7 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     parse(&text, &file)
 }
 
-/// Why a file cannot be read, and what to do about it.
+/// Returns why a file cannot be read, with a suggested fix.
 fn unreadable(path: &Path, error: &io::Error) -> Errors {
     let file = path.display().to_string();
     let (message, help) = match error.kind() {
@@ -68,7 +68,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Errors {
     Errors::file(&file, message, help)
 }
 
-/// Which file beside a path may have been meant.
+/// Returns files of the same folder that may have been meant.
 fn others_like(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let folder = path
@@ -98,7 +98,8 @@ fn others_like(path: &Path) -> Option<String> {
     (!names.is_empty()).then(|| format!("there are {}", names.join(", ")))
 }
 
-/// What the file holds, and of one that is too long, or without an end, a byte more than is taken.
+/// Returns the contents of a file; of one that is too long, or endless, one byte more than the
+/// limit.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
@@ -107,8 +108,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An error that showed itself when a configuration was to be put in force: at the value that its message names, such
-/// as a file or an address.
+/// Returns the diagnostic of an error that occurred when a configuration was applied: at the value
+/// that its message names, such as a file or an address.
 #[must_use]
 pub fn blame(path: &Path, message: &str, help: Option<String>) -> Diagnostic {
     let file = path.display().to_string();
@@ -136,10 +137,10 @@ pub fn blame(path: &Path, message: &str, help: Option<String>) -> Diagnostic {
     }
 }
 
-/// Checks a text; `file` is its name in messages.
+/// Validates a text; `file` is its name in messages.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the file.
+/// All errors, in the order of the file.
 pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
     let lines = Lines::new(text);
     let tree = match Tree::read(text) {
@@ -178,7 +179,7 @@ pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
     finish(&document, known, found, &Source::Yaml(yaml))
 }
 
-/// Checks a raw configuration and puts all that was found in order.
+/// Validates a raw configuration and orders the findings.
 pub(crate) fn finish(
     document: &raw::Document,
     known: Known,
@@ -216,7 +217,7 @@ pub(crate) fn finish(
     })
 }
 
-/// Errors in the order of the file.
+/// Returns errors in the order of the file.
 fn refuse(mut found: Vec<Diagnostic>, dropped: usize) -> Errors {
     found.sort_by(|a, b| a.origin.cmp(&b.origin));
     if dropped > 0 || found.len() > MAX_FINDINGS {
@@ -241,8 +242,8 @@ pub(crate) fn of_fault(lines: &Lines<'_>, file: &str, fault: Fault) -> Diagnosti
     diagnostic
 }
 
-/// Whether the names of clusters and tables could be read: an error in the list, in one of its
-/// items as a whole, in a name or in a field that was meant to be one may have hidden some.
+/// Returns whether the names of clusters and tables could be read: an error in the list, in one of
+/// its items as a whole, in a name or in a field that was meant to be one may have hidden some.
 fn known(errors: &[DecodeError]) -> Known {
     let readable = |list: &str| {
         !errors.iter().any(|error| {

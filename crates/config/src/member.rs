@@ -11,23 +11,23 @@ use crate::raw::{self, Short, Size, TimeSpan};
 use crate::report::Step;
 use crate::source::Source;
 
-/// Name of the cluster of the control plane's servers.
+/// The name of the cluster of the control plane's servers.
 const CONTROL_PLANE: &str = "control-plane";
-/// Namespace and account of the control plane.
+/// The namespace and account of the control plane.
 const CONTROLLER: &str = "ns/maglor/sa/maglor-controller";
 
-/// Who the proxy is, where it is, and whom it asks.
+/// The common flags: the identity and location of the proxy, and its control plane.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// `--control-plane`: `HOST:PORT`; a host `NAME.NAMESPACE.svc` is one of the cluster.
     pub control_plane: String,
     /// `--trust-domain`: that of all SPIFFE IDs.
     pub trust_domain: String,
-    /// `--cluster-domain`: what names of services end with.
+    /// `--cluster-domain`: the suffix of names of services.
     pub cluster_domain: String,
-    /// Where its identity comes from.
+    /// The source of its identity.
     pub credentials: Credentials,
-    /// `--cache-dir`: what it leaves there for its next start; `None`: nothing.
+    /// `--cache-dir`: the directory of the cache for its next start; `None`: no cache.
     pub cache_dir: Option<PathBuf>,
     /// `--plain-text`: no TLS to the control plane.
     pub plain_text: bool,
@@ -35,7 +35,7 @@ pub struct Member {
     pub namespace: String,
     /// `--pod-name`: unique in the namespace.
     pub name: String,
-    /// `--pod-ips`: the addresses of the pod; none: not known.
+    /// `--pod-ips`: the addresses of the pod; empty: unknown.
     pub addresses: Vec<IpAddr>,
     /// `--bind`: the address that it listens on; `None`: all.
     pub bind: Option<IpAddr>,
@@ -49,7 +49,7 @@ pub struct Member {
     pub drain_timeout: Option<TimeSpan>,
 }
 
-/// Where an identity comes from.
+/// The source of an identity.
 #[derive(Clone, Debug)]
 pub enum Credentials {
     /// PEM files.
@@ -61,9 +61,9 @@ pub enum Credentials {
         /// `--trust-bundle`
         trust_bundle: PathBuf,
     },
-    /// It has none.
+    /// There is no identity.
     None,
-    /// The control plane certifies it.
+    /// The control plane issues a certificate.
     Token {
         /// `--token-file`
         token_file: PathBuf,
@@ -73,7 +73,7 @@ pub enum Credentials {
 }
 
 impl Member {
-    /// Checks a configuration that was made of flags, so that each error names its flag.
+    /// Validates a configuration generated from flags, so that each error names its flag.
     pub(crate) fn load(
         document: &raw::Document,
         origins: Vec<(Vec<Step>, String)>,
@@ -87,7 +87,7 @@ impl Member {
         finish(document, known, Vec::new(), &Source::Flags(origins))
     }
 
-    /// The configuration without listeners.
+    /// Returns the configuration without listeners.
     pub(crate) fn document(&self) -> raw::Document {
         raw::Document {
             workers: Some(u32::try_from(self.workers).unwrap_or(u32::MAX)),
@@ -115,7 +115,7 @@ impl Member {
         }
     }
 
-    /// Which flag each part of [`Member::document`] came from.
+    /// Returns the flag from which each part of [`Member::document`] came.
     pub(crate) fn origins(&self) -> Vec<(Vec<Step>, String)> {
         let field = |name: &str| Step::Field(name.into());
         let cluster = || vec![field("clusters"), Step::Index(0)];
@@ -151,12 +151,12 @@ impl Member {
         ]
     }
 
-    /// `NAMESPACE/NAME`: what the control plane knows it by.
+    /// Returns `NAMESPACE/NAME`, its name at the control plane.
     pub(crate) fn node(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// An address to listen on. A host without IPv6 has no `[::]`.
+    /// Returns an address to listen on. A host without IPv6 has no `[::]`.
     pub(crate) fn listen(&self, port: u16) -> String {
         let only_v4 = !self.addresses.is_empty() && self.addresses.iter().all(IpAddr::is_ipv4);
         let any = match only_v4 {
@@ -166,7 +166,7 @@ impl Member {
         SocketAddr::new(self.bind.unwrap_or(any), port).to_string()
     }
 
-    /// Whether it can speak mutual TLS.
+    /// Returns whether it has an identity for mutual TLS.
     pub(crate) fn has_identity(&self) -> bool {
         !matches!(self.credentials, Credentials::None)
     }
@@ -214,7 +214,8 @@ impl Member {
         }
     }
 
-    /// A resolver would try each of its search domains for a name that is not complete.
+    /// Returns the complete name of the server: for an incomplete one a resolver would try each of
+    /// its search domains.
     fn server(&self) -> String {
         match self.control_plane.rsplit_once(':') {
             Some((host, port)) if host.ends_with(".svc") => {

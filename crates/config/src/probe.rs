@@ -4,16 +4,17 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-/// A question to the application of this host, as `http:8080/healthz`, `tcp:8080` or `grpc:8080/service`.
+/// A probe of the application of this host, as `http:8080/healthz`, `tcp:8080` or
+/// `grpc:8080/service`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Probe {
-    /// Which port of the loopback interface.
+    /// The port of the loopback interface.
     pub port: NonZeroU16,
-    /// What is asked there.
+    /// The request.
     pub question: Question,
 }
 
-/// What is asked.
+/// The request of a probe.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Question {
     /// `grpc.health.v1.Health/Check` (gRPC Health Checking Protocol) of a service; empty = the whole server.
@@ -21,25 +22,25 @@ pub enum Question {
         /// The service's name.
         service: String,
     },
-    /// `GET` with the fields of the request that asks; its status is the answer.
+    /// `GET` with the header fields of the forwarded request; its status is the result.
     Http {
-        /// Path and query, with the first `/`.
+        /// The path with query, including the first `/`.
         path: String,
     },
-    /// Whether a connection can be made.
+    /// An attempt to connect.
     Tcp,
 }
 
-/// Why a text is no [`Probe`].
+/// The reason why a text is no [`Probe`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProbeError {
-    /// Neither of the three.
+    /// It is none of the three kinds.
     #[error("write http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE")]
     Kind,
-    /// Spaces and what is not ASCII cannot stand in a request line.
+    /// The path has spaces or characters that are not ASCII, which a request line cannot contain.
     #[error("the path has an invalid character; write it as %XX")]
     Path,
-    /// Not a number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("the port must be a number from 1 to 65535")]
     Port,
 }

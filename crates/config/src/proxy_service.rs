@@ -1,9 +1,9 @@
-//! `maglor-proxy service`: the whole configuration of a proxy in front of a service, from flags. Where the
-//! servers are, and what is known about them, comes from the control plane; without `--forward` the ports do, too
-//! ([`crate::workload::Inbound::forwards`]).
+//! `maglor-proxy service`: the whole configuration of a proxy in front of a service, from flags.
+//! The servers and their properties come from the control plane; without `--forward` the ports do,
+//! too ([`crate::workload::Inbound::forwards`]).
 //!
-//! Like a sidecar it adds nothing that client or server would notice: no time limit, no forwarding
-//! headers, no path that is written in another way.
+//! Like a sidecar it adds nothing that is visible to client or server: no time limit, no forwarding
+//! headers, no rewritten path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,19 +17,20 @@ use crate::member::Member;
 use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
 
-/// Streams, TCP connections and upgraded ones may be silent for this long.
+/// The idle timeout of streams, TCP connections and upgraded ones.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// A connection gets older than this by a tenth at most: clients that keep theirs for ever would not learn of
-/// proxies that have come since, nor would the first of several proxies ever have less to do.
+/// The maximum age of a connection (it may be a tenth older): clients that keep their connections
+/// for ever would not use new proxies, nor would the load of the first of several proxies ever
+/// decrease.
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 
-/// What `maglor-proxy service …` says.
+/// The flags of `maglor-proxy service …`.
 #[derive(Clone, Debug)]
 pub struct ProxyService {
-    /// What every workload of the mesh says.
+    /// The common flags of every workload of the mesh.
     pub member: Member,
-    /// `--forward`; none: which ports there are comes from the control plane.
+    /// `--forward`; empty: the ports come from the control plane.
     pub forwards: Vec<Forward>,
 }
 
@@ -52,12 +53,12 @@ pub enum Spoken {
     Http,
     /// HTTP/2 with prior knowledge.
     Http2,
-    /// Bytes. They pass as they come: where clients speak mutual TLS they do so with the servers themselves, which
-    /// know them, and decide.
+    /// Bytes. They are forwarded unchanged: clients that use mutual TLS do so with the servers
+    /// themselves, which authenticate and authorize them.
     Tcp,
 }
 
-/// Why a text is no [`Forward`].
+/// The reason why a text is no [`Forward`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{text}`: {what}; write PORT=PROTOCOL/NAME:PORT, such as 8080=http/web.shop:80")]
 pub struct ForwardError {
@@ -125,8 +126,8 @@ impl fmt::Display for Forward {
 }
 
 impl Forward {
-    /// The listener. `identified`: by which name the control plane knows a proxy that has an identity,
-    /// `NAMESPACE/POD`.
+    /// Returns the listener. `identified`: the control plane's name of a proxy that has an
+    /// identity, `NAMESPACE/POD`.
     pub(crate) fn listener(&self, address: String, identified: Option<&str>) -> raw::Listener {
         let discovery = raw::Discovery {
             host: Some(self.host.clone()),
@@ -162,7 +163,7 @@ impl Forward {
             path_normalization: Some(raw::PathNormalization::Off),
             x_forwarded: Some(raw::ForwardedMode::Off),
             forwarded: Some(raw::ForwardedMode::Off),
-            // The rules of the servers are for clients, not for what is in between.
+            // The rules of the servers apply to clients, not to proxies in between.
             x_maglor_client: identified.map(|_| true),
             // There is no `Upgrade` in HTTP/2.
             upgrades: only_http2.then(raw::OneOrMany::default),
@@ -178,7 +179,7 @@ impl Forward {
     }
 }
 
-/// Accepted clients: with an identity none, until the control plane responds.
+/// Sets the accepted clients: with an identity none, until the control plane responds.
 fn guarded(listener: raw::Listener, identified: Option<&str>) -> raw::Listener {
     let Some(node) = identified else {
         return listener;
@@ -198,10 +199,10 @@ fn guarded(listener: raw::Listener, identified: Option<&str>) -> raw::Listener {
 }
 
 impl ProxyService {
-    /// Checks the configuration that the flags stand for.
+    /// Validates the configuration for the flags.
     ///
     /// # Errors
-    /// Everything that is wrong; each error names its flag.
+    /// All errors; each names its flag.
     pub fn load(&self) -> Result<Loaded, Errors> {
         Member::load(&self.document(), self.origins())
     }

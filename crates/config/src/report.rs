@@ -1,14 +1,14 @@
-//! Collecting findings while a configuration is checked.
+//! Collects findings while a configuration is checked.
 //!
-//! [`At`] is a place in the raw configuration: a linked list of names on the stack, so that a path is
-//! only written down when there is something to say about it. Where that place is in a file, or
-//! which flag it came from, is [`crate::source`]'s business.
+//! [`At`] is a place in the raw configuration: a linked list of names on the stack, so that a path
+//! is only allocated when there is a finding. [`crate::source`] maps a place to its position in a
+//! file, or to its flag.
 
 use std::cell::{Cell, RefCell};
 
 use crate::Severity;
 
-/// Findings of one severity that are kept; further ones are only counted.
+/// The maximum number of stored findings of one severity; further ones are only counted.
 pub(crate) const MAX_FINDINGS: usize = 100;
 
 /// One step of a path.
@@ -16,22 +16,22 @@ pub(crate) const MAX_FINDINGS: usize = 100;
 pub(crate) enum Step {
     /// A field, or a key of a free mapping.
     Field(String),
-    /// An item of a list, counted without those that could not be read.
+    /// An item of a list, not counting those that could not be read.
     Index(usize),
 }
 
-/// Something to say about a place.
+/// A finding about a place.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     pub(crate) path: Vec<Step>,
-    /// The last step's key is meant, not its value.
+    /// Whether it concerns the last step's key, not its value.
     pub(crate) on_key: bool,
-    /// Something is absent: not worth saying when it could not be read.
+    /// Whether something is absent: not reported if it could not be read.
     pub(crate) missing: bool,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
-    /// Another place, and what it is.
+    /// Another place, with its description.
     pub(crate) other: Option<(Vec<Step>, &'static str)>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The place of the whole configuration.
+    /// Returns the place of the whole configuration.
     pub(crate) fn root(&self) -> At<'_> {
         At {
             report: self,
@@ -53,12 +53,13 @@ impl Report {
         }
     }
 
-    /// Whether so much is wrong that further work is wasted.
+    /// Returns whether there are so many errors that further work is useless.
     pub(crate) fn is_full(&self) -> bool {
         self.errors.get() >= MAX_FINDINGS
     }
 
-    /// The findings in the order they were made, and how many errors were not kept.
+    /// Returns the findings in the order they were made, and the number of errors that were not
+    /// stored.
     pub(crate) fn into_findings(self) -> (Vec<Finding>, usize) {
         let dropped = self.errors.get().saturating_sub(MAX_FINDINGS);
         (self.findings.into_inner(), dropped)
@@ -80,12 +81,12 @@ pub(crate) struct At<'a> {
 }
 
 impl At<'_> {
-    /// A field, or a key of a free mapping.
+    /// Returns the place of a field, or of a key of a free mapping.
     pub(crate) fn field<'b>(&'b self, name: &'b str) -> At<'b> {
         self.step(AtStep::Field(name))
     }
 
-    /// An item of a list.
+    /// Returns the place of an item of a list.
     pub(crate) fn index(&self, index: usize) -> At<'_> {
         self.step(AtStep::Index(index))
     }
@@ -98,7 +99,7 @@ impl At<'_> {
         }
     }
 
-    /// The steps from the root.
+    /// Returns the steps from the root.
     pub(crate) fn path(&self) -> Vec<Step> {
         let mut path = self.parent.map(At::path).unwrap_or_default();
         path.extend(self.step.map(|step| match step {
@@ -112,17 +113,17 @@ impl At<'_> {
         self.report
     }
 
-    /// The configuration is refused.
+    /// Reports an error: the configuration is rejected.
     pub(crate) fn error(&self, message: impl Into<String>) -> Note<'_> {
         self.push(Severity::Error, message.into())
     }
 
-    /// The configuration is used, but this looks wrong.
+    /// Reports a warning: the configuration is used, but this looks wrong.
     pub(crate) fn warning(&self, message: impl Into<String>) -> Note<'_> {
         self.push(Severity::Warning, message.into())
     }
 
-    /// A field that must be there is not.
+    /// Reports a missing mandatory field.
     pub(crate) fn missing(&self, field: &str, help: &str) {
         let note = self
             .field(field)
@@ -164,7 +165,7 @@ impl At<'_> {
     }
 }
 
-/// A finding to which more may be said.
+/// A finding to which details may be added.
 pub(crate) struct Note<'a> {
     report: &'a Report,
     index: Option<usize>,
@@ -178,27 +179,27 @@ impl Note<'_> {
         self
     }
 
-    /// What to do about it.
+    /// Adds a suggested fix.
     pub(crate) fn help(self, text: impl Into<String>) -> Self {
         self.change(|finding| finding.help = Some(text.into()))
     }
 
-    /// What to do about it, if that is known.
+    /// Adds a suggested fix, if there is one.
     pub(crate) fn maybe_help(self, text: Option<String>) -> Self {
         self.change(|finding| finding.help = text)
     }
 
-    /// Another place that belongs to it.
+    /// Adds a related place.
     pub(crate) fn other(self, path: Vec<Step>, what: &'static str) -> Self {
         self.change(|finding| finding.other = Some((path, what)))
     }
 
-    /// The key is meant, not its value.
+    /// Marks the key, not its value, as the place.
     pub(crate) fn on_key(self) -> Self {
         self.change(|finding| finding.on_key = true)
     }
 
-    /// Only worth saying if everything directly at this place could be read.
+    /// Drops the finding unless everything directly at this place could be read.
     pub(crate) fn when_readable(self) -> Self {
         self.change(|finding| finding.missing = true)
     }

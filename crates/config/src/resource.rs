@@ -1,7 +1,7 @@
-//! Parts of a configuration that come one by one, from a control plane in place of a file.
+//! Validates single parts of a configuration, which come from a control plane instead of a file.
 //!
-//! They are judged by the same rules as those of a file. What one part says of another is not: which
-//! cluster a route leads to is looked up when both are there.
+//! They are validated by the same rules as those of a file. References between parts are not: the
+//! cluster of a route is looked up when both exist.
 
 use serde::de::DeserializeOwned;
 
@@ -12,7 +12,7 @@ use crate::source::{Lines, Source, Yaml};
 use crate::yaml::{Id, Kind, Tree, de};
 use crate::{Cluster, Diagnostic, Endpoint, Errors, RouteTable, Severity, raw};
 
-/// What a part refers to may be missing.
+/// References of a part may be unresolved.
 pub(crate) const PARTS: Known = Known {
     clusters: false,
     route_tables: false,
@@ -20,7 +20,7 @@ pub(crate) const PARTS: Known = Known {
     one_author: false,
 };
 
-/// Reads one block of the vocabulary; `name` is what messages call the text.
+/// Parses one block; `name` is the name of the text in messages.
 ///
 /// # Errors
 /// Everything in it that is not of the block's type, with line, column and path.
@@ -43,8 +43,8 @@ pub fn read<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Errors> {
     }
 }
 
-/// The line, from 1, where a value of a document stands, such as `spec.rules[0].filters[1]`; where it is
-/// not there, that of the last part of the path that is. `None` where the text cannot be read.
+/// Returns the line, from 1, of a value of a document, such as `spec.rules[0].filters[1]`; if it
+/// does not exist, that of the last existing part of the path. `None` if the text cannot be parsed.
 #[must_use]
 pub fn line_of(text: &str, path: &str) -> Option<usize> {
     let tree = Tree::read(text).ok()?;
@@ -58,8 +58,8 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
     Some(line)
 }
 
-/// What the first part of a path leads to, with its key, and the rest. A key may have dots itself: the longest that
-/// is there counts.
+/// Resolves the first part of a path: returns its node with its key, and the rest. A key may
+/// contain dots itself: the longest existing one counts.
 fn step<'a>(tree: &Tree, at: Id, path: &'a str) -> Option<(Id, Id, &'a str)> {
     let path = path.trim_start_matches('.');
     match tree.kind(at) {
@@ -82,10 +82,10 @@ fn step<'a>(tree: &Tree, at: Id, path: &'a str) -> Option<(Id, Id, &'a str)> {
     }
 }
 
-/// Checks a cluster. With `has_identity` it may speak mesh TLS.
+/// Validates a cluster. With `has_identity` it may use mesh TLS.
 ///
 /// # Errors
-/// Everything that is wrong with it, by field.
+/// All errors, by field.
 pub fn cluster(raw: &raw::Cluster, has_identity: bool) -> Result<Cluster, Errors> {
     let name = format!("cluster `{}`", shown(raw.name.as_deref()));
     let document = raw::Document {
@@ -97,10 +97,10 @@ pub fn cluster(raw: &raw::Cluster, has_identity: bool) -> Result<Cluster, Errors
     })
 }
 
-/// Checks the endpoints of a cluster.
+/// Validates the endpoints of a cluster.
 ///
 /// # Errors
-/// Everything that is wrong with them, by field.
+/// All errors, by field.
 pub fn endpoints(
     cluster: &str,
     raw: &[raw::Short<raw::Endpoint>],
@@ -112,10 +112,10 @@ pub fn endpoints(
     })
 }
 
-/// Checks a table of routes. Their clusters may be missing.
+/// Validates a route table. Its clusters may be missing.
 ///
 /// # Errors
-/// Everything that is wrong with it, by field.
+/// All errors, by field.
 pub fn routes(raw: &raw::RouteTable) -> Result<RouteTable, Errors> {
     let name = format!("routes `{}`", shown(raw.name.as_deref()));
     let document = raw::Document::default();
@@ -128,7 +128,7 @@ fn shown(name: Option<&str>) -> String {
     name.map(crate::yaml::short).unwrap_or_default()
 }
 
-/// Runs a check; warnings are for those who write a file.
+/// Runs a check; warnings are dropped, since they are for authors of files.
 pub(crate) fn judge<T>(
     document: &raw::Document,
     known: Known,

@@ -1,8 +1,8 @@
-//! Virtual hosts and routes: what happens to a request.
+//! Virtual hosts and routes: the handling of requests.
 //!
 //! Virtual hosts are chosen by the host's form, in this order (papers/004, §"routes"): exact,
-//! suffix wildcard `*.x` (longest first), prefix wildcard `x.*` (longest first), `*`.
-//! Inside a host the first route that matches is taken.
+//! suffix wildcard `*.x` (longest first), prefix wildcard `x.*` (longest first), `*`. Inside a host
+//! the first route that matches is taken.
 
 mod words;
 
@@ -19,24 +19,24 @@ use crate::traffic::{Fault, Mirror, RateLimit, Retry};
 /// The virtual hosts of an HTTP filter.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
-    /// Unique; label `route_table` in `/config`.
+    /// The unique name; the label `route_table` in `/config`.
     pub name: Arc<str>,
-    /// In the order of the file; domains are unique over the table.
+    /// The virtual hosts in the order of the file; domains are unique over the table.
     pub virtual_hosts: Vec<VirtualHost>,
 }
 
-/// Names and the routes that they share.
+/// A set of domains with common routes.
 #[derive(Clone, Debug)]
 pub struct VirtualHost {
-    /// Unique in the table.
+    /// The name, unique in the table.
     pub name: Arc<str>,
-    /// At least one.
+    /// The domains, at least one.
     pub domains: Vec<Domain>,
-    /// First match wins.
+    /// The routes; the first match wins.
     pub routes: Vec<Route>,
-    /// Applied to each request of this host before the route's own.
+    /// Header changes of each request of this host, before the route's own.
     pub request_headers: HeaderRules,
-    /// Applied to each response of this host after the route's own.
+    /// Header changes of each response of this host, after the route's own.
     pub response_headers: HeaderRules,
 }
 
@@ -45,9 +45,9 @@ pub struct VirtualHost {
 pub enum Domain {
     /// `a.example.com` or `a.example.com:8080`.
     Exact(String),
-    /// `*.example.com`, held as `.example.com`; the wildcard stands for one or more labels.
+    /// `*.example.com`, stored as `.example.com`; the wildcard stands for one or more labels.
     Suffix(String),
-    /// `example.*`, held as `example.`.
+    /// `example.*`, stored as `example.`.
     Prefix(String),
     /// `*`.
     Any,
@@ -56,34 +56,34 @@ pub enum Domain {
 /// A match and its action.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Label `route` in metrics; unique in the table (`<virtual host>/<index>` by default).
+    /// The label `route` in metrics; unique in the table (`<virtual host>/<index>` by default).
     pub name: Arc<str>,
-    /// All parts must match.
+    /// The conditions; all must hold.
     pub matches: RouteMatch,
-    /// What is done.
+    /// The action.
     pub action: RouteAction,
-    /// Checked before anything is done; `None` = no limit.
+    /// The rate limit, checked first; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
-    /// Injected before the action; `None` = none.
+    /// The fault injected before the action; `None` = none.
     pub fault: Option<Fault>,
-    /// Applied to the request before it is forwarded.
+    /// Header changes of the request before it is forwarded.
     pub request_headers: HeaderRules,
-    /// Applied to the response before it is returned.
+    /// Header changes of the response before it is returned.
     pub response_headers: HeaderRules,
 }
 
 /// Conditions on a request; all must hold.
 #[derive(Clone, Debug, Default)]
 pub struct RouteMatch {
-    /// On the path, without query.
+    /// The condition on the path, without query.
     pub path: PathMatch,
-    /// Empty = any method.
+    /// The methods; empty = any.
     pub methods: Vec<Method>,
-    /// All must hold.
+    /// The conditions on headers; all must hold.
     pub headers: Vec<HeaderMatch>,
-    /// All must hold.
+    /// The conditions on query parameters; all must hold.
     pub query: Vec<QueryMatch>,
-    /// Only gRPC requests (`content-type: application/grpc…`).
+    /// Whether only gRPC requests match (`content-type: application/grpc…`).
     pub grpc: bool,
 }
 
@@ -113,7 +113,7 @@ pub enum StringMatch {
     Exact(String),
     /// Starts with this.
     Prefix(String),
-    /// Is there, with any value.
+    /// Is present, with any value.
     Present,
     /// The whole text matches (anchored at both ends).
     Regex(Regex),
@@ -124,42 +124,42 @@ pub enum StringMatch {
 /// A condition on a header; several fields of one name are compared joined by `,`.
 #[derive(Clone, Debug)]
 pub struct HeaderMatch {
-    /// Which header.
+    /// The name of the header.
     pub name: HeaderName,
-    /// On its value; an absent header matches only an inverted condition.
+    /// The condition on its value; an absent header matches only an inverted condition.
     pub value: StringMatch,
-    /// The condition must not hold.
+    /// Whether the condition must not hold.
     pub invert: bool,
 }
 
 /// A condition on a query parameter (its first value, percent-decoded).
 #[derive(Clone, Debug)]
 pub struct QueryMatch {
-    /// Which parameter, decoded, case-sensitive.
+    /// The name of the parameter, decoded, case-sensitive.
     pub name: String,
-    /// On its value.
+    /// The condition on its value.
     pub value: StringMatch,
-    /// The condition must not hold.
+    /// Whether the condition must not hold.
     pub invert: bool,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Debug)]
 pub enum RouteAction {
-    /// Answer from the proxy.
+    /// Respond from the proxy.
     Direct(DirectResponse),
-    /// To a cluster.
+    /// Forward to a cluster.
     Forward(Box<Forward>),
-    /// Send the client elsewhere.
+    /// Redirect the client.
     Redirect(Redirect),
 }
 
-/// What becomes of a share of a route's requests.
+/// The destination of a share of a route's requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
-    /// They get a status of 400 to 599, since there is no cluster to forward to.
+    /// A response with a status of 400 to 599, since there is no cluster to forward to.
     Answer(StatusCode),
-    /// They go to the cluster of this name.
+    /// The cluster of this name.
     Cluster(Arc<str>),
 }
 
@@ -175,18 +175,18 @@ impl fmt::Display for Destination {
 /// A share of a route's requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WeightedCluster {
-    /// What becomes of it.
+    /// The destination.
     pub destination: Destination,
-    /// Share = weight / sum of weights; the sum is above 0.
+    /// The weight: share = weight / sum of weights; the sum is above 0.
     pub weight: u32,
-    /// Applied to the request after the route's own.
+    /// Header changes of the request after the route's own.
     pub request_headers: HeaderRules,
-    /// Applied to the response before the route's own.
+    /// Header changes of the response before the route's own.
     pub response_headers: HeaderRules,
 }
 
 impl WeightedCluster {
-    /// The cluster's name; `None` where nothing is forwarded.
+    /// Returns the cluster's name; `None` if nothing is forwarded.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<str>> {
         match &self.destination {
@@ -199,38 +199,39 @@ impl WeightedCluster {
 /// Forwarding to clusters.
 #[derive(Clone, Debug)]
 pub struct Forward {
-    /// At least one.
+    /// The weighted clusters, at least one.
     pub clusters: Vec<WeightedCluster>,
-    /// Changes of the path.
+    /// The change of the path.
     pub path_rewrite: Option<PathRewrite>,
-    /// Changes of the host.
+    /// The change of the host.
     pub host_rewrite: Option<HostRewrite>,
-    /// What is hashed for `maglev` and `ring-hash`; the first source that yields a value ends the
-    /// list when it is `terminal`, otherwise values are combined.
+    /// The sources of the hash for `maglev` and `ring-hash`; the first source that yields a value
+    /// ends the list if it is `terminal`, otherwise values are combined.
     pub hash_policy: Vec<HashSource>,
-    /// From the end of the request to the end of the response head and body; `None` = no limit.
+    /// The timeout from the end of the request to the end of the response head and body; `None` =
+    /// no limit.
     pub timeout: Option<Duration>,
-    /// When a failed try is repeated.
+    /// The retries.
     pub retry: Retry,
-    /// When another try is started beside a slow one; `None` = never.
+    /// When another attempt is started beside a slow one; `None` = never.
     pub hedge: Option<HedgePolicy>,
-    /// Bytes of a request's body that are kept for another try; a request with a longer one has a
-    /// single try.
+    /// The maximum bytes of a request's body that are kept for another attempt; a request with a
+    /// longer one has a single attempt.
     pub request_buffer_limit: usize,
-    /// Who gets copies of the requests.
+    /// The clusters that get copies of the requests.
     pub mirrors: Vec<Mirror>,
-    /// The header or cookie that keeps a client at its cluster; `None` = drawn for each request.
+    /// The header or cookie that assigns a client to a cluster; `None` = drawn for each request.
     pub sticky: Option<HashKind>,
 }
 
 /// A change of the path; the query stays.
 #[derive(Clone, Debug)]
 pub enum PathRewrite {
-    /// The whole path becomes this.
+    /// Replaces the whole path.
     Full(String),
-    /// The matched prefix becomes this.
+    /// Replaces the matched prefix.
     Prefix(String),
-    /// What the expression finds is replaced; `$1` names a group.
+    /// Replaces the matches of the expression; `$1` refers to a group.
     Regex(Regex, String),
 }
 
@@ -243,25 +244,25 @@ pub enum HostRewrite {
     Literal(HeaderValue),
 }
 
-/// One part of the request that is hashed.
+/// A source of the hash.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HashSource {
-    /// Which part.
+    /// The part of the request.
     pub kind: HashKind,
-    /// A value of this source ends the list.
+    /// Whether a value of this source ends the list.
     pub terminal: bool,
 }
 
-/// Which part of a request is hashed.
+/// The hashed part of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HashKind {
-    /// A cookie; with a time to live the proxy sets it where the client has none.
+    /// A cookie; with a time to live the proxy sets it if the client has none.
     Cookie {
         /// Its name.
         name: String,
-        /// `Max-Age` of a cookie that the proxy makes; `None` = the proxy makes none. Zero = session.
+        /// `Max-Age` of a cookie that the proxy sets; `None` = the proxy sets none. Zero = session.
         ttl: Option<Duration>,
-        /// `Path` of a cookie that the proxy makes.
+        /// `Path` of a cookie that the proxy sets.
         path: String,
     },
     /// A header's value.
@@ -277,37 +278,38 @@ pub enum HashKind {
 /// A redirect. Parts that are `None` keep the request's.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Redirect {
-    /// 301, 302, 303, 307 or 308.
+    /// The status: 301, 302, 303, 307 or 308.
     pub status: StatusCode,
-    /// `http` or `https`.
+    /// The scheme: `http` or `https`.
     pub scheme: Option<String>,
-    /// Host without port.
+    /// The host without port.
     pub host: Option<String>,
-    /// Port; left out of the location where it is the scheme's default.
+    /// The port; omitted from the location if it is the scheme's default.
     pub port: Option<u16>,
-    /// New path.
+    /// The new path.
     pub path: Option<RedirectPath>,
-    /// Drop the query.
+    /// Whether to drop the query.
     pub strip_query: bool,
 }
 
 /// A change of the path in a redirect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedirectPath {
-    /// The whole path becomes this.
+    /// Replaces the whole path.
     Full(String),
-    /// The matched prefix becomes this.
+    /// Replaces the matched prefix.
     Prefix(String),
 }
 
 /// A response made by the proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DirectResponse {
-    /// 200 to 599.
+    /// The status, 200 to 599.
     pub status: StatusCode,
-    /// Body, empty by default.
+    /// The body, empty by default.
     pub body: Arc<str>,
-    /// Headers of the response, `content-type: text/plain` where none is given and there is a body.
+    /// The headers of the response, `content-type: text/plain` if none is given and there is a
+    /// body.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -316,14 +318,14 @@ pub struct DirectResponse {
 pub struct HeaderRules {
     /// Names to remove.
     pub remove: Vec<HeaderName>,
-    /// Replace all fields of that name.
+    /// Fields that replace all fields of that name.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Append a field.
+    /// Fields to append.
     pub add: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl HeaderRules {
-    /// Whether there is nothing to do.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }

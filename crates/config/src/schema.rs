@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::raw;
 
-/// JSON Schema (2020-12) of a configuration file, with descriptions and defaults.
+/// Returns the JSON Schema (2020-12) of a configuration file, with descriptions and defaults.
 #[must_use]
 pub fn schema() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
@@ -14,7 +14,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// An empty value is an error here, so `null` is no alternative.
+/// Removes `null` as an alternative, since an empty value is an error here.
 fn remove_null(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(remove_null),

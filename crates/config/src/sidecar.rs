@@ -12,28 +12,28 @@ use crate::member::Member;
 use crate::raw::{self, Short, TimeSpan};
 use crate::report::Step;
 
-/// What `maglor-proxy sidecar …` says.
+/// The flags of `maglor-proxy sidecar …`.
 #[derive(Clone, Debug)]
 pub struct Sidecar {
-    /// What every workload of the mesh says.
+    /// The common flags of every workload of the mesh.
     pub member: Member,
     /// `--inbound-port`
     pub inbound_port: u16,
     /// `--outbound-port`
     pub outbound_port: u16,
-    /// `--application`; `None`: loopback, and the port that was called.
+    /// `--application`; `None`: loopback, and the original port.
     pub application: Option<SocketAddr>,
     /// `--outbound-grace`
     pub outbound_grace: Option<TimeSpan>,
-    /// `--probe`: what the admin server asks the application, by name.
+    /// `--probe`: the probes that the admin server forwards to the application, by name.
     pub probes: BTreeMap<String, String>,
 }
 
 impl Sidecar {
-    /// Checks the configuration that the flags stand for.
+    /// Validates the configuration for the flags.
     ///
     /// # Errors
-    /// Everything that is wrong; each error names its flag.
+    /// All errors; each names its flag.
     pub fn load(&self) -> Result<Loaded, Errors> {
         Member::load(&self.document(), self.origins())
     }

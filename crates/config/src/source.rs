@@ -1,4 +1,4 @@
-//! From findings to diagnostics: which line, or which flag.
+//! Converts findings to diagnostics, with the line or the flag.
 
 use std::collections::HashSet;
 
@@ -7,20 +7,20 @@ use crate::report::{Finding, Step};
 use crate::yaml::{DecodeError, Id, Kind, Place, Tree, join};
 use crate::{Diagnostic, Origin, Severity};
 
-/// Longer source lines are not shown whole.
+/// The length above which source lines are not shown whole.
 const MAX_LINE: usize = 160;
 
-/// Where a raw configuration came from.
+/// The origin of a raw configuration.
 pub(crate) enum Source<'a> {
-    /// From flags: paths and the flag that each came from.
+    /// Flags: paths and the flag that each came from.
     Flags(Vec<(Vec<Step>, String)>),
-    /// From a remote sender; its name.
+    /// A remote sender, by its name.
     Resource(&'a str),
-    /// From text.
+    /// A text.
     Yaml(Yaml<'a>),
 }
 
-/// A text, with what was read from it.
+/// A text, with its parsed tree.
 pub(crate) struct Yaml<'a> {
     pub(crate) file: &'a str,
     pub(crate) lines: Lines<'a>,
@@ -29,7 +29,7 @@ pub(crate) struct Yaml<'a> {
 }
 
 impl Source<'_> {
-    /// The diagnostic of a finding; `None` when it only follows from another error.
+    /// Returns the diagnostic of a finding; `None` if it only follows from another error.
     pub(crate) fn diagnostic(&self, finding: Finding) -> Option<Diagnostic> {
         match self {
             Source::Yaml(yaml) => yaml.diagnostic(finding),
@@ -39,7 +39,7 @@ impl Source<'_> {
     }
 }
 
-/// The flag whose path is the longest beginning of the finding's.
+/// Assigns the flag whose path is the longest prefix of the finding's.
 fn of_flag(flags: &[(Vec<Step>, String)], finding: Finding) -> Diagnostic {
     let flag = flags
         .iter()
@@ -56,7 +56,7 @@ fn of_flag(flags: &[(Vec<Step>, String)], finding: Finding) -> Diagnostic {
     }
 }
 
-/// There is no text to point at: the path says where.
+/// Returns a diagnostic without a source line: the path identifies the place.
 fn of_resource(name: &str, finding: Finding) -> Diagnostic {
     let path = finding
         .path
@@ -76,13 +76,13 @@ fn of_resource(name: &str, finding: Finding) -> Diagnostic {
     }
 }
 
-/// What a path leads to.
+/// The node at a path.
 struct Found<'t> {
     path: String,
     place: Place,
-    /// A scalar's text.
+    /// The text of a scalar.
     text: Option<&'t str>,
-    /// The last step could not be read, or something below the place could not.
+    /// Whether the last step could not be read, or something below the place could not.
     unreadable: bool,
 }
 
@@ -95,7 +95,7 @@ impl Yaml<'_> {
         let note = finding
             .other
             .map(|(path, what)| format!("{what} at line {}", self.find(&path, false).place.line));
-        // A template of another program is the error.
+        // A placeholder of a template program is the error.
         let template = found.text.and_then(crate::hints::shapes::template);
         let refused = finding.severity == Severity::Error;
         let help = template.filter(|_| refused).or(finding.help);
@@ -105,7 +105,7 @@ impl Yaml<'_> {
         Some(diagnostic)
     }
 
-    /// The diagnostic of a type error.
+    /// Returns the diagnostic of a type error.
     pub(crate) fn decode_error(&self, error: &DecodeError) -> Diagnostic {
         let place = self.tree.place(error.node().unwrap_or(self.tree.root));
         let own = || error.help().map(str::to_owned);
@@ -164,7 +164,7 @@ impl Yaml<'_> {
         }
     }
 
-    /// The `index`-th item that could be read, with its number in the file.
+    /// Returns the `index`-th item that could be read, with its number in the file.
     fn item(&self, node: Id, index: usize) -> Option<(usize, Id)> {
         match self.tree.kind(node) {
             Kind::Sequence(items) => items
@@ -181,7 +181,7 @@ impl Yaml<'_> {
         self.poisoned.contains(&key) || self.poisoned.contains(&value)
     }
 
-    /// Whether something directly inside a node could not be read.
+    /// Returns whether something directly inside a node could not be read.
     fn holed(&self, node: Id) -> bool {
         match self.tree.kind(node) {
             Kind::Mapping(entries) => entries.iter().any(|(k, v)| self.is_poisoned(*k, *v)),
@@ -191,11 +191,11 @@ impl Yaml<'_> {
     }
 }
 
-/// A text by lines, to show the one that is wrong.
+/// The lines of a text, for showing the wrong one.
 pub(crate) struct Lines<'a>(Vec<&'a str>);
 
 impl<'a> Lines<'a> {
-    /// Lines end as YAML says: with LF, CR LF or CR.
+    /// Splits a text into lines. They end as in YAML: with LF, CR LF or CR.
     pub(crate) fn new(text: &'a str) -> Self {
         let lines = text.split_inclusive('\n').flat_map(|line| {
             let line = line.strip_suffix('\n').unwrap_or(line);
@@ -204,7 +204,7 @@ impl<'a> Lines<'a> {
         Self(lines.collect())
     }
 
-    /// An error at a place.
+    /// Creates an error at a place.
     pub(crate) fn error(
         &self,
         file: &str,

@@ -1,11 +1,11 @@
-//! "Did you mean …": the nearest of a list of words, and other guesses for messages.
+//! "Did you mean …": the nearest of a list of words, and other suggestions for messages.
 
-/// Longer words are not compared: the cost is quadratic in the length.
+/// The maximum length of compared words: the cost is quadratic in the length.
 const MAX_LENGTH: usize = 64;
-/// More candidates are not compared, so that a file full of errors stays cheap.
+/// The maximum number of compared candidates, so that a file full of errors stays cheap.
 const MAX_CANDIDATES: usize = 1000;
 
-/// The candidate nearest to `word`, if one is near: at most a third of the letters differ.
+/// Returns the candidate nearest to `word`, if one is near: at most a third of the letters differ.
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = normal(word);
@@ -24,14 +24,14 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// The `IP:PORT` that was meant: of `localhost:80`, `*:80`, `http://0.0.0.0`, `0.0.0.0`.
+/// Guesses the intended `IP:PORT`: of `localhost:80`, `*:80`, `http://0.0.0.0`, `0.0.0.0`.
 #[must_use]
 pub fn listen_address(text: &str) -> Option<String> {
     let address = crate::hints::shapes::listen(text)?;
     Some(address.trim_matches('"').to_owned())
 }
 
-/// `` `a`, `b` or `c` ``.
+/// Formats `` `a`, `b` or `c` ``.
 #[must_use]
 pub fn one_of(words: &[&str]) -> String {
     match words {
@@ -44,14 +44,14 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// What a table of words and advice says of a word.
+/// Returns the advice for a word from a table of words and advice.
 #[must_use]
 pub fn advice(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
     let found = table.iter().find(|(words, _)| words.contains(&word));
     found.map(|(_, advice)| *advice)
 }
 
-/// Case and the choice between `-` and `_` do not count.
+/// Normalizes a word: case and the choice between `-` and `_` do not count.
 fn normal(word: &str) -> Vec<char> {
     let same = |c: char| {
         if c == '-' {
@@ -63,7 +63,8 @@ fn normal(word: &str) -> Vec<char> {
     word.chars().take(MAX_LENGTH + 1).map(same).collect()
 }
 
-/// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours.
+/// Returns the optimal string alignment distance: insertions, deletions, replacements and swaps of
+/// neighbours.
 fn distance(a: &[char], b: &[char]) -> Option<usize> {
     if b.len() > MAX_LENGTH || a.len().abs_diff(b.len()) > a.len().max(b.len()) / 2 {
         return None;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use maglor_identity::SpiffeId;
 
-/// How a filter chain terminates TLS.
+/// The TLS termination of a filter chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Termination {
-    /// With certificates of its own.
+    /// With configured certificates.
     Certificates(DownstreamTls),
     /// With the proxy's identity, for workloads of the mesh.
     Mesh(MeshTermination),
@@ -16,7 +16,7 @@ pub enum Termination {
 /// Mutual TLS for workloads of the mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MeshTermination {
-    /// Who is let in.
+    /// The accepted clients.
     pub mode: MeshMode,
     /// ALPN protocols offered, in order of preference.
     pub alpn: Vec<String>,
@@ -24,7 +24,7 @@ pub struct MeshTermination {
     pub delegates: Vec<SpiffeId>,
 }
 
-/// Who is let in.
+/// The accepted clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MeshMode {
     /// Workloads of the mesh, and plain text.
@@ -33,22 +33,22 @@ pub enum MeshMode {
     Strict,
 }
 
-/// How a cluster speaks TLS to its endpoints.
+/// The TLS origination of a cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origination {
-    /// With the proxy's identity. Endpoints prove one of these, or any of the trust domain where
-    /// there are none.
+    /// With the proxy's identity. Endpoints must have one of these identities, or any of the trust
+    /// domain if the list is empty.
     Mesh(Vec<SpiffeId>),
-    /// As a client of servers that prove their names.
+    /// As a client that verifies the names of servers.
     Names(UpstreamTls),
 }
 
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFiles {
-    /// Leaf first, then intermediates.
+    /// The certificates: leaf first, then intermediates.
     pub certificate: PathBuf,
-    /// PKCS#8, PKCS#1 or SEC1.
+    /// The private key: PKCS#8, PKCS#1 or SEC1.
     pub private_key: PathBuf,
 }
 
@@ -65,29 +65,30 @@ pub enum MinimumTlsVersion {
 /// TLS termination on a filter chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DownstreamTls {
-    /// At least one; chosen by SNI against the certificate's names, the first is the default.
+    /// The certificates, at least one; chosen by SNI among the certificates' names, the first is
+    /// the default.
     pub certificates: Vec<CertificateFiles>,
-    /// Roots that client certificates must chain to; `None` = no client certificate is asked for.
+    /// The roots of client certificates; `None` = no client certificate is requested.
     pub client_ca: Option<PathBuf>,
-    /// Whether a client without certificate is refused (only with `client_ca`).
+    /// Whether a client without certificate is rejected (only with `client_ca`).
     pub require_client_certificate: bool,
     /// ALPN protocols offered, in order of preference; derived from the HTTP protocol by default.
     pub alpn: Vec<String>,
-    /// Oldest version accepted.
+    /// The oldest version accepted.
     pub min_version: MinimumTlsVersion,
 }
 
 /// TLS origination towards a cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UpstreamTls {
-    /// Name for SNI and verification; `None` = the endpoint's DNS name or address.
+    /// The name for SNI and verification; `None` = the endpoint's DNS name or address.
     pub server_name: Option<String>,
     /// PEM roots; `None` = the system's roots.
     pub ca: Option<PathBuf>,
     /// Client certificate for mutual TLS.
     pub certificate: Option<CertificateFiles>,
-    /// Accept any server certificate. For tests only; logged loudly.
+    /// Whether to accept any server certificate. For tests only; a warning is logged.
     pub insecure_skip_verify: bool,
-    /// Oldest version accepted.
+    /// The oldest version accepted.
     pub min_version: MinimumTlsVersion,
 }

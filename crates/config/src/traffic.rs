@@ -12,43 +12,43 @@ use maglor_balance::guard::retry::RetryPolicy;
 
 use crate::route::HeaderMatch;
 
-/// When a request is sent again.
+/// The retries of a route.
 ///
 /// # Defaults
-/// [`RetryPolicy`]'s: what is safe for any request. No per-try timeout.
+/// [`RetryPolicy`]'s: retries that are safe for any request. No per-try timeout.
 #[derive(Clone, Debug, Default)]
 pub struct Retry {
     /// Attempts, conditions, pauses.
     pub policy: RetryPolicy,
-    /// For each try, up to the head of its response; at most the route's timeout. With
-    /// [`Forward::hedge`](crate::route::Forward::hedge) of no delay of its own it ends no try but
-    /// starts the next.
+    /// The timeout of each attempt, up to the head of its response; at most the route's timeout.
+    /// With [`Forward::hedge`](crate::route::Forward::hedge) without a delay of its own it does not
+    /// end the attempt but starts the next.
     pub per_try_timeout: Option<Duration>,
     /// A response with one of these meets the condition `retriable-headers`.
     pub retriable_headers: Vec<HeaderMatch>,
 }
 
-/// Copies of requests for another cluster; what comes back is thrown away.
+/// Copies of requests for another cluster; the responses are discarded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mirror {
     /// Name of the cluster.
     pub cluster: Arc<str>,
-    /// Which share of the requests is copied.
+    /// The share of the requests that is copied.
     pub percent: Percent,
 }
 
-/// A limit on the rate of requests; above it 429.
+/// A limit on the rate of requests; above it they get 429.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RateLimit {
-    /// Rate and burst of the bucket, or of each key's.
+    /// The rate and burst of the bucket, or of each key's.
     pub params: RateParams,
-    /// What is limited apart; `None` = all requests together.
+    /// The key of separate limits; `None` = all requests together.
     pub key: Option<RateKey>,
-    /// Keys that are remembered.
+    /// The maximum number of remembered keys.
     pub max_keys: usize,
 }
 
-/// What of a request is limited apart.
+/// The part of a request that is the key of separate limits.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RateKey {
     /// The value of this header; requests without it share one bucket.
@@ -57,11 +57,11 @@ pub enum RateKey {
     SourceAddress,
 }
 
-/// Faults on purpose.
+/// Fault injection.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which shares, which delay, which answer.
+    /// The shares, the delay and the response.
     pub params: FaultParams,
-    /// Only requests that match all of these; empty = all requests.
+    /// Only requests that match all of these are affected; empty = all requests.
     pub headers: Vec<HeaderMatch>,
 }

@@ -1,8 +1,8 @@
 //! A workload's inbound listeners from a control plane, merged into a configuration.
 //!
-//! A listener with `inbound.discovery` has its TLS mode, its ports and its authorization from there, in
-//! place of what stands beside it; one with `workload` all but the ports. The result is judged like a
-//! file.
+//! A listener with `inbound.discovery` gets its TLS mode, its ports and its authorization from
+//! there, in place of the configured ones; one with `workload` all but the ports. The result is
+//! validated like a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,14 +43,14 @@ pub struct Inbound {
     pub forwards: Vec<String>,
 }
 
-/// What is known of workloads, by their names at the control plane.
+/// The known workloads, by their names at the control plane.
 pub type Workloads = BTreeMap<Arc<str>, Arc<Inbound>>;
 
 impl Inbound {
-    /// Checks it apart from the listener that it is for.
+    /// Validates it separately from its listener.
     ///
     /// # Errors
-    /// Everything that is wrong with it, by field.
+    /// All errors, by field.
     pub fn check(&self, name: &str, has_identity: bool) -> Result<(), Errors> {
         let place = format!("inbound `{}`", crate::yaml::short(name));
         let mut listener = raw::Listener {
@@ -82,13 +82,14 @@ impl Inbound {
         .map(drop)
     }
 
-    /// The names of the clusters that the workload's ledgers are kept for.
+    /// Returns the names of the clusters for which the workload hosts ledgers.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let ports = self.ports.iter().flat_map(|ports| &ports.0);
         ports.filter_map(|(_, port)| port.0.load_reports.as_ref()?.cluster.as_deref())
     }
 
-    /// The listeners that no file has, on the address `bind`; `identified`: the name of a workload with an identity.
+    /// Returns the listeners that are not in a file, on the address `bind`; `identified`: the name
+    /// of a workload with an identity.
     fn own(&self, bind: &str, folder: &Path, identified: Option<&str>) -> Vec<raw::Listener> {
         let ports = self.gateway.iter().map(|port| port.listener(bind, folder));
         let forwards = self.forwards.iter().filter_map(|text| {
@@ -118,11 +119,11 @@ impl Inbound {
     }
 }
 
-/// A configuration, given as YAML, in which what is known of workloads has been put. Clusters that the
-/// control plane is still to give may be missing.
+/// Merges the known workloads into a configuration, given as YAML. Clusters that the control plane
+/// has not sent yet may be missing.
 ///
 /// # Errors
-/// Everything that is wrong with the result.
+/// All errors in the result.
 pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     let mut document: raw::Document = resource::read(yaml, "configuration")?;
     let has_identity = document.identity.is_some();

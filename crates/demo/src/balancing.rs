@@ -1,10 +1,11 @@
-//! `maglor demo balancing`: the real proxy in front of real servers, under a load that distinguishes policies.
+//! `maglor demo balancing`: the real proxy in front of real servers, under a load that
+//! distinguishes policies.
 //!
-//! Read in this order: [`plan`] what will happen, [`servers`] and [`proxy`] what is started,
-//! [`load`] the requests, [`tally`] what is counted, [`screen`] what is shown.
+//! Read in this order: [`plan`] the policies and the load, [`servers`] and [`proxy`] the processes,
+//! [`load`] the requests, [`tally`] the statistics, [`screen`] the output.
 //!
-//! Each request carries the work that it makes, drawn from a fixed seed, and so do its arrival
-//! times: every policy gets exactly the same requests at the same moments.
+//! Each request carries its amount of work, drawn from a fixed seed, and so are its arrival times:
+//! every policy gets exactly the same requests at the same moments.
 
 mod load;
 mod plan;

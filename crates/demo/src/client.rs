@@ -11,10 +11,10 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Far more than any answer takes.
+/// The time limit, far more than any response takes.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("connect: {0}")]
@@ -37,7 +37,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Of the server at `address`, with the host name `host`.
+    /// Creates a client of the server at `address`, with the host name `host`.
     pub(super) fn new(address: SocketAddr, host: &'static str) -> Self {
         Self {
             address,
@@ -46,19 +46,19 @@ impl Client {
         }
     }
 
-    /// The body of a page.
+    /// Returns the body of a page.
     pub(super) async fn get(&self, path: &'static str) -> Result<Bytes, Failure> {
         Ok(self.send(Self::request(path)).await?.into_body())
     }
 
-    /// A request for a page, to be sent with more headers.
+    /// Returns a request for a page, to which headers may be added.
     pub(super) fn request(path: &'static str) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = http::Uri::from_static(path);
         request
     }
 
-    /// Sends a request; its answer once all of it is there, if it is a success.
+    /// Sends a request; returns its response once it is complete, if it is a success.
     pub(super) async fn send(
         &self,
         mut request: Request<Empty<Bytes>>,

@@ -1,4 +1,4 @@
-//! Times that requests took, and what is made of them.
+//! Latencies of requests, and their statistics.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Latencies {
         sum.checked_div(count)
     }
 
-    /// Percentiles by nearest rank, `None` where there was no answer.
+    /// Returns percentiles by nearest rank, `None` if there was no response.
     pub(super) fn percentiles<const N: usize>(&self, wanted: [u32; N]) -> [Option<Duration>; N] {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -32,7 +32,7 @@ impl Latencies {
     }
 }
 
-/// A latency as the tables show it, in ten characters.
+/// Formats a latency for tables, in ten characters.
 pub(super) fn millis(time: Option<Duration>) -> String {
     match time {
         Some(time) => format!("{:>7.1} ms", time.as_secs_f64() * 1e3),

@@ -1,8 +1,9 @@
-//! `maglor demo` and `cargo xtask demo`: the mesh, or how one proxy balances, under real requests on this machine.
+//! `maglor demo` and `cargo xtask demo`: a mesh, or the balancing of one proxy, with real requests
+//! on this machine.
 //!
-//! `mesh` is an application of several services with a sidecar beside each replica, `balancing`
-//! one proxy before servers of different speeds. They share `client`, how a request is sent,
-//! `latencies`, what is made of the times, and `stop`, how a demo is ended early.
+//! `mesh` is an application of several services with a sidecar beside each replica, `balancing` one
+//! proxy before servers of different speeds. They share `client`, which sends requests,
+//! `latencies`, their statistics, and `stop`, the early termination of a demo.
 
 mod balancing;
 mod client;
@@ -51,7 +52,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// An exponentially distributed number with mean 1.
+/// Draws an exponentially distributed number with mean 1.
 fn exponential(rng: &mut Rng) -> f64 {
     -(1.0 - rng.unit()).ln()
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: the demo without the rest of the command line, because it is built in a third of the time.
+//! `cargo xtask demo`: the demo without the rest of the command line, because it is built in a
+//! third of the time.
 
 use std::process::ExitCode;
 

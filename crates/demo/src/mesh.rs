@@ -1,10 +1,10 @@
 //! `maglor demo`: an application of four services on one machine, a real proxy beside each replica.
 //!
-//! Read in this order: [`plan`] what will run and happen, [`fault`] what can be asked for;
-//! [`members`] and [`configuration`] what the proxies are given, [`sidecar`] their processes,
-//! [`application`] what is beside them, [`fleet`] all of it together; [`load`] the requests,
-//! [`intruders`] those who should not get in, [`stages`] what happens when; [`flow`] and
-//! [`record`] what is counted, [`screen`] and [`report`] what is shown.
+//! Read in this order: [`plan`] the application and the stages, [`fault`] the faults; [`members`]
+//! and [`configuration`] the proxies' credentials and configurations, [`sidecar`] their processes,
+//! [`application`] the servers beside them, [`fleet`] all of it together; [`load`] the requests,
+//! [`intruders`] the intrusion attempts, [`stages`] the execution of the plan; [`flow`] and
+//! [`record`] the statistics, [`screen`] and [`report`] the output.
 //!
 //! Applications, users and the screen share one thread of this process; only the proxies are
 //! processes. Everything ends with its owner, so that nothing is left however the demo ends.
@@ -61,7 +61,7 @@ Commands on a terminal while it runs:
   quit";
 
 #[derive(Debug, clap::Args)]
-// The group's name would be that of the command's own options.
+// The name of the group would otherwise be that of the command's own options.
 #[group(skip)]
 pub(super) struct Options {
     /// Duration of the load.

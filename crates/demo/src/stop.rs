@@ -15,7 +15,7 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Heeds the terminal (Ctrl-C), `kill`, and a terminal that goes away.
+    /// Handles Ctrl-C, `kill`, and the closing of the terminal.
     pub(super) fn on_signals() -> io::Result<Self> {
         let stop = Self::default();
         for kind in [
@@ -38,7 +38,7 @@ impl Stop {
         self.requested.get()
     }
 
-    /// Until it is requested; at once when it was.
+    /// Waits until a stop is requested; returns at once if it was.
     pub(super) async fn wait(&self) {
         let notified = self.notify.notified();
         if !self.requested() {

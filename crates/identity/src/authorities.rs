@@ -10,20 +10,22 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use crate::x509;
 
-/// Refuses a chain with an authority that may not sign certificates, or with what is no certificate, whether it is needed or not.
+/// Rejects a chain with an intermediate CA that may not sign certificates, or with an element that
+/// is no certificate, whether or not the path needs it.
 ///
 /// # Errors
-/// [`CertificateError::UnknownIssuer`], as for any other certificate that vouches for nothing.
+/// [`CertificateError::UnknownIssuer`], as for any other chain without a valid issuer.
 pub(crate) fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     let mut read = intermediates.iter().map(|one| x509::parse(one));
-    // What is no authority's vouches for nothing anyway; some send their leaf twice.
+    // A certificate that is no CA cannot issue others anyway; some peers send their leaf twice.
     match read.all(|one| one.is_some_and(|one| one.may_certify || !one.is_ca)) {
         true => Ok(()),
         false => Err(CertificateError::UnknownIssuer.into()),
     }
 }
 
-/// Verifies clients as another verifier does, and checks their authorities.
+/// A [`ClientCertVerifier`] that also checks the intermediate CAs; the wrapped verifier does the
+/// rest.
 #[derive(Debug)]
 pub struct StrictClients(pub Arc<dyn ClientCertVerifier>);
 
@@ -73,7 +75,8 @@ impl ClientCertVerifier for StrictClients {
     }
 }
 
-/// Verifies servers as another verifier does, and checks their authorities.
+/// A [`ServerCertVerifier`] that also checks the intermediate CAs; the wrapped verifier does the
+/// rest.
 #[derive(Debug)]
 pub struct StrictServers(pub Arc<dyn ServerCertVerifier>);
 

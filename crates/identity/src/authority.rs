@@ -1,4 +1,5 @@
-//! The authority of a trust domain: a root and the leaves that it issues.
+//! The certificate authority of a trust domain: a root certificate with its key, and the leaves
+//! that it issues.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,11 +18,11 @@ use crate::issue::{Issued, LeafRequest, MAX_TTL};
 use crate::request::RequestedKey;
 use crate::{Error, SpiffeId, TrustBundle, TrustDomain, bundle, identity, x509};
 
-/// How long a new root is valid.
+/// The validity of a new root.
 const ROOT_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Clocks differ: a certificate is valid this long before it was made.
+/// How far certificates are backdated, because clocks differ.
 const BACKDATED: Duration = Duration::from_secs(5 * 60);
-/// Below a root: a cross-signed successor, then a leaf.
+/// The longest path below a root: a cross-signed successor, then a leaf.
 const PATH_LEN: u8 = 1;
 
 /// A root with its private key.
@@ -31,12 +32,12 @@ pub struct Authority {
     certificate: CertificateDer<'static>,
     root: x509::Certificate,
     trust_domain: TrustDomain,
-    /// What is sent after each leaf.
+    /// The certificates sent after each leaf.
     chain: Vec<CertificateDer<'static>>,
 }
 
 impl Authority {
-    /// Makes a new root: self-signed, ECDSA P-256, valid for ten years.
+    /// Creates a new root: self-signed, ECDSA P-256, valid for ten years.
     ///
     /// # Errors
     /// If the system returns no random bytes.
@@ -51,8 +52,8 @@ impl Authority {
         Self::assemble(certificate, key, Some(trust_domain.clone()))
     }
 
-    /// Reads a root and its key; the root says for which trust domain by its URI, or `trust_domain`
-    /// does.
+    /// Reads a root and its key. The trust domain is taken from the root's URI name, or is
+    /// `trust_domain` if the root has none.
     ///
     /// # Errors
     /// When they cannot be read or do not belong together, or the certificate may not sign.
@@ -103,7 +104,8 @@ impl Authority {
         })
     }
 
-    /// What is issued has to carry the root's name byte for byte, or the root is not found by it.
+    /// Checks that rcgen reproduces the root's subject byte for byte: verifiers find the issuer of
+    /// a leaf by this name.
     fn check_subject(&self) -> Result<(), Error> {
         let probe = CertificateParams::default().signed_by(self.issuer.key(), &self.issuer)?;
         let issuer = x509::parse(probe.der()).map(|probe| probe.issuer);
@@ -113,37 +115,38 @@ impl Authority {
         }
     }
 
-    /// The trust domain that it vouches for.
+    /// Returns the trust domain of the root.
     #[must_use]
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.trust_domain
     }
 
-    /// The root, PEM.
+    /// Returns the root as PEM.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
         bundle::to_pem(std::slice::from_ref(&self.certificate))
     }
 
-    /// The root's private key, PEM, PKCS#8.
+    /// Returns the root's private key as PEM, PKCS#8.
     #[must_use]
     pub fn private_key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// The end of the root's validity.
+    /// Returns the end of the root's validity.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         self.root.expires()
     }
 
-    /// Whether it has signed itself; else another root vouches for it.
+    /// Returns whether the certificate is self-signed; otherwise it is an intermediate of another
+    /// root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.root.subject == self.root.issuer
     }
 
-    /// A bundle of this root alone.
+    /// Returns a bundle of this root alone.
     ///
     /// # Errors
     /// When the root is not usable to verify others.
@@ -151,8 +154,8 @@ impl Authority {
         TrustBundle::from_pem(self.certificate_pem().as_bytes())
     }
 
-    /// This root signed by its predecessor, PEM: sent along with leaves, it lets those who know only
-    /// the old root trust them, so that a rotation needs no order of updates.
+    /// Returns this root signed by its predecessor, as PEM. Sent along with leaves, it lets peers
+    /// that have only the old root trust them, so that a rotation needs no order of updates.
     ///
     /// # Errors
     /// When the predecessor has expired or cannot sign.
@@ -162,7 +165,7 @@ impl Authority {
         if let Some(id) = &self.root.key_id {
             params.key_identifier_method = KeyIdMethod::PreSpecified(id.clone());
         }
-        // A leaf below it, nothing else.
+        // The path below it ends after one leaf.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, now, predecessor.not_after(now, ROOT_TTL)?);
@@ -190,8 +193,8 @@ impl Authority {
         Ok(issued)
     }
 
-    /// Issues a leaf for the key of a signing request (DER), whose own signature is checked; what
-    /// else it asks for is ignored.
+    /// Issues a leaf for the key of a signing request (DER). The request's own signature is
+    /// checked; its other contents are ignored.
     ///
     /// # Errors
     /// As [`Authority::issue`], and when the request is malformed or not signed by its key.
@@ -238,7 +241,7 @@ impl Authority {
         })
     }
 
-    /// Nothing outlives who vouches for it.
+    /// Returns the end of validity of a new leaf, which must not outlive its issuer.
     fn not_after(&self, now: SystemTime, ttl: Duration) -> Result<SystemTime, Error> {
         let expires = self.expires();
         if expires <= now {
@@ -288,7 +291,7 @@ fn uri(text: &str) -> Result<SanType, Error> {
     Ok(SanType::URI(Ia5String::try_from(text)?))
 }
 
-/// Valid from a little before `now`, for the clocks of others.
+/// Sets the validity to begin a little before `now`, because the clocks of peers differ.
 fn set_validity(params: &mut CertificateParams, now: SystemTime, expires: SystemTime) {
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
@@ -300,7 +303,7 @@ fn hex(byte: &u8) -> String {
     format!("{byte:02x}")
 }
 
-/// A name (RFC 5280 §4.1.2.4) as rcgen can write it; `None` for forms that it cannot.
+/// Parses a name (RFC 5280 §4.1.2.4) into rcgen's form; `None` for forms that rcgen cannot write.
 fn name(der: &[u8]) -> Option<DistinguishedName> {
     let mut name = DistinguishedName::new();
     let mut parts = Der(Der(der).expect(SEQUENCE)?);
@@ -321,7 +324,7 @@ fn name(der: &[u8]) -> Option<DistinguishedName> {
     Some(name)
 }
 
-/// The numbers of an object identifier (X.690 §8.19).
+/// Parses the components of an object identifier (X.690 §8.19).
 fn oid(der: &[u8]) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     let mut number = 0_u64;

@@ -1,4 +1,4 @@
-//! The roots that vouch for a trust domain.
+//! The trust bundle: the root certificates of a trust domain.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::{Error, x509};
 
-/// One root or several: during a rotation both the old and the new one.
+/// The roots of a trust domain: one, or several during a rotation (the old and the new one).
 #[derive(Clone, Debug)]
 pub struct TrustBundle {
     certificates: Vec<CertificateDer<'static>>,
-    /// Aligned with the certificates.
+    /// The same roots for rustls, in the order of the certificates.
     store: Arc<RootCertStore>,
-    /// When each expires, in seconds since 1970; aligned, too.
+    /// The end of validity of each root, in seconds since 1970, in the same order.
     ends: Vec<u64>,
 }
 
@@ -23,7 +23,7 @@ impl TrustBundle {
     /// Reads PEM: one root or several, each usable.
     ///
     /// # Errors
-    /// When there is none, or one that is malformed or no authority's; the error says which.
+    /// When there is no root, or one is malformed or no CA certificate; the error says which.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         Self::of(certificates(pem)?)
     }
@@ -38,7 +38,7 @@ impl TrustBundle {
         bundle.map_err(Error::in_file(path))
     }
 
-    /// Of roots in DER.
+    /// Builds a bundle of roots in DER.
     ///
     /// # Errors
     /// As [`TrustBundle::from_pem`].
@@ -77,34 +77,35 @@ impl TrustBundle {
         })
     }
 
-    /// Both together, `self` first: what everybody has to trust before a new root may sign.
+    /// Returns the roots of both bundles, those of `self` first: the bundle that all peers have to
+    /// trust before a new root may sign.
     ///
     /// # Errors
-    /// None that the two did not have themselves.
+    /// None, if both bundles are valid.
     pub fn union(&self, other: &Self) -> Result<Self, Error> {
         let both = self.certificates.iter().chain(&other.certificates);
         Self::of(both.cloned().collect())
     }
 
-    /// The roots, DER.
+    /// Returns the roots as DER.
     #[must_use]
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.certificates
     }
 
-    /// The roots, PEM.
+    /// Returns the roots as PEM.
     #[must_use]
     pub fn to_pem(&self) -> String {
         to_pem(&self.certificates)
     }
 
-    /// Whether both hold the same roots, in whatever order.
+    /// Returns whether both bundles hold the same roots, in any order.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.count_without(other) == 0 && other.count_without(self) == 0
     }
 
-    /// How many roots of this one `other` does not have.
+    /// Returns the number of roots in this bundle that `other` does not have.
     pub(crate) fn count_without(&self, other: &Self) -> usize {
         let lost = |root: &&CertificateDer<'_>| !other.certificates.contains(root);
         self.certificates.iter().filter(lost).count()
@@ -114,8 +115,8 @@ impl TrustBundle {
         &self.store
     }
 
-    /// The roots that have not expired, where some have. Chain verification trusts a root regardless of its
-    /// word, whatever its validity.
+    /// Returns the roots that have not expired, if some roots have expired; otherwise `None`. Chain
+    /// verification does not check the validity of roots.
     pub(crate) fn without_expired(&self, now: UnixTime) -> Option<Arc<RootCertStore>> {
         let is_good = |end: &u64| *end >= now.as_secs();
         if self.ends.iter().all(is_good) {
@@ -127,7 +128,7 @@ impl TrustBundle {
     }
 }
 
-/// The certificates of a PEM text, at least one.
+/// Parses the certificates of a PEM text, at least one.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
     let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let all = all.map_err(Error::Pem)?;

@@ -16,7 +16,7 @@ pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 
-/// What is left to read.
+/// The remaining input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Der<'a>(pub(crate) &'a [u8]);
 
@@ -25,7 +25,7 @@ impl<'a> Der<'a> {
         self.0.is_empty()
     }
 
-    /// Tag and value of the next element.
+    /// Returns the tag and the value of the next element.
     pub(crate) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (tag, rest) = self.0.split_first()?;
         let (first, rest) = rest.split_first()?;
@@ -43,21 +43,21 @@ impl<'a> Der<'a> {
         Some((*tag, value))
     }
 
-    /// Value of the next element, which has to be of `tag`.
+    /// Returns the value of the next element, which must have the tag `tag`.
     pub(crate) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next()
             .filter(|(found, _)| *found == tag)
             .map(|(_, value)| value)
     }
 
-    /// The next element, which has to be of `tag`, with its tag and length.
+    /// Returns the whole next element, with its tag and length; it must have the tag `tag`.
     pub(crate) fn whole(&mut self, tag: u8) -> Option<&'a [u8]> {
         let before = self.0;
         self.expect(tag)?;
         before.get(..before.len() - self.0.len())
     }
 
-    /// Value of the next element if it is of `tag`; otherwise it is left where it is.
+    /// Returns the value of the next element if it has the tag `tag`; otherwise it is not consumed.
     pub(crate) fn optional(&mut self, tag: u8) -> Option<&'a [u8]> {
         match self.0.first() {
             Some(found) if *found == tag => self.expect(tag),
@@ -66,7 +66,7 @@ impl<'a> Der<'a> {
     }
 }
 
-/// The bytes of a BIT STRING that ends with a whole byte.
+/// Returns the bytes of a BIT STRING that ends with a whole byte.
 pub(crate) fn bits(value: &[u8]) -> Option<&[u8]> {
     match value.split_first()? {
         (0, bytes) => Some(bytes),

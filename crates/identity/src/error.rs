@@ -8,7 +8,7 @@ use rustls::pki_types::pem;
 
 use crate::{SpiffeError, SpiffeId, TrustDomain};
 
-/// Why an identity, a bundle or an authority was not read, or a certificate not issued.
+/// An error of reading an identity, a bundle or an authority, or of issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,29 +18,29 @@ pub enum Error {
     /// A certificate cannot be read.
     #[error("certificate {position} is malformed")]
     CertificateMalformed {
-        /// Counted from 1.
+        /// Its position in the file, counted from 1.
         position: usize,
     },
-    /// Something is wrong with a file.
+    /// A file has an error.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The error.
+        /// The error of its contents.
         source: Box<Self>,
     },
     /// The requested ID belongs to another workload.
     #[error("{id} is not in the trust domain {trust_domain}, which this authority vouches for")]
     ForeignId {
-        /// The id.
+        /// The requested ID.
         id: SpiffeId,
-        /// The authority's.
+        /// The trust domain of the authority.
         trust_domain: TrustDomain,
     },
-    /// The certificate is of another key.
+    /// The certificate belongs to another key.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,
-    /// The private key is of a kind that is not supported.
+    /// The type of the private key is not supported.
     #[error("private key not usable: {0}")]
     KeyUnusable(String),
     /// There is no certificate.
@@ -52,10 +52,10 @@ pub enum Error {
     /// The certificate may not sign others.
     #[error("not a CA certificate")]
     NotAnAuthority,
-    /// The certificate does not name a workload as an X.509-SVID does.
+    /// The certificate does not identify a workload in the form of an X.509-SVID.
     #[error(transparent)]
     NotAnIdentity(#[from] SanError),
-    /// A root that names no trust domain.
+    /// The root does not name a trust domain.
     #[error("the root has no URI `spiffe://TRUST-DOMAIN`: set its trust domain")]
     NoTrustDomain,
     /// The text is not PEM.
@@ -64,56 +64,56 @@ pub enum Error {
     /// A file cannot be read.
     #[error("{0}")]
     Read(#[source] io::Error),
-    /// The request to sign is malformed.
+    /// The signing request is malformed.
     #[error("the certificate signing request is malformed")]
     RequestMalformed,
-    /// The request's key is of a kind that is not issued for.
+    /// Certificates are not issued for this type of key.
     #[error("the request's key is neither ECDSA P-256, ECDSA P-384 nor Ed25519")]
     RequestKey,
-    /// Who made the request does not have its key.
+    /// The signature of the request does not match its key.
     #[error("the request is not signed by its own key")]
     RequestSignature,
-    /// A certificate that is no authority's: its key would allow impersonating any workload.
+    /// A trusted root is no CA certificate: its key would allow impersonating any workload.
     #[error("certificate {position} is not a CA certificate")]
     RootNotAnAuthority {
-        /// Counted from 1.
+        /// Its position in the bundle, counted from 1.
         position: usize,
     },
     /// A root cannot be used to verify others.
     #[error("certificate {position} is not usable as a root: {source}")]
     RootUnusable {
-        /// Counted from 1.
+        /// Its position in the bundle, counted from 1.
         position: usize,
-        /// The error.
+        /// The error of the verifier.
         source: rustls::Error,
     },
     /// A TLS configuration cannot be created, for example without random bytes.
     #[error("TLS settings: {0}")]
     Settings(#[source] rustls::Error),
-    /// A certificate cannot be made.
+    /// A certificate cannot be created.
     #[error("cannot issue: {0}")]
     Signing(#[from] rcgen::Error),
-    /// The authority's name has a form in which it cannot be repeated as an issuer.
+    /// The authority's name has a form that cannot be written as the issuer of another certificate.
     #[error("the subject of this root has parts that are not supported in issued certificates")]
     SubjectUnsupported,
-    /// The time to live is not one that is issued.
+    /// The lifetime is outside the allowed range.
     #[error("the lifetime of a certificate must be above 0s and at most {max:?}, not {wanted:?}")]
     Ttl {
-        /// What was asked for.
+        /// The requested lifetime.
         wanted: Duration,
-        /// What may be.
+        /// The longest allowed lifetime.
         max: Duration,
     },
 }
 
 impl Error {
-    /// Whether the error is in the private key, rather than the certificate.
+    /// Returns whether the error is in the private key, rather than the certificate.
     #[must_use]
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::KeyMismatch | Self::KeyUnusable(_) | Self::NoKey)
     }
 
-    /// Whether it says nothing of what is in a file, for the file could not be read.
+    /// Returns whether the file could not be read, so that the error concerns none of its contents.
     pub(crate) fn is_unread(&self) -> bool {
         match self {
             Self::File { source, .. } => source.is_unread(),
@@ -121,7 +121,7 @@ impl Error {
         }
     }
 
-    /// The same error, with the file that it is about.
+    /// Adds the path of the file to an error.
     pub(crate) fn in_file(path: impl Into<PathBuf>) -> impl FnOnce(Self) -> Self {
         move |source| Self::File {
             path: path.into(),
@@ -130,16 +130,16 @@ impl Error {
     }
 }
 
-/// Why a certificate is not an X.509-SVID (X509-SVID standard, §2, §4, §5.2).
+/// A deviation of a certificate from the X.509-SVID standard (§2, §4, §5.2).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SanError {
     /// It has no URI, or several.
     #[error("the certificate has {0} URI names; a workload certificate has one, its SPIFFE ID")]
     Count(usize),
-    /// It is an authority's.
+    /// It is a CA certificate.
     #[error("the certificate is a CA certificate, not a workload certificate")]
     MaySign,
-    /// Its key usages leave out the signatures by which a peer proves to have the key.
+    /// Its key usages do not allow the signature of a handshake.
     #[error("the certificate lacks the key usage `digitalSignature`")]
     MayNotProve,
     /// It names the trust domain, not a workload.
@@ -150,10 +150,10 @@ pub enum SanError {
     NotSpiffe {
         /// The URI.
         uri: String,
-        /// Why not.
+        /// The reason why it is none.
         source: SpiffeError,
     },
-    /// The certificate cannot be read at all.
+    /// The certificate cannot be parsed.
     #[error("the certificate is malformed")]
     Malformed,
 }

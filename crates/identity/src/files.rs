@@ -1,4 +1,4 @@
-//! Identity and roots from PEM files, read again when they change.
+//! Reads the identity and the roots from PEM files, again whenever they change.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,18 +7,18 @@ use std::time::SystemTime;
 
 use crate::{Error, Identity, TrustBundle};
 
-/// Where the files are.
+/// The paths of an identity's files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Paths {
-    /// The leaf first, then intermediates.
+    /// The certificate chain: the leaf first, then intermediates.
     pub certificate: PathBuf,
-    /// Of the leaf: PKCS#8, PKCS#1 or SEC1.
+    /// The private key of the leaf: PKCS#8, PKCS#1 or SEC1.
     pub private_key: PathBuf,
-    /// One root or several.
+    /// The trusted roots: one or several.
     pub trust_bundle: PathBuf,
 }
 
-/// Watches an identity's files.
+/// A watch of an identity's files.
 #[derive(Debug)]
 pub struct Files {
     paths: Paths,
@@ -36,35 +36,35 @@ impl Files {
         Ok((Self { paths, watch }, identity, bundle))
     }
 
-    /// What the files hold now, if they have changed since they were last read.
+    /// Returns the contents of the files if they have changed since they were last read.
     ///
-    /// An error means that the last good ones should stay: a writer may be half-way, and the file
-    /// that it is still to write is another change.
+    /// On an error, the caller should keep the last valid contents: a writer may not have finished,
+    /// and the rest of its writes is another change.
     pub fn poll(&mut self) -> Option<Result<(Identity, TrustBundle), Error>> {
         let now = self.paths.fingerprint();
         self.watch.poll(now, || self.paths.read())
     }
 }
 
-/// Says when files are to be read again: when they look different, and for as long as they cannot be
-/// read at all. That may have to do with this process alone, which has no descriptor left, say; then
-/// nothing about the files will change when it has one again.
+/// Decides when files have to be read again: when their fingerprint changes, and for as long as
+/// they cannot be read at all. The cause may be in this process alone, which has no file descriptor
+/// left, say; the files then do not change when it has one again.
 #[derive(Debug)]
 pub struct Watch {
     seen: Fingerprint,
-    /// Why they were not read, as it was said.
+    /// The last reported error, if the files could not be read.
     unread: Option<String>,
 }
 
 impl Watch {
-    /// Of files that have been read when they looked like this.
+    /// Creates a watch of files that have been read with this fingerprint.
     #[must_use]
     pub fn new(seen: Fingerprint) -> Self {
         Self { seen, unread: None }
     }
 
-    /// Reads the files if they should be; `now` is how they look. That they still cannot be read is not
-    /// said again.
+    /// Reads the files if necessary; `now` is their current fingerprint. A read error that persists
+    /// is returned only once.
     pub fn poll<T>(
         &mut self,
         now: Fingerprint,
@@ -109,15 +109,16 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     bytes.map_err(Error::in_file(path))
 }
 
-/// What files looked like; equal = they need not be read again.
+/// A fingerprint of files; while it is equal, they need not be read again.
 ///
-/// By time of change, length and number of the file that the path leads to: it also changes when a
-/// symlink on the way is swapped, as Kubernetes does with mounted secrets.
+/// It consists of the modification time, the length and the inode of the file that the path leads
+/// to: it also changes when a symlink on the way is swapped, as Kubernetes does with mounted
+/// secrets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Fingerprint(Vec<Option<(SystemTime, u64, u64)>>);
 
 impl Fingerprint {
-    /// Of these files, as they are now; one that is not there is a look, too.
+    /// Returns the present fingerprint of files; the absence of a file is part of it.
     pub fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         let look = |path| {
             let metadata = fs::metadata(path).ok()?;

@@ -1,4 +1,4 @@
-//! A certificate with its key, as a proxy shows it to its peers.
+//! A certificate with its key: the credentials that a proxy presents to its peers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,10 +11,10 @@ use rustls::sign::CertifiedKey;
 use crate::provider::provider;
 use crate::{Error, SpiffeId, bundle, x509};
 
-/// Renewed when so much of a lifetime has passed.
+/// The share of the lifetime after which a certificate is renewed.
 const RENEW_AT: f64 = 0.7;
 
-/// An X.509-SVID: a chain of certificates and the key of its first.
+/// An X.509-SVID: a certificate chain and the key of its leaf.
 #[derive(Clone, Debug)]
 pub struct Identity {
     id: SpiffeId,
@@ -26,16 +26,16 @@ pub struct Identity {
 impl Identity {
     /// Reads the chain, leaf first, and its key.
     ///
-    /// A certificate that has expired is read all the same: peers refuse it, and say so.
+    /// An expired certificate is accepted: peers reject it, and log the reason.
     ///
     /// # Errors
-    /// When one is not there, they do not belong together, or the leaf does not name exactly one
-    /// workload.
+    /// When the chain or the key is missing, they do not belong together, or the leaf does not name
+    /// exactly one workload.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
         Self::from_der(bundle::certificates(chain)?, private_key(key)?)
     }
 
-    /// Of a chain, leaf first, and its key.
+    /// Builds an identity of a chain, leaf first, and its key.
     pub(crate) fn from_der(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -59,42 +59,42 @@ impl Identity {
         })
     }
 
-    /// Who this is.
+    /// Returns the SPIFFE ID.
     #[must_use]
     pub fn id(&self) -> &SpiffeId {
         &self.id
     }
 
-    /// The beginning of its validity.
+    /// Returns the beginning of the validity.
     #[must_use]
     pub fn begins(&self) -> SystemTime {
         self.begins
     }
 
-    /// The end of its validity.
+    /// Returns the end of the validity.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
 
-    /// When to ask for the next one: at 70 % of the lifetime, so that a day's certificate leaves
-    /// seven hours to try again.
+    /// Returns the time to request the next certificate: 70 % of the lifetime, so that a day's
+    /// certificate leaves seven hours for further attempts.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         let lifetime = self.expires.duration_since(self.begins).unwrap_or_default();
         self.begins + lifetime.mul_f64(RENEW_AT)
     }
 
-    /// How long to wait with the next one if this one was issued at `now`: 70 % of the life that is left.
-    /// Certificates are backdated for the clocks of others, which is much of a short life and counts for
-    /// nothing here.
+    /// Returns the delay until the next certificate is requested, if this one was issued at `now`:
+    /// 70 % of the remaining lifetime. The backdating of certificates is not counted, which would
+    /// be a large part of a short lifetime.
     #[must_use]
     pub fn renew_after(&self, now: SystemTime) -> Duration {
         let left = self.expires.duration_since(now).unwrap_or_default();
         left.mul_f64(RENEW_AT)
     }
 
-    /// The chain, PEM, leaf first.
+    /// Returns the chain as PEM, leaf first.
     #[must_use]
     pub fn chain_pem(&self) -> String {
         bundle::to_pem(&self.key.cert)
@@ -109,7 +109,7 @@ impl Identity {
     }
 }
 
-/// The first private key of a PEM text.
+/// Parses the first private key of a PEM text.
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         pem::Error::NoItemsFound => Error::NoKey,

@@ -1,4 +1,4 @@
-//! Requests to an authority for a workload's certificate, and the result.
+//! The parameters of a workload certificate, and the issued certificate.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -7,24 +7,24 @@ use rustls::pki_types::CertificateDer;
 
 use crate::SpiffeId;
 
-/// No certificate of a workload lives longer: it cannot be revoked, only left to expire.
+/// The longest lifetime of a workload certificate: it cannot be revoked, only left to expire.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// A certificate that is wanted for a workload.
+/// The parameters of a workload certificate.
 #[derive(Clone, Debug)]
 pub struct LeafRequest {
-    /// Its only URI.
+    /// The SPIFFE ID, the certificate's only URI.
     pub id: SpiffeId,
-    /// How long it is valid from now on, at most [`MAX_TTL`].
+    /// The lifetime from now on, at most [`MAX_TTL`].
     pub ttl: Duration,
-    /// Names for clients outside the mesh.
+    /// DNS names, for clients outside the mesh.
     pub dns_names: Vec<String>,
-    /// Addresses for clients outside the mesh.
+    /// IP addresses, for clients outside the mesh.
     pub addresses: Vec<IpAddr>,
 }
 
 impl LeafRequest {
-    /// For a workload, for as long as allowed.
+    /// Requests a certificate for a workload with the longest lifetime.
     #[must_use]
     pub fn new(id: SpiffeId) -> Self {
         Self {
@@ -36,15 +36,15 @@ impl LeafRequest {
     }
 }
 
-/// A certificate that was issued.
+/// An issued certificate.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// DER: the leaf, then what leads from it to an older root, if there is one.
+    /// The chain as DER: the leaf, then the cross-signed certificate of an older root, if any.
     pub chain: Vec<CertificateDer<'static>>,
-    /// PEM: the leaf, then what leads from it to an older root, if there is one.
+    /// The chain as PEM: the leaf, then the cross-signed certificate of an older root, if any.
     pub certificate_pem: String,
-    /// PEM, PKCS#8; `None` where the key stayed with who asked.
+    /// The private key as PEM, PKCS#8; `None` if the requester kept it.
     pub private_key_pem: Option<String>,
-    /// The end of its validity.
+    /// The end of the validity.
     pub expires: SystemTime,
 }

@@ -1,8 +1,8 @@
-//! Identities of peers: SPIFFE IDs, the certificate authority, and mutual TLS that verifies them.
+//! Workload identity: SPIFFE IDs, the certificate authority, and mutual TLS that verifies peers.
 //!
-//! The words are those of the SPIFFE standards: a *trust domain* is what one set of roots vouches
-//! for, a *SPIFFE ID* names a workload in it, an *X.509-SVID* is a certificate with exactly one such
-//! id among its alternative names, a *trust bundle* is the set of roots.
+//! The terms are those of the SPIFFE standards: a *trust domain* is the set of identities that one
+//! set of roots certifies, a *SPIFFE ID* names a workload in it, an *X.509-SVID* is a certificate
+//! with exactly one such id among its alternative names, a *trust bundle* is the set of roots.
 //!
 //! ```text
 //!  Authority ──issues──► certificate, key ──► Identity ─┐
@@ -10,8 +10,8 @@
 //!                                 Files (watches them) ─┘     each handshake reads what is there now
 //! ```
 //!
-//! Nothing here has a runtime: handshakes are driven by who owns the socket, files are checked
-//! when the caller asks ([`Files::poll`]).
+//! Nothing here has a runtime: handshakes are driven by the owner of the socket, files are checked
+//! when the caller calls [`Files::poll`].
 
 mod authorities;
 mod authority;

@@ -1,10 +1,10 @@
 //! The identity and the roots of a running proxy, replaced without closing connections.
 //!
-//! TLS configurations are built once and look here at each handshake, so that neither a new leaf
-//! nor a new root touches a connection that there is. What a handshake has proved may be resumed
-//! without another proof; so sessions end with what proved them: when a root leaves, and when the
-//! own certificate changes (which also keeps a session from outliving either side's certificate,
-//! as each is renewed before it expires).
+//! TLS configurations are built once and read this state at each handshake, so that neither a new
+//! leaf nor a new root affects open connections. A resumed session is not verified again; therefore
+//! sessions are invalidated together with what verified them: when a root is removed, and when the
+//! own certificate changes (which also keeps a session from outliving either side's certificate, as
+//! each is renewed before it expires).
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,37 +23,39 @@ use crate::authorities::{self, StrictClients};
 use crate::provider::provider;
 use crate::{Error, Identity, SpiffeId, TrustBundle};
 
-/// Certificates begin at whole seconds; so much is lost where a time is derived from that.
+/// The precision lost when a time is derived from a certificate: its validity begins at a whole
+/// second.
 const ROUNDED: Duration = Duration::from_secs(2);
 
-/// See the module's documentation.
+/// The identity and the trust bundle in use; see the module's documentation.
 #[derive(Debug)]
 pub struct Live {
     state: ArcSwap<State>,
-    /// Those who wait for the first identity.
+    /// Tasks that wait for the first identity.
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// What is in force.
+/// The state in use.
 #[derive(Debug)]
 pub(crate) struct State {
     /// `None` until this process has a certificate.
     pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
-    /// Until when the bundle vouches for the identity, in seconds since 1970; `None` = not at all. Found once, as it
-    /// takes verifications.
+    /// The time until which the bundle verifies the identity, in seconds since 1970; `None` = not
+    /// at all. Computed once, as it takes several verifications.
     vouched_until: Option<u64>,
-    /// When the identity was put in force, by the clock that never jumps.
+    /// When the identity was put in use, by the monotonic clock.
     since: Instant,
-    /// Verifies the chains of clients, by all roots.
+    /// Verifies the chains of clients with all roots.
     clients: Arc<dyn ClientCertVerifier>,
-    /// Tickets of our servers: of all of them, as they show the same identity.
+    /// The session tickets of our servers: shared by all, as they present the same identity.
     pub(crate) tickets: Arc<dyn ProducesTickets>,
-    /// Sessions of our clients belong to the epoch in which they were made.
+    /// The epoch of the sessions of our clients; a session is valid only in the epoch in which it
+    /// began.
     pub(crate) epoch: u64,
 }
 
-/// Why an identity proves nothing to peers.
+/// The reason why an identity cannot be used for authentication.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Unusable {
     /// Its certificate has expired.
@@ -62,24 +64,24 @@ pub enum Unusable {
     /// There is none yet.
     #[error("no certificate yet")]
     Missing,
-    /// None of the roots in force, as far as they have not expired, leads to its certificate.
+    /// None of the unexpired roots in use verifies its certificate.
     #[error("the certificate was not issued by a valid root of the trust bundle")]
     Untrusted,
 }
 
-/// What has changed.
+/// The differences after a rotation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Rotation {
-    /// There is another leaf.
+    /// Whether the leaf is another one.
     pub identity: bool,
-    /// Roots that were not trusted before.
+    /// The number of roots that were not trusted before.
     pub roots_added: usize,
-    /// Roots that are no longer trusted.
+    /// The number of roots that are no longer trusted.
     pub roots_removed: usize,
 }
 
 impl Live {
-    /// Puts a first identity in force.
+    /// Creates the state with a first identity.
     ///
     /// # Errors
     /// If the system returns no random bytes for the keys of tickets.
@@ -87,8 +89,8 @@ impl Live {
         Self::begin(Some(identity), bundle)
     }
 
-    /// Roots without an identity yet: no clients are accepted, and only servers that a client expects by name are
-    /// trusted.
+    /// Creates the state with roots but without an identity yet: no clients are accepted, and only
+    /// servers that a client expects by name are trusted.
     ///
     /// # Errors
     /// As [`Live::new`].
@@ -105,8 +107,8 @@ impl Live {
         }))
     }
 
-    /// Puts another identity or other roots in force. To be called by one thread: of two calls at
-    /// once, one would be lost.
+    /// Replaces the identity and the roots. Must be called by one thread only: of two concurrent
+    /// calls, one would be lost.
     ///
     /// # Errors
     /// As [`Live::new`]; then nothing has changed.
@@ -114,7 +116,7 @@ impl Live {
         self.replace(Some(identity), bundle)
     }
 
-    /// Puts other roots in force; the identity stays. To be called by the thread that rotates.
+    /// Replaces the roots; the identity stays. Must be called by the thread that rotates.
     ///
     /// # Errors
     /// As [`Live::new`]; then nothing has changed.
@@ -149,7 +151,7 @@ impl Live {
         Ok(rotation)
     }
 
-    /// Our identity; `None` until it is issued.
+    /// Returns our identity; `None` until it is issued.
     #[must_use]
     pub fn id(&self) -> Option<SpiffeId> {
         let state = self.state.load();
@@ -159,13 +161,13 @@ impl Live {
             .map(|identity| identity.id().clone())
     }
 
-    /// The end of our certificate's validity, if there is one.
+    /// Returns the end of our certificate's validity, if there is a certificate.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.state.load().identity.as_ref().map(Identity::expires)
     }
 
-    /// Whether there is an identity.
+    /// Returns whether there is an identity.
     #[must_use]
     pub fn is_identified(&self) -> bool {
         self.state.load().identity.is_some()
@@ -178,7 +180,7 @@ impl Live {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            // It may have arrived before the lock, without a wake-up.
+            // It may have been set before the lock was taken, without a wake-up.
             if self.is_identified() {
                 return Poll::Ready(());
             }
@@ -188,31 +190,31 @@ impl Live {
         .await;
     }
 
-    /// The roots in force.
+    /// Returns the roots in use.
     #[must_use]
     pub fn bundle(&self) -> TrustBundle {
         self.state.load().bundle.clone()
     }
 
-    /// Whether our own roots vouch for our own certificate at `now`: where they do not, neither will
-    /// our peers' roots.
+    /// Returns whether our own roots verify our own certificate at `now`: if they do not, neither
+    /// will the roots of our peers.
     #[must_use]
     pub fn is_trusted(&self, now: SystemTime) -> bool {
         let state = self.state.load();
         state.is_vouched(state.time(unix(now)))
     }
 
-    /// Whether our certificate proves anything at `now` to a peer that trusts the same roots. Cheap enough to be
-    /// asked for each connection.
+    /// Checks that our certificate authenticates us at `now` to a peer that trusts the same roots.
+    /// Cheap enough to be called for each connection.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why it does not.
     pub fn usable(&self, now: SystemTime) -> Result<(), Unusable> {
         self.state.load().usable(now).map(drop)
     }
 
-    /// The time by which certificates are judged while the system's clock says `now`: later than that if our own
-    /// certificate began later.
+    /// Returns the time for verifying certificates when the system's clock shows `now`: later than
+    /// that if the validity of our own certificate began later.
     #[must_use]
     pub fn time(&self, now: SystemTime) -> SystemTime {
         let time = self.state.load().time(unix(now));
@@ -246,7 +248,7 @@ impl State {
         Ok(state)
     }
 
-    /// Whether a root leads to the certificate at a time.
+    /// Returns whether a root verifies the certificate at a time.
     fn is_vouched(&self, time: UnixTime) -> bool {
         let chain = self.identity.as_ref().map(|own| own.key().cert.as_slice());
         match chain {
@@ -255,7 +257,8 @@ impl State {
         }
     }
 
-    /// See the field. Depends on no clock: one that is wrong now may be right a moment later.
+    /// Computes the field of this name. Depends on no clock: one that is wrong now may be right a
+    /// moment later.
     fn vouched_until(&self) -> Option<u64> {
         let own = self.identity.as_ref()?;
         let second = |time| unix(time).as_secs();
@@ -267,7 +270,7 @@ impl State {
         if !is_good(good) {
             return None;
         }
-        // What leads to it expires before it does.
+        // The certificates on its path expire before it does.
         while bad - good > 1 {
             let middle = u64::midpoint(good, bad);
             match is_good(middle) {
@@ -278,7 +281,7 @@ impl State {
         Some(good)
     }
 
-    /// The identity, if it proves anything to a peer.
+    /// Returns the identity, if it can be used for authentication.
     pub(crate) fn usable(&self, now: SystemTime) -> Result<&Identity, Unusable> {
         let own = self.identity.as_ref().ok_or(Unusable::Missing)?;
         let time = self.time(unix(now)).as_secs();
@@ -291,10 +294,11 @@ impl State {
         }
     }
 
-    /// The time by which certificates are judged: the system's clock, unless that is behind the beginning of our own
-    /// certificate. Then the clock has been set back since, or was never set: the authority's clock was later
-    /// when it issued the certificate, and it is taken to be as much later now as has passed since. Otherwise each
-    /// certificate that is younger than the clock's error would be refused as not valid yet.
+    /// Returns the time for verifying certificates: the system's clock, unless that is behind the
+    /// beginning of our own certificate. Then the clock has been set back since, or was never set:
+    /// the authority's clock was later when it issued the certificate, and the result is that time
+    /// plus the time passed since. Otherwise each certificate that is younger than the clock's
+    /// error would be rejected as not valid yet.
     pub(crate) fn time(&self, now: UnixTime) -> UnixTime {
         let Some(own) = &self.identity else {
             return now;
@@ -309,8 +313,8 @@ impl State {
         }
     }
 
-    /// Verifies a client's chain. An expired root is no longer trusted; this is checked
-    /// afterwards, so that what else is wrong is said as it is.
+    /// Verifies a client's chain. An expired root is no longer trusted; this is checked afterwards,
+    /// so that other errors are reported as they are.
     pub(crate) fn verify_client(
         &self,
         leaf: &CertificateDer<'_>,
@@ -326,7 +330,7 @@ impl State {
         by_good.map_err(|_| CertificateError::Expired.into())
     }
 
-    /// Verifies a server's chain, as [`State::verify_client`].
+    /// Verifies a server's chain, like [`State::verify_client`].
     pub(crate) fn verify_server(
         &self,
         leaf: &CertificateDer<'_>,
@@ -352,7 +356,7 @@ fn unix(time: SystemTime) -> UnixTime {
     UnixTime::since_unix_epoch(since.unwrap_or_default())
 }
 
-/// Verifies the chains of clients by these roots.
+/// Returns a verifier of clients' chains with these roots.
 fn client_verifier(
     roots: Arc<RootCertStore>,
 ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {

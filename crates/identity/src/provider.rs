@@ -1,15 +1,15 @@
-//! The cryptography, one provider for everything: aws-lc-rs, given explicitly.
+//! The cryptography provider of all TLS configurations: aws-lc-rs, passed explicitly.
 
 use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 
-/// The provider, shared by all configurations.
+/// Returns the provider, shared by all configurations.
 ///
-/// The first group is the hybrid of X25519 and ML-KEM-768: what is recorded today is not read by
-/// tomorrow's quantum computers. It costs a kilobyte each way and 0.13 ms of a full handshake's
-/// 0.4 ms, both sides together (`cargo bench -p maglor-identity`, fastest samples).
+/// The first key exchange group is the hybrid of X25519 and ML-KEM-768: traffic recorded today
+/// stays secret from future quantum computers. It costs a kilobyte each way and 0.13 ms of a full
+/// handshake's 0.4 ms, both sides together (`cargo bench -p maglor-identity`, fastest samples).
 pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {

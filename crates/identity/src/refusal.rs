@@ -7,29 +7,29 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatibl
 use crate::SpiffeId;
 use crate::error::SanError;
 
-/// The reason for which a handshake between workloads of the mesh failed.
+/// The reason of a failed handshake between workloads of the mesh.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Refusal {
-    /// The certificate names not exactly one SPIFFE ID.
+    /// The certificate does not name exactly one SPIFFE ID.
     BadSan,
-    /// The certificate is outside its validity.
+    /// The certificate is outside its validity period.
     Expired,
-    /// The peer has shown no certificate.
+    /// The peer has presented no certificate.
     NoCertificate,
-    /// Something else: the peer turned us away, spoke TLS wrongly, left.
+    /// Any other reason: the peer rejected us, violated the protocol, or closed the connection.
     Other,
-    /// The peer does not speak TLS.
+    /// The peer does not use TLS.
     Plaintext,
-    /// The peer does not speak TLS 1.3.
+    /// The peer does not support TLS 1.3.
     TlsVersion,
-    /// None of the bundle's roots vouches for the certificate.
+    /// None of the bundle's roots verifies the certificate.
     UnknownRoot,
-    /// The certificate is good, but its owner is not expected here.
+    /// The certificate is valid, but its identity is not expected here.
     WrongIdentity,
 }
 
 impl Refusal {
-    /// Every reason, for tables of counters.
+    /// All reasons, for tables of counters.
     pub const ALL: [Self; 8] = [
         Self::BadSan,
         Self::Expired,
@@ -41,7 +41,7 @@ impl Refusal {
         Self::WrongIdentity,
     ];
 
-    /// The word in metrics and logs.
+    /// Returns the label for metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Refusal {
         }
     }
 
-    /// The reason behind the error of a handshake.
+    /// Maps the error of a handshake to its reason.
     #[must_use]
     pub fn of(error: &rustls::Error) -> Self {
         use rustls::Error as E;
@@ -85,10 +85,10 @@ impl Refusal {
             | C::ExpiredContext { .. }
             | C::NotValidYet
             | C::NotValidYetContext { .. } => Self::Expired,
-            // Another root of the same name, or an unknown one.
+            // The root is unknown, or another one has the same name.
             C::BadSignature | C::UnknownIssuer => Self::UnknownRoot,
             C::Other(other) => match other.0.downcast_ref::<PeerError>() {
-                // Nothing is wrong with its names.
+                // The names are valid.
                 Some(PeerError::San(SanError::MaySign | SanError::MayNotProve)) | None => {
                     Self::Other
                 }
@@ -99,7 +99,7 @@ impl Refusal {
         }
     }
 
-    /// The reason behind an error as a TLS stream reports it.
+    /// Maps an error of a TLS stream to its reason.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
         let inner = error.get_ref();
@@ -108,8 +108,8 @@ impl Refusal {
     }
 }
 
-/// What a verifier finds wrong with a certificate whose chain is good. It travels inside rustls'
-/// error, from where [`Refusal::of`] takes it.
+/// A verifier's objection to a certificate whose chain is valid. It is wrapped in rustls' error,
+/// from where [`Refusal::of`] takes it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
     #[error(transparent)]

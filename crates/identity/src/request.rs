@@ -1,8 +1,8 @@
 //! Certificate signing requests (RFC 2986), from both sides.
 //!
-//! Of a request the key is taken, and that its owner asks is checked. Everything else that it says
-//! (names, extensions, lifetime) is for the authority to decide and is not even read; so a request that
-//! is made here says nothing else.
+//! The authority uses only the key of a request and checks that the requester owns it. Everything
+//! else in it (names, extensions, lifetime) is the authority's decision and is not even read; so
+//! requests created here contain nothing else.
 
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
@@ -19,7 +19,7 @@ use crate::{Error, Identity};
 pub struct KeyRequest(KeyPair);
 
 impl KeyRequest {
-    /// Makes a key.
+    /// Generates a key.
     ///
     /// # Errors
     /// If the system returns no random bytes.
@@ -27,7 +27,7 @@ impl KeyRequest {
         Ok(Self(KeyPair::generate()?))
     }
 
-    /// What is sent to the authority: the public key, signed by the private one; DER.
+    /// Returns the request for the authority: the public key, signed by the private one, as DER.
     ///
     /// # Errors
     /// When the key cannot sign.
@@ -37,24 +37,26 @@ impl KeyRequest {
         Ok(params.serialize_request(&self.0)?.der().to_vec())
     }
 
-    /// The identity that the authority's answer makes of it; `chain` is DER, the leaf first.
+    /// Combines the key with the chain issued by the authority into an identity; `chain` is DER,
+    /// the leaf first.
     ///
     /// # Errors
-    /// When the chain is empty or of another key, or the leaf names not exactly one workload.
+    /// When the chain is empty or belongs to another key, or the leaf does not name exactly one
+    /// workload.
     pub fn certified(&self, chain: impl IntoIterator<Item = Vec<u8>>) -> Result<Identity, Error> {
         let chain = chain.into_iter().map(CertificateDer::from).collect();
         let key = PrivatePkcs8KeyDer::from(self.0.serialize_der());
         Identity::from_der(chain, PrivateKeyDer::Pkcs8(key))
     }
 
-    /// The key, PEM, PKCS#8.
+    /// Returns the key as PEM, PKCS#8.
     #[must_use]
     pub fn private_key_pem(&self) -> String {
         self.0.serialize_pem()
     }
 }
 
-/// The public key of a request whose signature is right.
+/// The public key of a request whose signature is valid.
 #[derive(Debug)]
 pub(crate) struct RequestedKey {
     bits: Vec<u8>,
@@ -62,7 +64,7 @@ pub(crate) struct RequestedKey {
 }
 
 impl RequestedKey {
-    /// Reads a DER request and verifies its signature.
+    /// Parses a DER request and verifies its signature.
     pub(crate) fn verified(request: &[u8]) -> Result<Self, Error> {
         let parts = Parts::read(request).ok_or(Error::RequestMalformed)?;
         let algorithm = match parts.key_algorithm {
@@ -96,7 +98,7 @@ impl rcgen::PublicKeyData for RequestedKey {
     }
 }
 
-/// The fields of `CertificationRequest` that matter (RFC 2986 §4).
+/// The relevant fields of `CertificationRequest` (RFC 2986 §4).
 struct Parts<'a> {
     signed: &'a [u8],
     key_algorithm: &'a [u8],

@@ -1,21 +1,21 @@
 //! SPIFFE IDs and trust domains (SPIFFE-ID standard, §2).
 //!
-//! An id is compared as the bytes it was written with, so only the one canonical way to write it is
-//! read: lower case where case has no meaning, no percent-encoding, no empty segment.
+//! Ids are compared byte by byte, so only their canonical form is accepted: lower case where case
+//! is insignificant, no percent-encoding, no empty segment.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Bytes of an id, the scheme included (§2.3).
+/// The longest id in bytes, including the scheme (§2.3).
 const MAX_ID: usize = 2048;
-/// Bytes of a trust domain (§2.1).
+/// The longest trust domain in bytes (§2.1).
 const MAX_TRUST_DOMAIN: usize = 255;
 
 const SCHEME: &str = "spiffe://";
 
-/// Why a text is not a SPIFFE ID or trust domain.
+/// The reason why a text is not a SPIFFE ID or trust domain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpiffeError {
     /// A path has a character that is not allowed; percent-encoding is not.
@@ -43,12 +43,12 @@ pub enum SpiffeError {
     TrustDomainCharacter(char),
 }
 
-/// What one set of roots vouches for, such as `cluster.local`.
+/// A trust domain, such as `cluster.local`: the identities that one set of roots certifies.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TrustDomain(Arc<str>);
 
 impl TrustDomain {
-    /// The name, without a scheme.
+    /// Returns the name, without a scheme.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -64,7 +64,7 @@ impl fmt::Display for TrustDomain {
 impl FromStr for TrustDomain {
     type Err = SpiffeError;
 
-    /// Reads a name such as `cluster.local`: 1 to 255 of `a-z 0-9 . - _`.
+    /// Parses a name such as `cluster.local`: 1 to 255 of `a-z 0-9 . - _`.
     fn from_str(text: &str) -> Result<Self, SpiffeError> {
         check_trust_domain(text)?;
         Ok(Self(text.into()))
@@ -77,15 +77,16 @@ impl FromStr for TrustDomain {
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SpiffeId {
     text: Arc<str>,
-    /// Where the trust domain ends.
+    /// The index of the end of the trust domain.
     domain_end: usize,
 }
 
 impl SpiffeId {
-    /// The id of a service account: `spiffe://<trust-domain>/ns/<namespace>/sa/<service-account>`.
+    /// Builds the id of a service account:
+    /// `spiffe://<trust-domain>/ns/<namespace>/sa/<service-account>`.
     ///
     /// # Errors
-    /// When one of the names may not stand in a path, or is empty.
+    /// When one of the names is empty or not allowed in a path.
     pub fn workload(
         trust_domain: &TrustDomain,
         namespace: &str,
@@ -99,37 +100,37 @@ impl SpiffeId {
         format!("{SCHEME}{trust_domain}/ns/{namespace}/sa/{service_account}").parse()
     }
 
-    /// The id as it is written.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The trust domain's name.
+    /// Returns the name of the trust domain.
     #[must_use]
     pub fn trust_domain(&self) -> &str {
         &self.text[SCHEME.len()..self.domain_end]
     }
 
-    /// The trust domain, to keep.
+    /// Returns the trust domain as an owned value.
     #[must_use]
     pub fn to_trust_domain(&self) -> TrustDomain {
         TrustDomain(self.trust_domain().into())
     }
 
-    /// The path with its leading slash; empty where the id is that of the trust domain itself.
+    /// Returns the path with its leading slash; empty if the id is that of the trust domain itself.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.text[self.domain_end..]
     }
 
-    /// The namespace of an id in the mesh's form; `None` for others.
+    /// Returns the namespace of an id in the mesh's form; `None` for other ids.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.parts().map(|(namespace, _)| namespace)
     }
 
-    /// The service account of an id in the mesh's form; `None` for others.
+    /// Returns the service account of an id in the mesh's form; `None` for other ids.
     #[must_use]
     pub fn service_account(&self) -> Option<&str> {
         self.parts().map(|(_, account)| account)
@@ -163,7 +164,7 @@ impl Borrow<str> for SpiffeId {
 impl FromStr for SpiffeId {
     type Err = SpiffeError;
 
-    /// Reads an id; only its canonical form, as other implementations do.
+    /// Parses an id; only its canonical form, as other implementations do.
     fn from_str(text: &str) -> Result<Self, SpiffeError> {
         if text.len() > MAX_ID {
             return Err(SpiffeError::TooLong(MAX_ID));

@@ -1,7 +1,7 @@
-//! The fields that the mesh reads from a certificate: names, validity, issuer.
+//! A parser of the certificate fields that the mesh needs: names, validity, issuer.
 //!
-//! A walk along the fixed order of fields of RFC 5280 §4.1, not a validator: rustls verifies what
-//! peers present, and this reads the names out of what it has verified.
+//! It walks along the fixed order of fields of RFC 5280 §4.1 and does not validate: rustls verifies
+//! the certificates of peers, and this reads the names from the verified ones.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,14 +28,16 @@ const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-/// Of the first byte of a key usage: digitalSignature; keyCertSign, and that or cRLSign (RFC 5280 §4.2.1.3).
+/// Bits in the first byte of a key usage: digitalSignature; keyCertSign, and that or cRLSign (RFC
+/// 5280 §4.2.1.3).
 const PROVES: u8 = 0x80;
 const CERTIFIES: u8 = 0x04;
 const SIGNS: u8 = CERTIFIES | 0x02;
-/// General names that are skipped: otherName, rfc822Name, x400Address, directoryName, ediPartyName, registeredID.
+/// Skipped general names: otherName, rfc822Name, x400Address, directoryName, ediPartyName,
+/// registeredID.
 const OTHER_NAMES: [u8; 6] = [0xa0, 0x81, 0xa3, 0xa4, 0xa5, 0x88];
 
-/// What is read from a certificate.
+/// The parsed fields of a certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Certificate {
     /// DNS names of the subject alternative name, lower case.
@@ -46,19 +48,19 @@ pub struct Certificate {
     pub addresses: Vec<IpAddr>,
     /// The subject's common name, the last one if there are several.
     pub common_name: Option<String>,
-    /// Whether it is an authority's.
+    /// Whether it is a CA certificate.
     pub is_ca: bool,
-    /// Whether its key may sign certificates or lists of revoked ones.
+    /// Whether its key may sign certificates or revocation lists.
     pub may_sign: bool,
-    /// Whether its key may sign certificates, as far as its key usages say: without any it may.
+    /// Whether its key usages allow signing certificates; without key usages it may.
     pub(crate) may_certify: bool,
-    /// The same of signatures by which a peer proves to have the key.
+    /// Whether its key usages allow the signature of a handshake; without key usages it may.
     pub(crate) may_prove: bool,
-    /// Seconds since 1970; the second itself is still valid.
+    /// The end of the validity in seconds since 1970, inclusive.
     pub not_after: u64,
-    /// Seconds since 1970.
+    /// The beginning of the validity in seconds since 1970.
     pub not_before: u64,
-    /// Its number, as its issuer counts: big-endian.
+    /// The serial number, big-endian.
     pub serial: Vec<u8>,
     /// The subject's name, DER.
     pub(crate) subject: Vec<u8>,
@@ -66,22 +68,22 @@ pub struct Certificate {
     pub(crate) issuer: Vec<u8>,
     /// The subject key identifier.
     pub(crate) key_id: Option<Vec<u8>>,
-    /// The public key as bits.
+    /// The bits of the public key.
     pub(crate) public_key: Vec<u8>,
 }
 
 impl Certificate {
-    /// The last moment of its validity.
+    /// Returns the last moment of the validity.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.not_after)
     }
 
-    /// The workload that it names: its only URI is its SPIFFE ID.
+    /// Returns the workload that the certificate names: its only URI is its SPIFFE ID.
     ///
     /// # Errors
-    /// When it has no URI or several, or one that names no workload, and when it is an authority's
-    /// (X509-SVID §5.2).
+    /// When it has no URI or several, or one that names no workload, and when it is a CA
+    /// certificate (X509-SVID §5.2).
     pub fn workload(&self) -> Result<SpiffeId, SanError> {
         if self.is_ca || self.may_sign {
             return Err(SanError::MaySign);
@@ -103,14 +105,14 @@ impl Certificate {
         }
     }
 
-    /// The first moment of its validity.
+    /// Returns the first moment of the validity.
     #[must_use]
     pub fn begins(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.not_before)
     }
 }
 
-/// Reads a DER certificate; `None` where it is malformed.
+/// Parses a DER certificate; `None` if it is malformed.
 #[must_use]
 pub fn parse(der: &[u8]) -> Option<Certificate> {
     let mut certificate = Der(Der(der).expect(SEQUENCE)?);
@@ -140,7 +142,7 @@ pub fn parse(der: &[u8]) -> Option<Certificate> {
     Some(found)
 }
 
-/// Reads all certificates of a PEM text, at least one.
+/// Parses all certificates of a PEM text, at least one.
 ///
 /// # Errors
 /// When there is none, or one that is malformed; the error says which.
@@ -154,7 +156,7 @@ pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
     read.collect()
 }
 
-/// Of a `Name` (RFC 5280 §4.1.2.4): sets of pairs.
+/// Returns the common name in a `Name` (RFC 5280 §4.1.2.4): sets of pairs.
 fn common_name(subject: &[u8]) -> Option<String> {
     let mut sets = Der(Der(subject).expect(SEQUENCE)?);
     let mut found = None;
@@ -165,7 +167,7 @@ fn common_name(subject: &[u8]) -> Option<String> {
             let id = pair.expect(OBJECT_IDENTIFIER)?;
             let (_, text) = pair.next()?;
             if id == COMMON_NAME {
-                // Older forms of texts are not UTF-8.
+                // Legacy string types are not UTF-8.
                 found = Some(String::from_utf8_lossy(text).into_owned());
             }
         }
@@ -220,8 +222,8 @@ fn alt_names(mut names: Der<'_>, found: &mut Certificate) -> Option<()> {
     Some(())
 }
 
-/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that RFC 5280 allows, as seconds since 1970
-/// (earlier = 0).
+/// Converts `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that RFC 5280 allows, to seconds
+/// since 1970 (earlier = 0).
 fn time((tag, value): (u8, &[u8])) -> Option<u64> {
     let digits = value.strip_suffix(b"Z")?;
     if !digits.iter().all(u8::is_ascii_digit) {
@@ -251,7 +253,8 @@ fn decimal(digits: &[u8]) -> i64 {
         .fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'))
 }
 
-/// Proleptic Gregorian calendar; the year is counted from March so that the leap day is its last.
+/// Counts days in the proleptic Gregorian calendar; the year begins in March so that the leap day
+/// is its last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;

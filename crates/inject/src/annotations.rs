@@ -11,20 +11,20 @@ use crate::quantity::is_quantity;
 use crate::settings::{Settings, check_log_level};
 use crate::{INJECT, Refusal, SKIP_INBOUND_PORTS};
 
-/// What matters of a pod's namespace.
+/// The relevant fields of a pod's namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Namespace {
-    /// What its label `maglor.dev/inject` says; `None` = it has none.
+    /// The value of its label `maglor.dev/inject`; `None` = it has none.
     pub enabled: Option<bool>,
-    /// Its annotations: defaults for its pods.
+    /// Its annotations: the defaults for its pods.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Namespace {
-    /// Reads a `Namespace`, as the API server has it.
+    /// Reads a `Namespace` as returned by the API server.
     ///
     /// # Errors
-    /// When its label says neither `enabled` nor `disabled`.
+    /// When the value of its label is neither `enabled` nor `disabled`.
     pub fn read(namespace: &Value) -> Result<Self, Refusal> {
         let metadata = &namespace["metadata"];
         Ok(Self {
@@ -34,14 +34,14 @@ impl Namespace {
     }
 }
 
-/// The texts of a map; what is no text is not ours.
+/// Returns the string values of a map; other values are ignored.
 pub(crate) fn texts(map: &Value) -> BTreeMap<String, String> {
     let pairs = map.as_object().into_iter().flatten();
     let texts = pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     texts.collect()
 }
 
-/// Reads `enabled` or `disabled`.
+/// Parses `enabled` or `disabled`.
 pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
     match text {
         None => Ok(None),
@@ -54,10 +54,10 @@ pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
     }
 }
 
-/// Checks one value and puts it into the settings.
+/// Validates one value and writes it into the settings.
 pub(crate) type Put = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// Keys for sidecars; `keys` has these and all others.
+/// The annotations of sidecars; `keys` lists these and all others.
 pub(crate) const KNOWN: [(&str, Put); 11] = [
     ("maglor.dev/cpu-limit", |to, text| {
         amount(&mut to.cpu_limit, text)
@@ -92,7 +92,7 @@ pub(crate) const KNOWN: [(&str, Put); 11] = [
     }),
 ];
 
-/// The settings of one pod.
+/// Returns the settings of one pod.
 pub(crate) fn apply(
     settings: &Settings,
     namespace: &BTreeMap<String, String>,
@@ -117,7 +117,7 @@ pub(crate) fn apply(
     }
 }
 
-/// A list, in which blanks may stand anywhere.
+/// Reads a list, in which blanks may stand anywhere.
 fn list(to: &mut String, text: &str, check: fn(&str) -> Result<(), String>) -> Result<(), String> {
     let text: String = text.split_whitespace().collect();
     check(&text)?;
@@ -152,7 +152,7 @@ fn choice<'a, T: Deserialize<'a>>(to: &mut T, text: &'a str) -> Result<(), Strin
     Ok(())
 }
 
-/// Ports and ranges, separated by commas; none is fine.
+/// Validates ports and ranges, separated by commas; an empty list is valid.
 pub(crate) fn check_ports(text: &str) -> Result<(), String> {
     match ports(text) {
         Ok(_) => Ok(()),
@@ -162,11 +162,12 @@ pub(crate) fn check_ports(text: &str) -> Result<(), String> {
     }
 }
 
-/// First and last port of each range of a list such as `22,8000-8010`, without blanks.
+/// Parses a list such as `22,8000-8010`, without blanks, into the first and last port of each
+/// range.
 ///
 /// # Errors
 ///
-/// The part that is none.
+/// The invalid part.
 pub fn ports(text: &str) -> Result<Vec<(u16, u16)>, &str> {
     let parts = text.split(',').filter(|_| !text.is_empty());
     let range = |part| {
@@ -184,7 +185,7 @@ fn part_ends(part: &str) -> (&str, &str) {
     part.split_once('-').unwrap_or((part, part))
 }
 
-/// Networks in CIDR notation or addresses, separated by commas; none is fine.
+/// Validates networks in CIDR notation or addresses, separated by commas; an empty list is valid.
 pub(crate) fn check_subnets(text: &str) -> Result<(), String> {
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let (address, length) = match part.split_once('/') {

@@ -15,11 +15,12 @@ pub(crate) const CACHE_VOLUME: &str = "maglor-cache";
 const IDENTITY_FOLDER: &str = "/var/run/secrets/maglor";
 const CACHE_FOLDER: &str = "/var/lib/maglor";
 
-/// How often the sidecar may not be ready, second by second, before the kubelet starts it anew. It is not ready
-/// while it has no certificate: a controller that comes back late must not find all sidecars in a back-off.
+/// The number of seconds for which the sidecar may be unready before the kubelet restarts it. It is
+/// unready while it has no certificate: when a controller comes back late, the sidecars must not
+/// all be in a restart back-off.
 const START_SECONDS: u32 = 600;
 
-/// The container that writes the redirection.
+/// Returns the init container that writes the redirection.
 pub(crate) fn init(settings: &Settings) -> Value {
     let skipped = match settings.skip_inbound_ports.as_str() {
         "" => ADMIN_PORT.to_string(),
@@ -47,7 +48,8 @@ pub(crate) fn init(settings: &Settings) -> Value {
         "resources": resources(settings),
         "securityContext": {
             "allowPrivilegeEscalation": false,
-            // Of another user the kernel would not take the capability: containers have no ambient ones.
+            // For any other user the kernel would not grant the capability: containers have no
+            // ambient ones.
             "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
             "privileged": false,
             "readOnlyRootFilesystem": true,
@@ -59,7 +61,7 @@ pub(crate) fn init(settings: &Settings) -> Value {
     })
 }
 
-/// The sidecar itself.
+/// Returns the sidecar container.
 pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
     let mut args = vec![
         "sidecar".to_owned(),
@@ -105,7 +107,7 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
         "volumeMounts": mounts(),
     });
     match settings.form {
-        // The kubelet starts what is listed behind it when this has ended.
+        // The kubelet starts the containers listed after it when the hook has ended.
         Form::Container => {
             let wait = [
                 "/maglor-proxy".to_owned(),
@@ -119,8 +121,8 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
     container
 }
 
-/// The `securityContext` of every container with a proxy: what namespaces under the Pod Security Standard
-/// `restricted` ask for, and a user of its own.
+/// Returns the `securityContext` of every container with a proxy: it satisfies the Pod Security
+/// Standard `restricted`, and has a user of its own.
 #[must_use]
 pub fn security_context() -> Value {
     json!({
@@ -159,7 +161,7 @@ fn resources(settings: &Settings) -> Value {
     Value::Object(resources)
 }
 
-/// The flags of a proxy for the paths of its token, the roots and its cache.
+/// Returns the flags of a proxy for the paths of its token, the roots and its cache.
 #[must_use]
 pub fn credentials() -> [String; 3] {
     [
@@ -169,7 +171,7 @@ pub fn credentials() -> [String; 3] {
     ]
 }
 
-/// Where the container of a proxy has the [`volumes`].
+/// Returns the mounts of the [`volumes`] in the container of a proxy.
 #[must_use]
 pub fn mounts() -> [Value; 2] {
     [
@@ -178,7 +180,7 @@ pub fn mounts() -> [Value; 2] {
     ]
 }
 
-/// What a proxy proves itself by, and what it keeps: volumes of its pod.
+/// Returns the volumes of a pod with a proxy: its credentials and its cache.
 #[must_use]
 pub fn volumes() -> [Value; 2] {
     let token = json!({"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"});
@@ -188,12 +190,12 @@ pub fn volumes() -> [Value; 2] {
             "name": IDENTITY_VOLUME,
             "projected": {"sources": [{"serviceAccountToken": token}, {"configMap": bundle}]},
         }),
-        // On disk, not in memory: it outlives a node that starts anew without a controller in reach.
+        // On disk, not in memory: it survives the reboot of a node that cannot reach a controller.
         json!({"name": CACHE_VOLUME, "emptyDir": {"sizeLimit": "64Mi"}}),
     ]
 }
 
-/// Variables by which an application learns of an HTTP proxy, where nothing is redirected.
+/// Returns the variables that configure an HTTP proxy in an application, if nothing is redirected.
 pub(crate) fn environment(settings: &Settings) -> Option<[(&'static str, String); 2]> {
     (settings.redirect == Redirect::None).then(|| {
         [

@@ -1,27 +1,27 @@
-//! Reasons why a pod has no sidecar.
+//! The reasons why a pod gets no sidecar.
 
-/// Why a pod is left as it is. The words are those of logs, events and metrics.
+/// The reason why a pod is left unchanged, as in logs, events and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Skip {
-    /// Its init container is there.
+    /// It has the init container already.
     #[error("the container `maglor-proxy` already exists")]
     AlreadyInjected,
-    /// It says so itself, or its namespace does.
+    /// The pod or its namespace disables injection.
     #[error("`maglor.dev/inject` is `disabled`")]
     Disabled,
-    /// The redirection would be the node's, of every pod on it.
+    /// The redirection would apply to the node's network, and so to every pod on it.
     #[error("hostNetwork: redirection would affect the node's own connections")]
     HostNetwork,
     /// Injection is not enabled.
     #[error("neither the pod nor its namespace has `maglor.dev/inject: enabled`")]
     NotEnabled,
-    /// The proxy runs on Linux.
+    /// The operating system is not Linux.
     #[error("its operating system is not Linux")]
     OtherSystem,
 }
 
 impl Skip {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 5] = [
         Self::AlreadyInjected,
         Self::Disabled,
@@ -30,7 +30,7 @@ impl Skip {
         Self::OtherSystem,
     ];
 
-    /// In one word, for metrics.
+    /// Returns the metric label.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -43,46 +43,47 @@ impl Skip {
     }
 }
 
-/// Why a pod that should have a sidecar cannot have one. It is not started without one: a user who relies on mutual
-/// TLS and policies would not notice that there are none.
+/// The reason why a pod that should have a sidecar cannot have one. It is not started without one:
+/// a user who relies on mutual TLS and policies would not notice that there are none.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// An annotation, or the label, cannot be read.
+    /// An annotation, or the label, is invalid.
     #[error("{name}: {reason}")]
     Annotation {
-        /// Its name.
+        /// Its key.
         name: &'static str,
         /// The error, and what to write instead.
         reason: String,
     },
-    /// Two of the same name.
+    /// Two objects have the same name.
     #[error("{field}: the name `{name}` is reserved for the sidecar; choose another one")]
     Name {
-        /// Where it stands.
+        /// The field of the second one.
         field: &'static str,
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
-    /// The sidecar listens there.
+    /// A container uses a port of the sidecar.
     #[error("{container}: port {port} is reserved for the sidecar; choose another one")]
     Port {
-        /// Whose it is.
+        /// The name of the container.
         container: String,
         /// The port.
         port: u16,
     },
-    /// The pod does not have the shape of one.
+    /// The pod has an invalid structure.
     #[error("{field}: must be {expected}")]
     Shape {
-        /// Which field.
+        /// The invalid field.
         field: String,
-        /// What it has to be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// The proxy is known by its user: connections of another container of this user would not be redirected.
+    /// A container runs as the proxy's user, by which the redirection recognizes the proxy: its
+    /// connections would not be redirected.
     #[error("{container}: runAsUser 2102 is reserved for the sidecar; choose another one")]
     User {
-        /// Whose it is.
+        /// The name of the container.
         container: String,
     },
 }

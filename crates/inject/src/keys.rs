@@ -1,8 +1,9 @@
-//! All keys of labels and annotations in the mesh's domain, `maglor.dev/…`: who reads each where, and what it may
-//! say.
+//! The registry of all labels and annotations in the mesh's domain, `maglor.dev/…`: where each is
+//! read, and which values it may have.
 //!
-//! Kubernetes stores any key. One that is misspelt, or misplaced, has no effect and causes no error:
-//! [`look`] does, with the key that was meant. docs/injection.md lists all of them.
+//! Kubernetes stores any key. One that is misspelt, or misplaced, has no effect and causes no
+//! error; [`look`] reports it, with the key that was probably meant. docs/injection.md lists all
+//! keys.
 
 use std::fmt;
 
@@ -13,81 +14,81 @@ use crate::{INJECT, INJECTED, INJECTED_BY, Settings, manifest};
 
 /// The domain of the mesh's keys.
 pub const DOMAIN: &str = "maglor.dev";
-/// What was written of a proxy's own resources, to see whether they are still as they are to be.
+/// The last written state of a proxy's own resources, for detecting changes by others.
 pub const APPLIED: &str = "maglor.dev/applied";
-/// Of a Service, or a namespace: it gets no proxies of those that are for many.
+/// On a Service or a namespace: excludes it from the automatic shared proxies.
 pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
-/// Of an `AuthorizationPolicy`: the version of it that is complete although the definition in the cluster was older
-/// than the controller when it was written.
+/// On an `AuthorizationPolicy`: the generation that is complete although it was written when the
+/// definition in the cluster was older than the controller.
 pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
-/// What a `TrafficPolicy` that is generated was before the last change.
+/// The state of a generated `TrafficPolicy` before its last change.
 pub const FORMER: &str = "maglor.dev/former";
-/// Which Service a group of proxies has been left by, until its ports are closed.
+/// The Service that has left a group of proxies, until its ports are closed.
 pub const LEFT: &str = "maglor.dev/left";
-/// Replicas of the controller: clients that have not taken the roots yet.
+/// On replicas of the controller: the clients that have not acknowledged the roots yet.
 pub const MISSING: &str = "maglor.dev/missing";
-/// A pod that moves, and what is under way.
+/// On a moving pod: the state of the move.
 pub const MOVING: &str = "maglor.dev/moving";
-/// By which a namespace differs from the mesh's `mtls`.
+/// On a namespace: overrides the mesh's `mtls`.
 pub const MTLS: &str = "maglor.dev/mtls";
-/// Where a pod was asked to run, and why.
+/// The node requested for a pod, and the reason.
 pub const PLACED: &str = "maglor.dev/placed";
-/// Pods that say `disabled` stay where they are.
+/// Pods with the value `disabled` are not moved.
 pub const PLACEMENT: &str = "maglor.dev/placement";
-/// Ports of a proxy, as they were written.
+/// The ports of a proxy, as written.
 pub const PORTS: &str = "maglor.dev/ports";
-/// The target ports that a Service had before proxies that it shares.
+/// The original target ports of a Service with shared proxies.
 pub const PROXIED_PORTS: &str = "maglor.dev/proxied-ports";
-/// The selector that a Service had before its proxies.
+/// The original selector of a Service with proxies.
 pub const PROXIED_SELECTOR: &str = "maglor.dev/proxied-selector";
-/// The account that a Service's proxies run as.
+/// The service account of a Service's proxies.
 pub const PROXY_ACCOUNT: &str = "maglor.dev/proxy-account";
-/// The group that a Service's proxies are shared in.
+/// The group of Services that share proxies.
 pub const PROXY_GROUP: &str = "maglor.dev/proxy-group";
-/// Which ports of shared proxies are for which of a Service.
+/// The mapping from ports of shared proxies to ports of a Service.
 pub const PROXY_PORTS: &str = "maglor.dev/proxy-ports";
-/// What is made for a Service with proxies.
+/// Marks objects created for a Service with proxies.
 pub const PROXY_SERVICE: &str = "maglor.dev/proxy-service";
 /// Of a namespace: the revision of the control plane that serves it.
 pub const REVISION: &str = "maglor.dev/revision";
-/// The Lease of a replica of the controller.
+/// Marks the Lease of a controller replica.
 pub const REPLICA: &str = "maglor.dev/replica";
-/// Asks for a new root.
+/// Requests a new root.
 pub const ROTATE: &str = "maglor.dev/rotate";
-/// The last such request that was followed.
+/// The last request for a new root that was processed.
 pub const ROTATED: &str = "maglor.dev/rotated";
-/// Since when a rotation is at its step.
+/// The time at which the present step of a rotation began.
 pub const ROTATION_SINCE: &str = "maglor.dev/rotation-since";
 /// The type of a Gateway's Service.
 pub const SERVICE_TYPE: &str = "maglor.dev/service-type";
-/// Types that a Gateway's Service can have.
+/// The allowed types of a Gateway's Service.
 pub const SERVICE_TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
 /// The roots that a replica of the controller has published to its clients.
 pub const TRUST_BUNDLE: &str = "maglor.dev/trust-bundle";
-/// What was written to a Deployment, and what was there before.
+/// The values written to a Deployment, and the original ones.
 pub const TUNED: &str = "maglor.dev/tuned";
-/// Which `TuningPolicy` has made a `TrafficPolicy`.
+/// The `TuningPolicy` that has generated a `TrafficPolicy`.
 pub const TUNED_BY: &str = "maglor.dev/tuned-by";
-/// Deployments, or pods, that say `disabled` are not tuned.
+/// Deployments or pods with the value `disabled` are not tuned.
 pub const TUNING: &str = "maglor.dev/tuning";
 
 /// Maximum number of reported keys of an object: it may have thousands.
 const MOST: usize = 16;
 
-/// What has labels and annotations.
+/// The kind of object that has labels and annotations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Holder {
-    /// Of the Gateway API.
+    /// A Gateway of the Gateway API.
     Gateway,
-    /// A namespace.
+    /// A Namespace.
     Namespace,
-    /// Anything else.
+    /// Any other object.
     Other,
-    /// A pod, or the template of pods.
+    /// A Pod, or a pod template.
     Pod,
     /// A Service.
     Service,
-    /// What makes pods, such as a Deployment: itself, not its template.
+    /// An object that creates pods, such as a Deployment: itself, not its template.
     Workload,
 }
 
@@ -112,22 +113,22 @@ impl Part {
     }
 }
 
-/// What a key may say.
+/// The allowed values of a key.
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Any,
-    /// Nothing else is understood.
+    /// One of these.
     OneOf(&'static [&'static str]),
-    /// A setting of sidecars.
+    /// A sidecar setting, which is parsed.
     Sidecar(Put),
 }
 
 /// A key.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// With the domain.
+    /// The key with its domain.
     pub name: &'static str,
-    /// Where it is read, of what people write; empty: only the mesh itself writes it.
+    /// Where a key set by users is read; empty: only the mesh itself writes it.
     pub read: &'static [(Holder, Part)],
     values: Values,
 }
@@ -200,7 +201,7 @@ const fn people(name: &'static str, read: &'static [(Holder, Part)], values: Val
     Key { name, read, values }
 }
 
-/// Every key that there is.
+/// Returns all known keys.
 pub fn all() -> impl Iterator<Item = Key> {
     let sidecar = |(name, put): (&'static str, Put)| {
         let read: &[(Holder, Part)] = &[(Namespace, Annotation), (Pod, Annotation)];
@@ -209,27 +210,27 @@ pub fn all() -> impl Iterator<Item = Key> {
     OTHERS.into_iter().chain(KNOWN.into_iter().map(sidecar))
 }
 
-/// The error in a key, or with what it says.
+/// An error in a key or its value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// It is a known key in the wrong place.
     #[error("ignored here; allowed as {}", Places(read))]
     Misplaced {
-        /// Where it is read.
+        /// The places where it is read.
         read: &'static [(Holder, Part)],
     },
-    /// There is no such key.
+    /// The key does not exist.
     #[error("unknown key{}", meant(*near))]
     Unknown {
-        /// The nearest that there is.
+        /// The most similar known key.
         near: Option<&'static str>,
     },
-    /// What it says cannot be used.
+    /// The value is invalid.
     #[error("{reason}")]
     Value {
         /// The key.
         name: &'static str,
-        /// Why not, and what to write instead.
+        /// The reason, and a valid alternative.
         reason: String,
     },
 }
@@ -262,25 +263,26 @@ impl fmt::Display for Places<'_> {
     }
 }
 
-/// A key that does not do what it was written for.
+/// An ineffective or invalid key of an object.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{path}: {fault}")]
 pub struct Finding {
-    /// The field, `spec.template.metadata.annotations.KEY`.
+    /// The path of the field, `spec.template.metadata.annotations.KEY`.
     pub path: String,
     /// The error.
     pub fault: Fault,
 }
 
 impl Finding {
-    /// Whether the value is invalid; an ignored key is harmless.
+    /// Returns whether the value is invalid; an ignored key is harmless.
     #[must_use]
     pub fn is_error(&self) -> bool {
         matches!(self.fault, Fault::Value { .. })
     }
 }
 
-/// Looks at the labels and annotations of an object, and of the pods that it makes; a bounded number is reported.
+/// Checks the labels and annotations of an object and of its pod template; returns a bounded number
+/// of findings.
 #[must_use]
 pub fn look(object: &Value) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -311,7 +313,7 @@ fn holder(object: &Value) -> Holder {
     }
 }
 
-/// The findings of one `metadata`; `made` is that of the pods that are made by the same object.
+/// Checks one `metadata`; `made` is that of the object's pod template.
 fn of(metadata: &Value, holder: Holder, before: &str, made: &Value) -> Vec<Finding> {
     let each = [Annotation, Label].into_iter().flat_map(|part| {
         let pairs = metadata[part.field()].as_object().into_iter().flatten();
@@ -320,7 +322,8 @@ fn of(metadata: &Value, holder: Holder, before: &str, made: &Value) -> Vec<Findi
     let ours = each.filter(|(_, name, value)| is_ours(name) && !value.is_null());
     let found = ours.filter_map(|(part, name, value)| {
         let fault = fault(name, value, (holder, part))?;
-        // Who labels a Deployment labels its pods in the same breath: what the pods have is read.
+        // A Deployment is often labelled together with its pods; only the label of the pods is
+        // read.
         let there = [Annotation, Label].map(|part| &made[part.field()][name]);
         let read = there.into_iter().any(|value| !value.is_null());
         if read && matches!(fault, Fault::Misplaced { .. }) {
@@ -332,7 +335,7 @@ fn of(metadata: &Value, holder: Holder, before: &str, made: &Value) -> Vec<Findi
     found.take(MOST).collect()
 }
 
-/// Whether a key is in our domain, or below it.
+/// Returns whether a key is in our domain, or below it.
 fn is_ours(name: &str) -> bool {
     let domain = name.split_once('/').map(|(domain, _)| domain);
     domain.is_some_and(|domain| {
@@ -379,7 +382,7 @@ impl Values {
     }
 }
 
-/// The key that people write and that was probably meant: at most a third of the letters differ.
+/// Returns the user-settable key that was probably meant: at most a third of the letters differ.
 fn nearest(name: &str) -> Option<&'static str> {
     let word = |name: &str| {
         let word = name.rsplit('/').next().unwrap_or_default();
@@ -387,7 +390,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     };
     let wrong = word(name);
     let limit = (wrong.chars().count() / 3).max(1);
-    // Kubernetes takes no longer ones; what is compared costs the product of the lengths.
+    // Kubernetes allows no longer ones, and the cost is the product of the lengths.
     if wrong.len() > 63 {
         return None;
     }

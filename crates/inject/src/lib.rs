@@ -1,7 +1,8 @@
-//! A pod, its namespace and what is wanted of sidecars: whether the pod gets one, and the pod with it.
+//! Sidecar injection as a pure function of a pod, its namespace and the sidecar settings.
 //!
-//! There are no requests to a cluster. The webhook (`maglor-controller`) and `maglor inject` call the same
-//! [`inject`]; what the one admits the other prints. docs/injection.md says what comes out and why.
+//! Nothing here accesses a cluster. The webhook (`maglor-controller`) and `maglor inject` call the
+//! same [`inject`]: the one returns the result to the API server, the other prints it.
+//! docs/injection.md describes the result and its reasons.
 //!
 //! ```
 //! use maglor_inject::{Namespace, Outcome, Settings, inject};
@@ -15,13 +16,15 @@
 //! assert_eq!(injected.pod["spec"]["initContainers"][1]["name"], "maglor-proxy");
 //! ```
 //!
-//! - [`Settings`]: what holds for all; `annotations`: what a namespace or a pod says otherwise.
-//! - `decision`: why a pod gets no sidecar, or is refused; `pod`: how it gets one; `container`: what is added;
-//!   `repair`: what other webhooks have changed since.
-//! - [`keys`]: all labels and annotations of the mesh; including the detection of misspelt and misplaced ones.
-//! - `probe`: the kubelet's questions, which have no mutual TLS.
-//! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them,
-//!   in YAML as Kubernetes reads it ([`yaml`]).
+//! - [`Settings`]: the defaults of all sidecars; `annotations`: the overrides of a namespace or a
+//!   pod.
+//! - `decision`: the reasons for which a pod gets no sidecar, or is rejected; `pod`: the injection;
+//!   `container`: the added containers and volumes; `repair`: adapts changes of other webhooks.
+//! - [`keys`]: all labels and annotations of the mesh; including the detection of misspelt and
+//!   misplaced ones.
+//! - `probe`: the kubelet's probes, which have no mutual TLS.
+//! - [`patch`]: the difference, for the API server; [`review`]: its admission reviews;
+//!   [`manifest`]: files with pods, in YAML as Kubernetes reads it ([`yaml`]).
 
 mod annotations;
 mod container;
@@ -45,16 +48,17 @@ pub use pod::{Injected, Outcome, inject};
 pub use quantity::quantity;
 pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
 
-/// Annotation of pods that have a sidecar: `true`, or `outbound` where nothing is redirected.
+/// The annotation of pods that have a sidecar: `true`, or `outbound` if nothing is redirected.
 pub const INJECTED: &str = "maglor.dev/injected";
 /// Of a pod: the revision of the control plane that injected its sidecar; without it, the default one did.
 pub const INJECTED_BY: &str = "maglor.dev/injected-by";
-/// Label of namespaces, label or annotation of pods: `enabled` or `disabled`.
+/// The label of namespaces, and label or annotation of pods: `enabled` or `disabled`.
 pub const INJECT: &str = "maglor.dev/inject";
-/// The annotation of pods with the ports that others reach without the sidecar. An injected pod has it also where its
-/// namespace or the settings of all said so: who calls has to know.
+/// The annotation of pods with the ports that clients reach without the sidecar. It is also written
+/// on an injected pod if the ports are configured by its namespace or globally, because clients
+/// read it there.
 pub const SKIP_INBOUND_PORTS: &str = "maglor.dev/skip-inbound-ports";
-/// The sidecar's container.
+/// The name of the sidecar's container.
 pub const PROXY: &str = "maglor-proxy";
-/// The container that redirects before anything else runs.
+/// The name of the init container that redirects connections before anything else runs.
 pub const INIT: &str = "maglor-init";

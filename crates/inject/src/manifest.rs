@@ -1,7 +1,7 @@
-//! Files with pods in them: `maglor inject`.
+//! Injects sidecars into manifest files: `maglor inject`.
 //!
-//! Documents are taken one by one; what has a pod, or a template of pods, gets sidecars unless it says that it
-//! wants none. Asking for it is what the label does in a cluster. Comments are lost.
+//! Documents are processed one by one; every pod and pod template gets a sidecar unless it disables
+//! injection. Running the command replaces the label that a cluster requires. Comments are lost.
 
 use std::collections::BTreeMap;
 
@@ -10,41 +10,41 @@ use serde_json::Value;
 use crate::keys::{self, Fault};
 use crate::{Injected, Namespace, Outcome, Refusal, Settings, inject, yaml};
 
-/// Why a file cannot be done.
+/// The reason why a file cannot be processed.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A pod cannot have a sidecar.
     #[error("document {document} at line {line}: {resource}: {source}")]
     Refused {
-        /// Which document, from 1.
+        /// The number of the document, from 1.
         document: usize,
-        /// Where it begins, from 1.
+        /// The line of its beginning, from 1.
         line: usize,
         /// `KIND NAME`.
         resource: String,
-        /// Why not.
+        /// The reason.
         source: Refusal,
     },
-    /// It is no YAML that Kubernetes reads.
+    /// It is no valid YAML for Kubernetes.
     #[error(transparent)]
     Syntax(#[from] yaml::ReadError),
-    /// What came out cannot be written.
+    /// The result cannot be written.
     #[error("document {document}: {source}")]
     Written {
-        /// Which document, from 1.
+        /// The number of the document, from 1.
         document: usize,
-        /// Why not.
+        /// The reason.
         source: serde_yaml::Error,
     },
 }
 
-/// A file with its sidecars.
+/// A file after injection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Manifest {
-    /// All documents, YAML.
+    /// All documents as YAML.
     pub text: String,
-    /// What has become of each pod, a line each: `deployment/web: injected`; before it, labels and annotations of the
-    /// mesh's that are unknown or misplaced.
+    /// One line about each pod: `deployment/web: injected`; before it, the mesh's labels and
+    /// annotations that are unknown or misplaced.
     pub report: Vec<String>,
 }
 
@@ -109,7 +109,8 @@ fn called(object: &Value) -> String {
     format!("{kind}/{}", name.unwrap_or("without-name"))
 }
 
-/// Unknown and misplaced labels and annotations of an object, one line each; an error if one is invalid.
+/// Returns the unknown and misplaced labels and annotations of an object, one line each; an error
+/// if one is invalid.
 fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
     let name = called(object);
     let line = |finding: keys::Finding| match finding.fault {
@@ -119,7 +120,7 @@ fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
     keys::look(object).into_iter().map(line).collect()
 }
 
-/// The pod of an object gets its sidecar; what to report, `None` if it has no pod.
+/// Injects a sidecar into the pod of an object; returns a report, `None` if it has no pod.
 fn inject_one(
     object: &mut Value,
     namespaces: &BTreeMap<String, Namespace>,
@@ -142,20 +143,20 @@ fn inject_one(
     Ok(Some(line))
 }
 
-/// Puts a pod in place of another one; the line that says so.
+/// Replaces a pod; returns the report.
 fn put(name: &str, done: &str, pod: &mut Value, injected: Injected) -> String {
     *pod = injected.pod;
     let notes = injected.notes.iter().map(|note| format!("; {note}"));
     format!("{name}: {done}{}", notes.collect::<String>())
 }
 
-/// The pod, or its template, of an object.
+/// Returns the pod, or the pod template, of an object.
 fn pod(object: &mut Value) -> Option<&mut Value> {
     let path = template(object["kind"].as_str()?)?;
     object.pointer_mut(path)
 }
 
-/// Where objects of a kind have a template of pods (RFC 6901); empty for a pod itself.
+/// Returns the path of the pod template in objects of a kind (RFC 6901); empty for a pod itself.
 pub(crate) fn template(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "Pod" => "",
@@ -170,7 +171,7 @@ pub(crate) fn template(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// An object, or those of a list.
+/// Returns the object, or the objects of a list.
 fn objects(value: &Value) -> impl Iterator<Item = &Value> {
     let items = value["items"].as_array().filter(|_| is_list(value));
     let one = items.is_none().then_some(value);

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-/// What makes `after` of `before`: the operations of a JSON Patch, none if they are the same.
+/// Returns the operations of a JSON Patch that turn `before` into `after`, none if they are the
+/// same.
 ///
-/// Objects are compared member by member; everything else that differs is replaced as a whole, lists too.
+/// Objects are compared member by member; all other values that differ are replaced as a whole,
+/// lists too.
 #[must_use]
 pub fn patch(before: &Value, after: &Value) -> Vec<Value> {
     let mut operations = Vec::new();
@@ -35,7 +37,7 @@ fn compare(path: &mut String, before: &Value, after: &Value, operations: &mut Ve
     }
 }
 
-/// A member's name in a JSON Pointer (RFC 6901).
+/// Appends a member's name to a JSON Pointer (RFC 6901).
 fn step(path: &mut String, name: &str) {
     path.push('/');
     path.push_str(&name.replace('~', "~0").replace('/', "~1"));

@@ -15,14 +15,14 @@ use crate::settings::{
 };
 use crate::{INIT, INJECT, INJECTED, INJECTED_BY, PROXY, SKIP_INBOUND_PORTS};
 
-/// What has become of a pod.
+/// The outcome of an injection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It has a sidecar.
+    /// The pod got a sidecar.
     Injected(Injected),
-    /// It had one, and what others have changed since is as it has to be with one.
+    /// The pod had a sidecar, and later changes of other webhooks were adapted to it.
     Repaired(Injected),
-    /// It stays as it is.
+    /// The pod is unchanged.
     Skipped(Skip),
 }
 
@@ -37,16 +37,17 @@ pub struct Injected {
 
 /// Injects a sidecar into a pod or pod template.
 ///
-/// Doing it twice is doing it once: a pod that has its sidecar stays as it is, but for what others have added since.
+/// It is idempotent: a pod that has its sidecar is changed only where other webhooks have added
+/// something since.
 ///
 /// # Errors
-/// What the pod has that a sidecar cannot live with, or what is said about sidecars that cannot be read.
+/// A feature of the pod that is incompatible with a sidecar, or an invalid setting.
 pub fn inject(pod: &Value, namespace: &Namespace, settings: &Settings) -> Result<Outcome, Refusal> {
     let annotations = texts(&pod["metadata"]["annotations"]);
     let label = pod["metadata"]["labels"][INJECT].as_str();
     let label = annotations::enabled(label)?;
     let annotation = annotations::enabled(annotations.get(INJECT).map(String::as_str))?;
-    // Where label and annotation of a pod differ, the more careful one counts.
+    // If label and annotation of a pod differ, the more careful one takes precedence.
     let own = match (label, annotation) {
         (Some(label), Some(annotation)) => Some(label && annotation),
         (label, annotation) => label.or(annotation),
@@ -76,7 +77,7 @@ pub fn inject(pod: &Value, namespace: &Namespace, settings: &Settings) -> Result
     add(pod.clone(), &settings, &annotations).map(Outcome::Injected)
 }
 
-/// All containers, and which list each is in.
+/// Returns all containers, each with the name of its list.
 fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     ["initContainers", "containers"]
         .into_iter()
@@ -89,7 +90,8 @@ fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
         })
 }
 
-/// Looks for what a sidecar cannot live with; `is_own`: which container of which list is the sidecar's.
+/// Checks the containers for conflicts with the sidecar; `is_own` identifies the sidecar's own by
+/// list and name.
 pub(crate) fn check(
     spec: &Value,
     is_own: impl Fn(&'static str, &str) -> bool,
@@ -198,7 +200,7 @@ fn add(
     Ok(Injected { pod, notes })
 }
 
-/// Writes into the annotations what has been done.
+/// Records the injection in the annotations.
 fn mark(
     pod: &mut Map<String, Value>,
     settings: &Settings,
@@ -214,7 +216,7 @@ fn mark(
     }
     let annotations = object(Some(annotations), "metadata.annotations")?;
     let word = match settings.redirect {
-        // Peers speak mutual TLS to pods that say `true`.
+        // Peers use mutual TLS to pods with the value `true`.
         Redirect::Nftables => "true",
         Redirect::None => "outbound",
     };
@@ -264,7 +266,7 @@ pub(crate) fn add_variables(
     Ok(())
 }
 
-/// A field that has to be an object.
+/// Returns a field that must be an object.
 pub(crate) fn object<'a>(
     value: Option<&'a mut Value>,
     field: &str,
@@ -279,7 +281,7 @@ pub(crate) fn object<'a>(
     })
 }
 
-/// A list of the spec; an empty one if there is none.
+/// Returns a list of the spec, which is created if absent.
 pub(crate) fn list<'a>(
     spec: &'a mut Map<String, Value>,
     field: &str,

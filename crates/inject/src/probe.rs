@@ -1,23 +1,24 @@
-//! The kubelet's questions to an application: probes and hooks.
+//! Redirects the kubelet's probes and hooks of an application to its sidecar.
 //!
-//! The kubelet has no mutual TLS, so what it sends to a redirected port is refused where plain text is. It cannot be
-//! known by its address either: depending on the network it comes from the node's, a bridge's or a tunnel's. So it
-//! asks the sidecar's admin port, which is not redirected, and the sidecar asks the application over loopback.
-//! Istio does the same. What is asked is written into the sidecar's arguments and nowhere else: the admin port
-//! asks nothing that the pod's author has not.
+//! The kubelet has no mutual TLS, so its request to a redirected port is rejected where plain text
+//! is. It cannot be recognized by its address either: depending on the network, that is the node's,
+//! a bridge's or a tunnel's. So it is directed to the sidecar's admin port, which is not
+//! redirected, and the sidecar forwards the probe to the application over loopback. Istio does the
+//! same. The targets are in the sidecar's arguments only: the admin port sends only requests that
+//! the pod's author has configured.
 
 use serde_json::{Map, Value, json};
 
 use crate::annotations::ports;
 use crate::settings::{ADMIN_PORT, Settings};
 
-/// Fields of a container with a question each, and what it is called in the path.
+/// The probe fields of a container, and their names in the path.
 const PROBES: [(&str, &str); 3] = [
     ("livenessProbe", "liveness"),
     ("readinessProbe", "readiness"),
     ("startupProbe", "startup"),
 ];
-/// The same below `lifecycle`.
+/// The hook fields below `lifecycle`, and their names in the path.
 const HOOKS: [(&str, &str); 2] = [("postStart", "post-start"), ("preStop", "pre-stop")];
 
 /// Redirects a container's probes to the sidecar; returns the sidecar's arguments for them.
@@ -78,7 +79,7 @@ pub(crate) fn rewrite(
     arguments
 }
 
-/// What the sidecar is asked for a container, `CONTAINER/KIND` each.
+/// Returns the redirected probes of a container, each as `CONTAINER/KIND`.
 pub(crate) fn rewritten(container: &Value) -> Vec<String> {
     let name = container["name"].as_str().unwrap_or_default();
     let probes = PROBES.map(|(field, word)| (&container[field], word));
@@ -97,16 +98,17 @@ fn path(container: &str, word: &str) -> String {
     format!("/probe/{container}/{word}")
 }
 
-/// Whom a question is for.
+/// The target of a probe.
 struct Target {
     port: u16,
-    /// As the sidecar takes it: `http:8080/path`, `tcp:8080`, `grpc:8080/service`.
+    /// The target in the sidecar's notation: `http:8080/path`, `tcp:8080`, `grpc:8080/service`.
     text: String,
     headers: Option<Value>,
     is_https: bool,
 }
 
-/// Reads a handler; `None` where the sidecar has no part in it: a program in the container, another host.
+/// Reads a handler; `None` if the sidecar is not involved: a command in the container, another
+/// host.
 fn target(handler: &Map<String, Value>, declared: &Value) -> Option<Target> {
     let plain = |port: u16, text: String| Target {
         port,
@@ -144,7 +146,7 @@ fn target(handler: &Map<String, Value>, declared: &Value) -> Option<Target> {
     })
 }
 
-/// A port by number, or by its name in the container.
+/// Resolves a port by number, or by its name in the container.
 fn number(port: &Value, declared: &Value) -> Option<u16> {
     let number = match port.as_str() {
         None => port.as_u64(),

@@ -1,7 +1,7 @@
-//! Amounts as Kubernetes writes them: `10m`, `16Mi`, `1.5`, `1e3`.
+//! Parses quantities in Kubernetes' notation: `10m`, `16Mi`, `1.5`, `1e3`.
 
-/// What a quantity comes to (k8s.io/apimachinery, `resource.Quantity`): `10m` is 0.01, `16Mi` is 16777216.
-/// `None` where the text is none, or a negative one.
+/// Returns the value of a quantity (k8s.io/apimachinery, `resource.Quantity`): `10m` is 0.01,
+/// `16Mi` is 16777216. `None` if the text is invalid or the quantity negative.
 #[must_use]
 pub fn quantity(text: &str) -> Option<f64> {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -17,7 +17,7 @@ pub fn quantity(text: &str) -> Option<f64> {
     factor(suffix).map(|factor| number * factor)
 }
 
-/// Whether a text is a quantity that is not negative.
+/// Returns whether a text is a quantity that is not negative.
 pub(crate) fn is_quantity(text: &str) -> bool {
     quantity(text).is_some()
 }
@@ -45,7 +45,7 @@ fn factor(suffix: &str) -> Option<f64> {
             let exponent = suffix.strip_prefix(['e', 'E'])?;
             let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
             let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            // Beyond any amount it is no matter by how much.
+            // Clamped: larger exponents give infinity or zero anyway.
             let power = whole.then(|| exponent.parse().unwrap_or(400).clamp(-400, 400));
             power.map(|power: i32| 10_f64.powi(power))
         }

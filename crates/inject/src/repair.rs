@@ -1,9 +1,10 @@
-//! A pod that has its sidecar, after another webhook has changed it.
+//! Adapts an injected pod to later changes by other webhooks.
 //!
-//! The API server asks again about a pod that webhooks behind ours have changed (`reinvocationPolicy: IfNeeded`).
-//! What they added is not adapted to the sidecar: probes that would be refused where mutual TLS is
-//! strict, containers that start before connections are redirected, applications that know no proxy. Here that is
-//! made good. The sidecar itself is left as it is: another registry or other limits were set on purpose.
+//! The API server calls again for a pod that webhooks behind ours have changed
+//! (`reinvocationPolicy: IfNeeded`). Their additions are not adapted to the sidecar: probes that
+//! would be rejected where mutual TLS is strict, containers that start before connections are
+//! redirected, applications without proxy variables. This is corrected here. The sidecar itself is
+//! not changed: another registry or other limits were set on purpose.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +18,10 @@ use crate::probe;
 use crate::settings::{Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
 use crate::{INIT, INJECTED, Injected, PROXY};
 
-/// The lists of containers.
+/// The fields with lists of containers.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
 
-/// Where the sidecar is, and what it does; `None` where it was not injected by us.
+/// Returns how the sidecar was injected and what it redirects; `None` if it was not injected by us.
 fn injected(pod: &Value) -> Option<(Form, Redirect)> {
     let has = |list: &str, name: &str| {
         let list = pod["spec"][list].as_array();
@@ -38,7 +39,7 @@ fn injected(pod: &Value) -> Option<(Form, Redirect)> {
     }
 }
 
-/// Makes good what other webhooks have changed since; `None` where there is nothing to be done.
+/// Adapts later changes of other webhooks; returns `None` if there is nothing to do.
 pub(crate) fn repair(
     pod: &Value,
     namespace: &Namespace,
@@ -73,7 +74,8 @@ pub(crate) fn repair(
     }))
 }
 
-/// Environment of containers, as in injection; returns the new probes.
+/// Sets the containers' environment and redirects their probes, as in injection; returns the new
+/// probes.
 fn rewrite(
     spec: &mut Map<String, Value>,
     settings: &Settings,
@@ -100,7 +102,8 @@ fn rewrite(
     Ok(probes)
 }
 
-/// Ours come before all that calls, or is called; as a plain container, redirection comes last of what runs before.
+/// Orders the containers: ours come before all that make or receive calls; as a plain container,
+/// redirection comes last of the init containers.
 fn order(spec: &mut Map<String, Value>, form: Form) -> Result<(), Refusal> {
     let is = |name: &'static str| move |one: &Value| one["name"] == name;
     match form {
@@ -158,12 +161,12 @@ fn ask(spec: &mut Map<String, Value>, form: Form, new: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// `CONTAINER/KIND` of `CONTAINER/KIND=TARGET`.
+/// Returns the `CONTAINER/KIND` of `CONTAINER/KIND=TARGET`.
 fn question_of(probe: &str) -> Option<&str> {
     probe.split_once('=').map(|(question, _)| question)
 }
 
-/// What the kubelet asks by way of the sidecar, `CONTAINER/KIND` each.
+/// Returns the probes that the sidecar forwards, each as `CONTAINER/KIND`.
 fn asked(spec: &Map<String, Value>) -> Vec<String> {
     let lists = LISTS
         .into_iter()
@@ -171,7 +174,7 @@ fn asked(spec: &Map<String, Value>) -> Vec<String> {
     lists.flatten().flat_map(probe::rewritten).collect()
 }
 
-/// The volumes of the sidecar.
+/// Adds missing volumes of the sidecar.
 fn complete(spec: &mut Map<String, Value>) -> Result<(), Refusal> {
     let volumes = list(spec, "volumes")?;
     for (name, volume) in [IDENTITY_VOLUME, CACHE_VOLUME]

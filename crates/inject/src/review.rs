@@ -1,64 +1,65 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`: what the API server asks before it stores something, and the answer.
+//! `AdmissionReview` of `admission.k8s.io/v1`: the API server's request before it stores an object,
+//! and the response.
 
 use serde_json::{Value, json};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// Longer than any that an API server makes.
+/// The longest accepted uid in bytes; API servers create shorter ones.
 const LONGEST_UID: usize = 256;
 
-/// What the API server is about to do.
+/// The request: a pending operation of the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Review {
-    /// Of this question; the answer repeats it.
+    /// The uid of the request, repeated in the response.
     pub uid: String,
     /// `CREATE`, `UPDATE`, ….
     pub operation: String,
-    /// The object's namespace; empty where its kind has none.
+    /// The object's namespace; empty if its kind has none.
     pub namespace: String,
-    /// Its name; empty where the API server makes it later.
+    /// The object's name; empty if the API server generates it later.
     pub name: String,
-    /// The object as it is to be; null where it goes away.
+    /// The new object; null if it is deleted.
     pub object: Value,
-    /// As it was; null where it is new.
+    /// The old object; null if it is created.
     pub old_object: Value,
-    /// Nothing will be stored, so nothing may come of it.
+    /// Whether nothing will be stored, so that the review must have no side effects.
     pub dry_run: bool,
 }
 
-/// Why a body is no question.
+/// The reason why a body is no valid request.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// A field is missing, or not what it has to be.
+    /// A field is missing or invalid.
     #[error("{0}")]
     Field(&'static str),
-    /// It is no JSON.
+    /// It is no valid JSON.
     #[error("no JSON: {0}")]
     Syntax(#[from] serde_json::Error),
 }
 
-/// The answer.
+/// The response.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It may be stored, changed as a JSON Patch says.
+    /// The object may be stored, with the changes of a JSON Patch.
     Allowed {
-        /// The patch's operations; none = as it is.
+        /// The patch's operations; empty = unchanged.
         patch: Vec<Value>,
         /// Warnings for the client; kubectl prints them.
         warnings: Vec<String>,
     },
-    /// It may not.
+    /// The object may not be stored.
     Denied {
-        /// Why, with the field.
+        /// The reason, with the field.
         reason: String,
     },
 }
 
 impl Review {
-    /// Reads a question.
+    /// Parses a request.
     ///
     /// # Errors
-    /// What is no question of this version.
+    /// When the body is no request of this version.
     pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
         let mut review: Value = serde_json::from_slice(body)?;
         if review["apiVersion"] != API_VERSION || review["kind"] != KIND {
@@ -92,7 +93,7 @@ impl Review {
         })
     }
 
-    /// The answer as the API server takes it; `base64` encodes the patch (RFC 4648, 4).
+    /// Encodes the response; `base64` encodes the patch (RFC 4648, 4).
     #[must_use]
     pub fn answer(&self, verdict: Verdict, base64: impl FnOnce(Vec<u8>) -> Value) -> Value {
         let mut response = json!({"uid": self.uid});

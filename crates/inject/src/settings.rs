@@ -6,22 +6,22 @@ use crate::annotations::{check_ports, check_subnets};
 use crate::quantity::{is_quantity, quantity};
 use crate::yaml;
 
-/// Port of the listener that takes what others send.
+/// The port of the inbound listener, for connections from other pods.
 pub(crate) const INBOUND_PORT: u16 = 15006;
-/// Port of the listener that takes what the application sends.
+/// The port of the outbound listener, for connections of the application.
 pub(crate) const OUTBOUND_PORT: u16 = 15001;
-/// Port of the admin server: readiness, liveness, metrics, the application's own probes.
+/// The port of the admin server: readiness, liveness, metrics, the application's own probes.
 pub const ADMIN_PORT: u16 = 15020;
-/// Whom the proxy runs as; connections of this user are not redirected.
+/// The user id of the proxy; connections of this user are not redirected.
 pub const PROXY_UID: u32 = 2102;
-/// What the sidecar's token is for; the controller takes no other.
+/// The audience of the sidecar's token; the controller accepts no other.
 pub(crate) const AUDIENCE: &str = "maglor.dev/identity";
-/// How long such a token is valid, in seconds. The kubelet renews it at four fifths.
+/// The lifetime of the token in seconds. The kubelet renews it at four fifths.
 pub(crate) const TOKEN_SECONDS: u32 = 3600;
 /// The ConfigMap with the roots, which the controller keeps in every namespace.
 pub(crate) const TRUST_BUNDLE: &str = "maglor-trust-bundle";
 
-/// Where the controller is, and whom it vouches for, unless something else is said.
+/// The default namespace and trust domain of the control plane.
 pub(crate) const NAMESPACE: &str = "maglor";
 pub(crate) const TRUST_DOMAIN: &str = "cluster.local";
 
@@ -132,47 +132,48 @@ impl Default for Settings {
     }
 }
 
-/// Why settings cannot be used.
+/// The reason why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// They are not what settings are written as.
+    /// They do not have the form of settings.
     #[error("sidecar settings: {0}")]
     Form(#[from] serde_yaml::Error),
     /// There is more than one document.
     #[error("sidecar settings: more than one document, see line {0}")]
     Second(usize),
-    /// They are no YAML.
+    /// They are no valid YAML.
     #[error("sidecar settings: {0}")]
     Syntax(#[from] yaml::ReadError),
     /// A value is invalid.
     #[error("sidecar settings: {field}: {reason}")]
     Value {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What to write instead.
+        /// The reason, and a valid alternative.
         reason: String,
     },
 }
 
 impl Settings {
-    /// Reads settings, YAML or JSON, and checks them.
+    /// Reads settings, YAML or JSON, and validates them.
     ///
     /// # Errors
-    /// The first thing that is wrong, by field.
+    /// The first error, by field.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        // Bounds what aliases may stand for.
+        // Limits the expansion of aliases.
         let documents = yaml::documents(text)?;
         if let Some(second) = documents.get(1) {
             return Err(SettingsError::Second(second.line));
         }
-        // From the text itself, where a port is a text without quotes. An empty text means all defaults.
+        // Parsed from the text itself, so that an unquoted port can be a text. An empty text means
+        // all defaults.
         let settings: Option<Self> = serde_yaml::from_str(text)?;
         let settings = settings.unwrap_or_default();
         settings.check()?;
         Ok(settings)
     }
 
-    /// Says what is not said about the control plane: where it is, and whom it vouches for.
+    /// Sets the control plane's namespace and trust domain if they are not set.
     pub fn complete(&mut self, namespace: &str, trust_domain: &str) {
         if self.control_plane.is_empty() {
             let separator = if self.revision.is_empty() { "" } else { "-" };
@@ -186,10 +187,10 @@ impl Settings {
         }
     }
 
-    /// Checks values.
+    /// Validates the values.
     ///
     /// # Errors
-    /// The first that is invalid.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), SettingsError> {
         let wrong = |field, reason: String| Err(SettingsError::Value { field, reason });
         for (field, text, may_be_empty) in [
@@ -243,7 +244,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// A request that is above its limit, and the limit.
+    /// Returns a resource request that is above its limit, and the limit.
     pub(crate) fn above_limit(&self) -> Option<(&str, &str)> {
         let pairs = [
             (&self.cpu_request, &self.cpu_limit),
@@ -258,7 +259,7 @@ impl Settings {
     }
 }
 
-/// What a proxy takes as `--log-level`: with anything else it does not start.
+/// Validates a value of `--log-level`: with an invalid one the proxy would not start.
 pub(crate) fn check_log_level(text: &str) -> Result<(), String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let is_level = |text: &str| {

@@ -1,7 +1,7 @@
-//! `AuthorizationPolicy`: who may do what.
+//! Translates `AuthorizationPolicy`, which authorizes requests.
 //!
-//! Unsupported conditions fail safe: a rule that allows and has a condition which is not supported
-//! allows nothing, one that denies loses the condition and denies more.
+//! Unsupported conditions fail safe: a rule that allows and has an unsupported condition allows
+//! nothing, one that denies loses the condition and denies more.
 
 mod operation;
 
@@ -20,11 +20,12 @@ use crate::peer_authentication::selector;
 /// An `AuthorizationPolicy`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuthorizationPolicy {
-    /// Labels of the pods that it is for; `None`: all of its namespace, or of the mesh.
+    /// The labels of the selected pods; `None`: all of its namespace, or of the mesh.
     pub selector: Option<BTreeMap<String, String>>,
-    /// What no rule takes, where the rules alone do not say it: a policy that allows nothing.
+    /// The verdict for requests that match no rule, if it does not follow from the rules: a policy
+    /// that allows nothing.
     pub default: Option<Verdict>,
-    /// Who may do what.
+    /// The rules.
     pub rules: Vec<AuthorizationRule>,
 }
 
@@ -52,7 +53,7 @@ impl AuthorizationPolicy {
         block.end(Effect::Refused);
         let policy = Self {
             selector,
-            // It allows what its rules take, and nothing else, also when it has none.
+            // It allows only requests that match its rules, also when it has none.
             default: (action == AuthorizationAction::Allow).then_some(Verdict::Deny),
             rules,
         };
@@ -61,7 +62,8 @@ impl AuthorizationPolicy {
     }
 }
 
-/// The rules that one of Istio's comes to: one for each source, and for each operation with exceptions.
+/// Translates one of Istio's rules: into one for each source, and for each operation with
+/// exceptions.
 fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<AuthorizationRule> {
     let mut whole = true;
     let mut to = Vec::new();
@@ -123,7 +125,7 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     rules
 }
 
-/// Whether two conditions that both have to hold are about the same.
+/// Returns whether two conditions that both have to hold set the same field.
 fn clash(one: Option<&AuthorizationSource>, other: Option<&AuthorizationSource>) -> bool {
     one.zip(other).is_some_and(|(one, other)| {
         one.identities.is_some() && other.identities.is_some()
@@ -132,7 +134,7 @@ fn clash(one: Option<&AuthorizationSource>, other: Option<&AuthorizationSource>)
     })
 }
 
-/// Conditions that both have to hold; a field of both keeps the values of the second.
+/// Combines conditions that both have to hold; a field set in both keeps the values of the second.
 fn both(
     one: Option<AuthorizationSource>,
     other: Option<AuthorizationSource>,
@@ -161,7 +163,7 @@ fn identities(list: Vec<String>) -> Option<OneOrMany> {
     some(list.into_iter().map(spiffe).collect())
 }
 
-/// Names a condition that is not done; what becomes of the rule depends on the action.
+/// Reports an unsupported condition; its effect on the rule depends on the action.
 fn unsupported(block: &Block<'_>, name: &'static str, action: AuthorizationAction) -> bool {
     if block.value(name).is_none() {
         return false;
@@ -170,7 +172,7 @@ fn unsupported(block: &Block<'_>, name: &'static str, action: AuthorizationActio
     true
 }
 
-/// What is said of a rule that allows, and has a condition that is not done.
+/// The message for an allowing rule with an unsupported condition.
 pub const ALLOWS_NOTHING: &str = "not supported, so this rule allows nothing";
 
 fn consequence(action: AuthorizationAction) -> &'static str {
@@ -181,12 +183,12 @@ fn consequence(action: AuthorizationAction) -> &'static str {
     }
 }
 
-/// Where something comes from, and where it does not.
+/// The sources of a request, with exclusions.
 #[derive(Default)]
 struct Source {
     from: Option<AuthorizationSource>,
     not_from: Vec<AuthorizationSource>,
-    /// All of its conditions are done.
+    /// Whether all of its conditions are supported.
     known: bool,
 }
 
@@ -236,14 +238,15 @@ fn read_source(block: &Block<'_>, action: AuthorizationAction) -> Source {
     }
 }
 
-/// What `when` comes to.
+/// The translated `when`.
 struct Conditions {
     source: Source,
     operation: When,
     known: bool,
 }
 
-/// `when`: conditions by key. Those about the source, the port, and header fields.
+/// Translates `when`: conditions by key. Supported are those about the source, the port, and header
+/// fields.
 fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
     let (mut from, mut not, mut operation, mut known) = (None, Vec::new(), When::default(), true);
     for entry in block.blocks("when") {
@@ -267,7 +270,7 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
             "source.principal" | "source.namespace" | "source.ip" => {
                 if !values.is_empty() {
                     let also = source(values);
-                    // Both would have to hold, and one list of values is all that there is.
+                    // Both would have to hold, but a rule has only one list of values.
                     if clash(from.as_ref(), Some(&also)) {
                         let what = format!("`{key}` is defined twice: {}", consequence(action));
                         entry.ignore("key", what);
@@ -307,7 +310,8 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
     }
 }
 
-/// The name in `request.headers[NAME]`, or what to write in place of a field that is none; `None` for other keys.
+/// Returns the name in `request.headers[NAME]`, or the replacement for a pseudo-header; `None` for
+/// other keys.
 fn header_of(key: &str) -> Option<Result<&str, &'static str>> {
     let name = key.strip_prefix("request.headers[")?.strip_suffix(']')?;
     Some(match name.to_ascii_lowercase().as_str() {

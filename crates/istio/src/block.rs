@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::finding::{Effect, Report};
 
-/// See the module's documentation.
+/// A mapping; see the module's documentation.
 pub(crate) struct Block<'a> {
     fields: Option<&'a Map<String, Value>>,
     asked: RefCell<Vec<&'static str>>,
@@ -19,7 +19,7 @@ pub(crate) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// The mapping at a path; anything else is refused, and empty.
+    /// Wraps the mapping at a path; any other type is rejected, and treated as empty.
     pub(crate) fn new(value: &'a Value, path: String, report: &'a Report) -> Self {
         if !value.is_object() && !value.is_null() {
             report.add(Effect::Refused, path.clone(), "expected a mapping");
@@ -42,7 +42,7 @@ impl<'a> Block<'a> {
         (!value.is_null()).then_some(value)
     }
 
-    /// A value of a type, or a finding that names the type.
+    /// Returns a value of a type, or reports a finding that names the type.
     fn typed<T>(
         &self,
         name: &'static str,
@@ -107,7 +107,7 @@ impl<'a> Block<'a> {
             .unwrap_or_default()
     }
 
-    /// Name → text.
+    /// Returns a mapping of names to texts.
     pub(crate) fn pairs(&self, name: &'static str) -> BTreeMap<String, String> {
         let read = |value: &Value| {
             let fields = value.as_object()?.iter();
@@ -118,7 +118,7 @@ impl<'a> Block<'a> {
         self.typed(name, "texts by name", read).unwrap_or_default()
     }
 
-    /// Name → mapping.
+    /// Returns a mapping of names to mappings.
     pub(crate) fn named_blocks(&self, name: &'static str) -> Vec<(&'a str, Block<'a>)> {
         let fields = self.typed(name, "mappings by name", Value::as_object);
         let fields = fields.into_iter().flatten();
@@ -129,7 +129,7 @@ impl<'a> Block<'a> {
         fields.map(block).collect()
     }
 
-    /// A field that is not done; a finding where it is there.
+    /// Reports an unsupported field if it is present.
     pub(crate) fn without(&self, name: &'static str, effect: Effect, why: &str) {
         if self.value(name).is_some() {
             self.report.add(effect, self.at(name), why);
@@ -162,7 +162,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// A time as Go writes it: `1h30m`, `1.5s`, `500ms`.
+/// Parses a duration as Go writes it: `1h30m`, `1.5s`, `500ms`.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;

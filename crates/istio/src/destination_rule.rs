@@ -1,4 +1,4 @@
-//! `DestinationRule`: what is done with a Service's connections, and its subsets.
+//! Translates `DestinationRule`: the settings of connections to a Service, and its subsets.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use crate::pool;
 /// A `DestinationRule`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DestinationRule {
-    /// The Service, as it is written.
+    /// The Service, as written.
     pub host: String,
-    /// What holds for it as a whole.
+    /// The settings of the whole Service.
     pub policy: Policy,
-    /// Parts of its pods.
+    /// The subsets of its pods.
     pub subsets: Vec<Subset>,
-    /// Only clients of the rule's own namespace are to see it (`exportTo: ["."]`).
+    /// Whether it applies only to clients of its own namespace (`exportTo: ["."]`).
     pub own_namespace_only: bool,
 }
 
-/// Pods of a Service that are called by a name of their own.
+/// A named subset of a Service's pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subset {
     /// Its name.
     pub name: String,
-    /// All of which its pods have.
+    /// The labels that its pods have.
     pub labels: BTreeMap<String, String>,
-    /// What holds for it instead.
+    /// The settings that override those of the Service.
     pub policy: Policy,
 }
 
@@ -43,14 +43,14 @@ pub struct Policy {
     ports: BTreeMap<u16, Policy>,
 }
 
-/// What a policy comes to for a port.
+/// The effective settings of a port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The fields that are set.
     pub cluster: raw::Cluster,
-    /// What is hashed.
+    /// The hashed parts of a request.
     pub hash_policy: Vec<HashPolicy>,
-    /// No TLS towards it, mesh or not (`tls.mode: DISABLE`).
+    /// Whether TLS is disabled, also that of the mesh (`tls.mode: DISABLE`).
     pub plain_text: bool,
 }
 
@@ -84,7 +84,7 @@ impl DestinationRule {
         report.read(Some(rule))
     }
 
-    /// What holds for a port of the Service, or of a subset of it.
+    /// Returns the effective settings of a port of the Service, or of a subset of it.
     #[must_use]
     pub fn settings(&self, port: u16, subset: Option<&Subset>) -> Settings {
         let whole = self.policy.at(port);
@@ -98,14 +98,14 @@ impl DestinationRule {
         policy.settings()
     }
 
-    /// Ports that something of its own is said about.
+    /// Returns the ports with settings of their own.
     pub fn ports(&self) -> impl Iterator<Item = u16> {
         let subsets = self.subsets.iter().map(|subset| &subset.policy);
         let policies = std::iter::once(&self.policy).chain(subsets);
         policies.flat_map(|policy| policy.ports.keys().copied())
     }
 
-    /// The subset of a name.
+    /// Returns the subset of a name.
     #[must_use]
     pub fn subset(&self, name: &str) -> Option<&Subset> {
         self.subsets.iter().find(|subset| subset.name == name)
@@ -163,7 +163,7 @@ impl Policy {
         }
     }
 
-    /// What holds for a port: its own settings inherit nothing.
+    /// Returns the settings of a port: its own settings inherit nothing.
     fn at(&self, port: u16) -> Self {
         let own = self.ports.get(&port).unwrap_or(self);
         Self {
@@ -200,7 +200,7 @@ impl Policy {
     }
 }
 
-/// `tls`: between workloads of the mesh there is mutual TLS anyway.
+/// Reads `tls`: between workloads of the mesh there is mutual TLS anyway.
 fn plain_text(block: &Block<'_>) -> bool {
     let mode = block.text("mode");
     match mode {

@@ -1,25 +1,25 @@
-//! Fields that a translation leaves out, with reasons.
+//! Findings: fields that a translation leaves out, with reasons.
 
 use std::cell::RefCell;
 use std::fmt;
 
-/// What becomes of a resource that has a field which is not done.
+/// The effect of an unsupported field on its resource.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Effect {
-    /// The rest of the resource is in force.
+    /// The rest of the resource applies.
     Ignored,
-    /// Nothing of the resource is in force.
+    /// The whole resource is rejected.
     Refused,
 }
 
-/// Something that a resource says and that is not done.
+/// An unsupported or invalid field of a resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// Where it stands, as `spec.http[0].match[1].sourceLabels`.
+    /// The path of the field, as `spec.http[0].match[1].sourceLabels`.
     pub path: String,
-    /// Why, and what to do instead.
+    /// The reason, and an alternative.
     pub message: String,
-    /// What becomes of the rest.
+    /// The effect on the rest.
     pub effect: Effect,
 }
 
@@ -29,16 +29,16 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A resource that was read.
+/// The result of reading a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Read<T> {
-    /// What it says; `None` where it is refused.
+    /// The translation; `None` if the resource is rejected.
     pub value: Option<T>,
-    /// What it says and is not done, in the order of the fields that are known.
+    /// The findings, in the order of the known fields.
     pub findings: Vec<Finding>,
 }
 
-/// Collects findings.
+/// A collector of findings.
 #[derive(Debug, Default)]
 pub(crate) struct Report(RefCell<Vec<Finding>>);
 
@@ -51,7 +51,7 @@ impl Report {
         });
     }
 
-    /// What was read, unless something in it means that nothing of it may be used.
+    /// Returns the translation, unless a finding rejects the resource.
     pub(crate) fn read<T>(self, value: Option<T>) -> Read<T> {
         let findings = self.0.into_inner();
         let refused = findings.iter().any(|one| one.effect == Effect::Refused);

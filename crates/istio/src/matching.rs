@@ -1,4 +1,4 @@
-//! `http[].match`: which requests a rule of a `VirtualService` takes.
+//! Translates `http[].match`: the requests that a rule of a `VirtualService` matches.
 
 use maglor_config::raw::{self, HeaderMatch, OneOrMany, PathMatch, QueryMatch, Short};
 
@@ -6,11 +6,11 @@ use crate::block::Block;
 use crate::finding::Effect;
 use crate::virtual_service::Match;
 
-/// How the path of a match is written, for rewrites.
+/// The form of a path condition, needed for rewrites.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Matched {
     Exact,
-    /// The regular expression that finds the prefix.
+    /// A prefix, with the regular expression that finds it.
     Prefix(String),
     Regex,
 }
@@ -42,7 +42,8 @@ fn condition<'a>(block: &Block<'a>) -> Condition<'a> {
     }
 }
 
-/// A match, and how it matches the path. `None` where it is for gateways only.
+/// Translates a match, and returns the form of its path condition. `None` if it is for gateways
+/// only.
 pub(crate) fn read(block: &Block<'_>) -> Option<(Match, Matched)> {
     let gateways = block.texts("gateways");
     if !gateways.is_empty() && !gateways.iter().any(|one| one == "mesh") {
@@ -92,7 +93,7 @@ pub(crate) fn read(block: &Block<'_>) -> Option<(Match, Matched)> {
     Some((read, matched))
 }
 
-/// A prefix is one of characters there, of whole segments here.
+/// Translates a path condition. Istio's prefix is one of characters, ours of whole segments.
 fn path(condition: &Condition<'_>, any_case: bool) -> (Option<PathMatch>, Matched) {
     let regex = |text: String| PathMatch {
         regex: Some(match any_case {
@@ -155,7 +156,7 @@ fn query(name: &str, condition: &Condition<'_>) -> QueryMatch {
     read
 }
 
-/// A text as a regular expression that matches only it.
+/// Returns a regular expression that matches exactly this text.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `PeerAuthentication`: who takes plain text.
+//! Translates `PeerAuthentication`: which pods accept plain text.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::finding::{Effect, Read, Report};
 /// A `PeerAuthentication`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PeerAuthentication {
-    /// Labels of the pods that it is for; `None`: all of its namespace, or of the mesh.
+    /// The labels of the selected pods; `None`: all of its namespace, or of the mesh.
     pub selector: Option<BTreeMap<String, String>>,
-    /// What they take; `None`: as is said further out.
+    /// The mode; `None`: inherited from the namespace or the mesh.
     pub mode: Option<MeshMode>,
-    /// What they take on single ports of theirs.
+    /// The mode of single ports.
     pub ports: BTreeMap<u16, MeshMode>,
 }
 
@@ -77,7 +77,7 @@ fn mode(block: &Block<'_>) -> Option<MeshMode> {
     }
 }
 
-/// `selector.matchLabels`.
+/// Reads `selector.matchLabels`.
 pub(crate) fn selector(block: &Block<'_>) -> Option<BTreeMap<String, String>> {
     let selector = block.block("selector")?;
     let labels = selector.pairs("matchLabels");

@@ -1,4 +1,4 @@
-//! `trafficPolicy.connectionPool`, `outlierDetection` and `loadBalancer`.
+//! Translates `trafficPolicy.connectionPool`, `outlierDetection` and `loadBalancer`.
 
 use maglor_balance::Spec;
 use maglor_config::raw::{self, HashPolicy, Short};
@@ -6,7 +6,7 @@ use maglor_config::raw::{self, HashPolicy, Short};
 use crate::block::Block;
 use crate::finding::Effect;
 
-/// `connectionPool`, in the fields of a cluster.
+/// Translates `connectionPool` into the fields of a cluster.
 pub(crate) fn connections(block: &Block<'_>) -> raw::Cluster {
     let mut cluster = raw::Cluster::default();
     let mut limits = raw::Limits::default();
@@ -40,13 +40,13 @@ pub(crate) fn connections(block: &Block<'_>) -> raw::Cluster {
     cluster
 }
 
-/// Where 0 means that nothing is said, as Istio takes each limit.
+/// Maps 0 to `None`: Istio treats such a limit as not set.
 fn above_zero(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number > 0)
 }
 
-/// `outlierDetection`, with Istio's own defaults: 5 server errors, at most 10 % of the endpoints but
-/// one in any case, no comparison of success rates; and the share below which health is ignored.
+/// Translates `outlierDetection`, with Istio's own defaults: 5 server errors, at most 10 % of the
+/// endpoints but at least one, no comparison of success rates; and the panic threshold.
 pub(crate) fn outliers(block: &Block<'_>) -> (raw::OutlierEjection, Option<u32>) {
     let local = block.flag("splitExternalLocalOriginErrors") == Some(true);
     let deprecated = block.number("consecutiveErrors");
@@ -76,7 +76,7 @@ pub(crate) fn outliers(block: &Block<'_>) -> (raw::OutlierEjection, Option<u32>)
     (ejection, Some(panic))
 }
 
-/// `loadBalancer`: the policy and a ramp for new endpoints, and what is hashed.
+/// Translates `loadBalancer`: the policy, slow start, and the hashed parts of a request.
 pub(crate) fn balancer(block: &Block<'_>) -> (raw::Cluster, Vec<HashPolicy>) {
     let mut cluster = raw::Cluster::default();
     let mut hash = Vec::new();

@@ -1,11 +1,11 @@
-//! `retries` and `fault` of a rule.
+//! Translates `retries` and `fault` of a rule.
 
 use maglor_config::raw::{self, OneOrMany};
 
 use crate::block::Block;
 use crate::finding::Effect;
 
-/// Conditions for a repetition that are the same in both vocabularies.
+/// Retry conditions that have the same name in both configurations.
 const CONDITIONS: [&str; 12] = [
     "5xx",
     "cancelled",
@@ -21,10 +21,10 @@ const CONDITIONS: [&str; 12] = [
     "unavailable",
 ];
 
-/// What Istio repeats where nothing is said.
+/// Istio's default retry conditions.
 const DEFAULT: &str = "connect-failure,refused-stream,unavailable,cancelled,503";
 
-/// `retries`: as in Envoy any method is repeated.
+/// Translates `retries`: as in Envoy, requests of any method are retried.
 pub(crate) fn retries(block: &Block<'_>) -> raw::Retry {
     let words = block.text("retryOn").filter(|text| !text.trim().is_empty());
     let mut conditions = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn retries(block: &Block<'_>) -> raw::Retry {
     }
 }
 
-/// `fault`.
+/// Translates `fault`.
 pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
     let delay = block.block("delay").map(|delay| {
         let read = raw::FaultDelay {
@@ -88,7 +88,8 @@ pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
     }
 }
 
-/// `percentage: {value: 0.1}`, formerly `percent: 10`; in percent. Without either it is no request, as in Istio.
+/// Reads `percentage: {value: 0.1}`, formerly `percent: 10`; in percent. Without either it is 0, as
+/// in Istio.
 fn share(block: &Block<'_>) -> f64 {
     let deprecated = block.number("percent").map(f64::from);
     let share = block.block("percentage").map(|percentage| {

@@ -1,4 +1,5 @@
-//! `VirtualService`: routes of HTTP to Services. For clients in the mesh; gateways are not served.
+//! Translates `VirtualService`: HTTP routes to Services. For clients in the mesh; gateways are not
+//! supported.
 
 use maglor_config::header_format::{self, NotLiteral};
 use maglor_config::raw::{self, HeaderRules, OneOrMany, Pairs, RouteMatch};
@@ -12,33 +13,33 @@ use crate::retries_and_faults;
 /// A `VirtualService`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VirtualService {
-    /// The Services whose requests it routes, as they are written.
+    /// The Services whose requests it routes, as written.
     pub hosts: Vec<String>,
-    /// Only clients of its own namespace are to see it (`exportTo: ["."]`).
+    /// Whether it applies only to clients of its own namespace (`exportTo: ["."]`).
     pub own_namespace_only: bool,
-    /// Evaluated in order.
+    /// The rules, evaluated in order.
     pub rules: Vec<Rule>,
 }
 
-/// What is done with some requests.
+/// A rule: which requests it matches, and how they are handled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
     /// Its name.
     pub name: Option<String>,
-    /// Any of which takes a request.
+    /// The matches; one of them must hold.
     pub matches: Vec<Match>,
-    /// Everything but where requests go.
+    /// The route without its destinations.
     pub action: raw::Route,
-    /// Where they go, by weight; none beside a redirect or a direct response.
+    /// The weighted destinations; empty beside a redirect or a direct response.
     pub destinations: Vec<Destination>,
-    /// Who gets copies, in percent of the requests.
+    /// The destinations of copies, each with a percentage of the requests.
     pub mirrors: Vec<(Destination, f64)>,
 }
 
-/// Which requests.
+/// A condition on requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Match {
-    /// Only those to this port of the Service.
+    /// The port of the Service that the request must be sent to, if any.
     pub port: Option<u16>,
     /// Conditions on the request.
     pub conditions: RouteMatch,
@@ -47,17 +48,17 @@ pub struct Match {
 /// A Service, or a subset of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Destination {
-    /// The Service, as it is written.
+    /// The Service, as written.
     pub host: String,
-    /// Which of its pods.
+    /// The subset of its pods, if any.
     pub subset: Option<String>,
     /// Its port; `None`: its only one, or the one that the request was sent to.
     pub port: Option<u16>,
-    /// Its share.
+    /// Its weight.
     pub weight: u32,
-    /// Changes of the requests that it gets.
+    /// Changes of the headers of requests to it.
     pub request_headers: Option<HeaderRules>,
-    /// Changes of its responses.
+    /// Changes of the headers of its responses.
     pub response_headers: Option<HeaderRules>,
 }
 
@@ -91,7 +92,7 @@ impl VirtualService {
             block.ignore("exportTo", "only `*` and `.` are supported");
         }
         let rules: Vec<Rule> = block.blocks("http").iter().flat_map(Rule::read).collect();
-        // Else it is said already what its rules are for.
+        // Otherwise there is a finding already.
         if rules.is_empty() && bytes.iter().all(|name| spec.get(name).is_none()) {
             block.refuse("http", "no rule applies to the mesh");
         }
@@ -106,7 +107,7 @@ impl VirtualService {
 }
 
 impl Rule {
-    /// A rule; several where a rewrite depends on which of the matches took the request.
+    /// Translates a rule; into several if a rewrite depends on which of the matches holds.
     fn read(block: &Block<'_>) -> Vec<Self> {
         let input = block.blocks("match");
         let mut matches: Vec<(Match, Matched)> = input.iter().filter_map(matching::read).collect();
@@ -149,7 +150,7 @@ impl Rule {
             };
             one.end(Effect::Refused);
             self.destinations.push(Destination {
-                // The weight of the only one says nothing.
+                // The weight of a single destination has no effect.
                 weight: if only { 1 } else { weight.unwrap_or(0) },
                 request_headers,
                 response_headers,
@@ -194,7 +195,7 @@ impl Rule {
         }
     }
 
-    /// `redirect` and `directResponse`.
+    /// Translates `redirect` and `directResponse`.
     fn answer(&mut self, block: &Block<'_>) {
         if let Some(redirect) = block.block("redirect") {
             let port = redirect.number("port");
@@ -299,7 +300,7 @@ impl Destination {
     }
 }
 
-/// `headers`: changes of requests and of responses.
+/// Translates `headers`: changes of requests and of responses.
 fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
     let Some(headers) = block.block("headers") else {
         return (None, None);
@@ -322,7 +323,7 @@ fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
     both
 }
 
-/// Name → value, without Envoy's escapes.
+/// Returns names and values, without Envoy's escapes.
 fn literal(block: &Block<'_>, field: &'static str) -> Vec<(String, String)> {
     let pairs = block.pairs(field).into_iter();
     let each = pairs.map(|(name, value)| {

@@ -1,6 +1,8 @@
-//! Our words, in Istio's: a `DestinationRule` and a `VirtualService` as the paper's Fig. 5 shows them.
+//! Translates our configuration into a `DestinationRule` and a `VirtualService`, as in the paper's
+//! Fig. 5.
 //!
-//! What Istio has no word for is left out and named; what is written is read back as the same.
+//! Fields that Istio does not have are left out and listed; the written fields are read back as the
+//! same.
 
 use maglor_config::raw::{self, TimeSpan};
 use serde::Serialize;
@@ -8,16 +10,16 @@ use serde_json::{Map, Value, json};
 
 use crate::{DestinationRule, VirtualService};
 
-/// A `spec`, and what it does not say.
+/// A written `spec` with the fields that it omits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
     /// The `spec`.
     pub spec: Value,
-    /// Fields of ours that Istio has no word for, or means differently, by their paths.
+    /// The paths of our fields that Istio does not have, or interprets differently.
     pub left_out: Vec<String>,
 }
 
-/// What is done with connections to a host, as a `DestinationRule`.
+/// Writes the settings of connections to a host as a `DestinationRule`.
 #[must_use]
 pub fn destination_rule(host: &str, cluster: &raw::Cluster) -> Written {
     let limits = cluster.limits.clone().unwrap_or_default();
@@ -53,7 +55,7 @@ pub fn destination_rule(host: &str, cluster: &raw::Cluster) -> Written {
     Written { spec, left_out }
 }
 
-/// What is done with requests to a host, as a `VirtualService` with one route.
+/// Writes the handling of requests to a host as a `VirtualService` with one route.
 #[must_use]
 pub fn virtual_service(host: &str, route: &raw::Route) -> Written {
     let retries = route.retry.as_ref().and_then(|raw::Short(retry)| {
@@ -117,7 +119,7 @@ fn balancer(cluster: &raw::Cluster) -> Option<Value> {
     block([("simple", simple), ("warmup", warmup)])
 }
 
-/// The fields that there are; None if there is none.
+/// Returns an object of the fields that are set; `None` if there is none.
 fn block<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
     let there = fields
         .into_iter()
@@ -126,12 +128,12 @@ fn block<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
     (!map.is_empty()).then_some(Value::Object(map))
 }
 
-/// In seconds, as both Go and protobuf's JSON read them.
+/// Writes a duration in seconds, which both Go and protobuf's JSON can read.
 fn time(time: Option<TimeSpan>) -> Option<Value> {
     Some(json!(format!("{}s", time?.0.as_secs_f64())))
 }
 
-/// The paths of what is set in `ours` and another thing, or nothing, in what was read back.
+/// Returns the paths of fields of `ours` that are different or absent in the result read back.
 fn differences(ours: &impl Serialize, read: &impl Serialize) -> Vec<String> {
     let value = |result: Result<Value, _>| result.unwrap_or(Value::Null);
     let mut found = Vec::new();

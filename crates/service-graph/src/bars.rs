@@ -1,15 +1,15 @@
 //! Placement constraints: nodes where a replica of a service may not be started.
 
-/// Services and nodes, by index, that do not go together. What runs somewhere already is left there.
+/// Forbidden pairs of services and nodes, by index. Replicas that run already are not affected.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Bars {
     nodes: usize,
-    /// Row by row; empty while nothing is barred.
+    /// Row by row; empty while nothing is forbidden.
     cells: Vec<bool>,
 }
 
 impl Bars {
-    /// Nothing is barred yet.
+    /// Creates an empty set.
     #[must_use]
     pub fn new(services: usize, nodes: usize) -> Self {
         Self {
@@ -18,7 +18,7 @@ impl Bars {
         }
     }
 
-    /// Starts no replica of a service on a node; what is out of range is ignored.
+    /// Forbids starting replicas of a service on a node; indices out of range are ignored.
     pub fn bar(&mut self, service: usize, node: usize) {
         if node < self.nodes
             && let Some(cell) = self.cells.get_mut(service * self.nodes + node)
@@ -27,21 +27,21 @@ impl Bars {
         }
     }
 
-    /// Leaves a service where it is.
+    /// Keeps the replicas of a service where they are.
     pub fn hold(&mut self, service: usize) {
         for node in 0..self.nodes {
             self.bar(service, node);
         }
     }
 
-    /// Whether no replica of a service may be started on a node.
+    /// Returns whether no replica of a service may be started on a node.
     #[must_use]
     pub fn is_barred(&self, service: usize, node: usize) -> bool {
         let cell = service * self.nodes + node;
         node < self.nodes && self.cells.get(cell).is_some_and(|barred| *barred)
     }
 
-    /// Whether a service stays where it is.
+    /// Returns whether a service stays where it is.
     #[must_use]
     pub fn is_held(&self, service: usize) -> bool {
         self.nodes > 0 && (0..self.nodes).all(|node| self.is_barred(service, node))

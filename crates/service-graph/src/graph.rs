@@ -1,5 +1,5 @@
 //! The communication graph G = (V, E) of services and their calls, with the weights of the paper's
-//! §3.2: a vertex has replicas and what each of them needs, an edge ⟨λ, r⟩.
+//! §3.2: a vertex has replicas and the resources that each needs, an edge ⟨λ, r⟩.
 //!
 //! Invariant: names are unique and not empty, every service has a replica, every weight is finite
 //! and not negative, every edge connects services of the graph, and a pair has one edge at most.
@@ -9,35 +9,36 @@ use std::num::NonZeroU32;
 
 use thiserror::Error;
 
-/// A vertex: a service, whose replicas are alike.
+/// A vertex: a service with identical replicas.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Service {
     /// Its name, unique in the graph.
     pub name: String,
-    /// How many replicas it has.
+    /// The number of replicas.
     pub replicas: NonZeroU32,
     /// The CPU that one replica needs, in thousandths of a core.
     pub cpu_millis: u64,
     /// The memory that one replica needs, in MiB.
     pub memory_mib: u64,
-    /// Anti-affinity: how many replicas may share a node; without it, all.
+    /// Anti-affinity: the number of replicas that may share a node; if absent, all.
     pub max_per_node: Option<NonZeroU32>,
-    /// Whether its replicas stay where the present placement has them; without one it means nothing.
+    /// Whether its replicas stay where the present placement has them; without a present placement
+    /// it has no effect.
     pub pinned: bool,
 }
 
-/// What one service calls another for: an edge with its weights.
+/// An edge: the calls from one service to another, with its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Edge {
     /// The caller's index in [`Graph::services`].
     pub from: usize,
-    /// The called service's index.
+    /// The index of the called service.
     pub to: usize,
-    /// λ: calls a second, of all replicas together.
+    /// λ: calls per second, of all replicas together.
     pub rps: f64,
-    /// r: mean response time in milliseconds, as the caller sees it.
+    /// r: mean response time in milliseconds, measured by the caller.
     pub latency_ms: f64,
-    /// Bytes a second, both ways.
+    /// Bytes per second, in both directions.
     pub bytes_per_second: f64,
 }
 
@@ -50,55 +51,55 @@ pub struct Graph {
     pairs: HashMap<(usize, usize), usize>,
 }
 
-/// Why something is no part of a graph.
+/// The reason why an element of a graph is invalid.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum GraphError {
-    /// Two services of one name.
+    /// Two services have the same name.
     #[error("the service `{0}` is defined twice")]
     Duplicate(String),
-    /// A service without a name.
+    /// A service has no name.
     #[error("a service needs a name")]
     Nameless,
-    /// An edge's end is no service.
+    /// An edge refers to an unknown service.
     #[error("`{0}` is not a service of the graph")]
     Unknown(String),
-    /// A weight that is negative, beyond all traffic, or not a number.
+    /// A weight is negative, too large, or not a number.
     #[error("{field} is {}: it must be a number from 0 to 10^15", short(*value))]
     Weight {
         /// The weight's name in a graph file.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
 }
 
 impl Graph {
-    /// The services, in the order in which they were added.
+    /// Returns the services, in the order in which they were added.
     #[must_use]
     pub fn services(&self) -> &[Service] {
         &self.services
     }
 
-    /// The edges, in the order in which their pairs first appeared.
+    /// Returns the edges, in the order in which their pairs first appeared.
     #[must_use]
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// The index of a service.
+    /// Returns the index of a service.
     #[must_use]
     pub fn service(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 
-    /// How many replicas all services have together.
+    /// Returns the number of replicas of all services together.
     #[must_use]
     pub fn replicas(&self) -> u64 {
         let replicas = self.services.iter().map(|s| u64::from(s.replicas.get()));
         replicas.sum()
     }
 
-    /// Σλ over all edges: calls a second.
+    /// Returns Σλ over all edges: calls per second.
     #[must_use]
     pub fn rps(&self) -> f64 {
         // An empty sum of floating point numbers is -0.
@@ -121,8 +122,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds calls. Those of a pair that has an edge already add up: rates by sum, the response time
-    /// by the mean over all calls.
+    /// Adds calls. Calls of a pair that has an edge already are merged: rates by sum, the response
+    /// time by the mean over all calls.
     ///
     /// # Errors
     /// An end is no service, or a weight is negative or not finite.
@@ -164,7 +165,7 @@ impl Graph {
     }
 }
 
-/// Without hundreds of zeros.
+/// Formats a number, large ones in exponential notation.
 fn short(value: f64) -> String {
     match value.abs() < 1e18 {
         true => value.to_string(),
@@ -175,7 +176,7 @@ fn short(value: f64) -> String {
 fn weight(field: &'static str, value: f64) -> Result<f64, GraphError> {
     // Far above any traffic, and sums of many stay finite.
     if (0.0..=1e15).contains(&value) {
-        // -0 is within, too.
+        // Also normalizes -0.
         Ok(value.abs())
     } else {
         Err(GraphError::Weight { field, value })

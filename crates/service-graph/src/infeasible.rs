@@ -6,7 +6,7 @@ use crate::graph::Graph;
 use crate::node::Nodes;
 use crate::solve::{Problem, State};
 
-/// What nodes run out of.
+/// A limited resource of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Resource {
     /// Thousandths of a core.
@@ -20,7 +20,7 @@ pub enum Resource {
 impl Resource {
     const ALL: [Self; 3] = [Self::CpuMillis, Self::MemoryMib, Self::Pods];
 
-    /// Its name in files.
+    /// Returns its name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,62 +31,62 @@ impl Resource {
     }
 }
 
-/// A node that would need more.
+/// A shortage on a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Shortage {
-    /// Its name.
+    /// The node.
     pub node: String,
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// How much is missing.
+    /// The missing amount.
     pub lacks: u64,
 }
 
-/// Why there is no placement.
+/// The reason why there is no placement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Infeasible {
-    /// Something would fit only if a replica were started where none may be.
+    /// A placement would have to start a replica on a forbidden node.
     Barred {
         /// The service.
         service: String,
         /// The node.
         node: String,
     },
-    /// Replicas that have to stay where they run cannot.
+    /// Replicas that have to stay where they run do not fit there.
     Held {
         /// Their service.
         service: String,
-        /// How many would have to leave their node, at least.
+        /// The number of replicas that would have to leave their node, at least.
         leave: u32,
     },
-    /// Nodes have room for some replicas of a service, but not for all.
+    /// The nodes have capacity for some replicas of a service, but not for all.
     Places {
         /// The service.
         service: String,
-        /// How many replicas it has.
+        /// The number of its replicas.
         replicas: u32,
-        /// How many would find a place if nothing else ran.
+        /// The number of replicas that would fit if nothing else ran.
         places: u64,
     },
     /// A replica is larger than every node.
     Replica {
         /// The service.
         service: String,
-        /// What each node lacks, the node that comes nearest first.
+        /// The shortage on each node, the smallest first.
         nearest: Shortage,
     },
     /// All replicas together need more than all nodes have.
     Total {
-        /// Of what.
+        /// The resource.
         resource: Resource,
-        /// What replicas need.
+        /// The amount that the replicas need.
         needs: u64,
-        /// What nodes have.
+        /// The amount that the nodes have.
         have: u64,
     },
     /// Everything would fit by sum, but not in whole replicas.
     Whole {
-        /// What the best attempt lacks.
+        /// The shortages of the best attempt.
         shortages: Vec<Shortage>,
         /// Whether the search was exhaustive; otherwise it only found none.
         proved: bool,
@@ -153,7 +153,7 @@ impl fmt::Display for Infeasible {
     }
 }
 
-/// What can be said without a search.
+/// Returns the reasons that can be found without a search.
 pub(crate) fn obvious(graph: &Graph, nodes: &Nodes, problem: &Problem) -> Option<Infeasible> {
     for (index, service) in graph.services().iter().enumerate() {
         let fits = |node: &usize| problem.room(index, &problem.capacity[*node]) > 0;
@@ -193,7 +193,8 @@ pub(crate) fn obvious(graph: &Graph, nodes: &Nodes, problem: &Problem) -> Option
         })
 }
 
-/// The node that lacks least for one replica, and what it lacks most of.
+/// Returns the node with the smallest shortage for one replica, and the resource that is scarcest
+/// there.
 fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage> {
     let demand = &problem.demand[service];
     let lacks = |node: usize, d: usize| demand[d].saturating_sub(problem.capacity[node][d]);
@@ -208,8 +209,8 @@ fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage>
     })
 }
 
-/// A replica that a placement starts where none may be. Those that a service lacks have to be started somewhere,
-/// also where all others stay.
+/// Returns a replica that a placement starts on a forbidden node. Missing replicas have to be
+/// started somewhere, even if all others stay.
 pub(crate) fn barred(
     graph: &Graph,
     nodes: &Nodes,
@@ -236,7 +237,7 @@ pub(crate) fn barred(
         })
 }
 
-/// What the best attempt of a search lacks.
+/// Returns the shortages of the best attempt of a search.
 pub(crate) fn searched(
     nodes: &Nodes,
     problem: &Problem,

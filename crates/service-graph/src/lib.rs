@@ -1,16 +1,16 @@
 //! The microservice communication graph: which service calls which, and where their replicas should
-//! run. Pure: no I/O, no clock; time and chance are arguments.
+//! run. Pure: no I/O, no clock; time and randomness are arguments.
 //!
-//! * A [`Graph`] of services and calls, and [`Nodes`] with what they hold.
-//! * [`partition`] places the one on the others (Algorithm 3 of the paper in docs/placement.md); a
-//!   [`Placement`] says what of the traffic leaves its node, its cut.
-//! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] says where a
-//!   node's calls should go. [`prometheus`] has the edges of a mesh that a Prometheus watches.
-//! * [`advise`] generates configuration from what is observed (Algorithm 2).
-//! * [`relocate`] says which replicas move now, and which go back.
-//! * [`tune`] says which of what is advised is set now, and what is rolled back.
-//! * [`rule`] says which way of balancing is fastest for a service, and when to change it.
-//! * [`file`](mod@file) reads all three from text, and names the line of the error.
+//! * A [`Graph`] of services and calls, and [`Nodes`] with their capacity.
+//! * [`partition`] assigns replicas to nodes (Algorithm 3 of the paper in docs/placement.md); a
+//!   [`Placement`] computes the traffic between nodes, its cut.
+//! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] computes
+//!   where a node's calls should go. [`prometheus`] gets the edges of a mesh from Prometheus.
+//! * [`advise`] generates configuration from observations (Algorithm 2).
+//! * [`relocate`] decides which replicas move now, and which move back.
+//! * [`tune`] decides which recommendations are applied now, and which are rolled back.
+//! * [`rule`] decides which balancing policy is fastest for a service, and when to change it.
+//! * [`file`](mod@file) parses graphs, nodes and placements from text, with the line of an error.
 //!
 //! ```
 //! use maglor_service_graph::{Options, Outcome, file, partition};

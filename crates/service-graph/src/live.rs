@@ -1,8 +1,8 @@
 //! Algorithm 1: the edges ⟨λ, r⟩ of the live graph, from counters that proxies report periodically.
 //!
-//! A proxy reports what it has counted since it started, for each service that it calls. Differences
-//! of successive reports are kept for a window T. A report that is missing makes a longer interval,
-//! not a lower rate; a counter that went back began anew; a proxy that is silent for T has gone.
+//! A proxy reports its counts since its start, for each service that it calls. Differences of
+//! successive reports are kept for a window T. A missing report makes a longer interval, not a
+//! lower rate; a counter that decreased was reset; a proxy that is silent for T has terminated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,17 +16,17 @@ mod traffic;
 
 pub use traffic::{Counters, Traffic};
 
-/// How intervals of the window count.
+/// The weighting of the intervals of the window.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Averaging {
-    /// Half as much for every T/2 of age.
+    /// The weight halves with every T/2 of age.
     #[default]
     Decayed,
-    /// All alike: the paper's moving average.
+    /// Equal weights: the paper's moving average.
     Plain,
 }
 
-/// What lies between two reports.
+/// The counts between two reports.
 #[derive(Clone, Debug)]
 struct Interval {
     from: Time,
@@ -66,54 +66,54 @@ impl Track {
     }
 }
 
-/// Caller and called service.
+/// The caller and the called service.
 type Pair = (String, String);
 
-/// What a proxy has reported of an edge, for those who put together what several have heard.
+/// One proxy's share of an edge, for merging the observations of several receivers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part<'a> {
     /// The proxy.
     pub proxy: &'a str,
-    /// When it has last reported.
+    /// When it last reported.
     pub at: Time,
-    /// Caller.
+    /// The caller.
     pub from: &'a str,
-    /// Called service.
+    /// The called service.
     pub to: &'a str,
-    /// The proxy's share of the edge.
+    /// The proxy's share of the traffic.
     pub traffic: Traffic,
-    /// How its response times are spread: how many a second lie where.
+    /// The distribution of its response times: a rate per range, in calls per second.
     pub times: Times,
-    /// And what the means of its intervals say of that.
+    /// The spread of the means of its intervals.
     pub spread: Spread,
 }
 
-/// An edge, as of now.
+/// The present state of an edge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveEdge<'a> {
-    /// Caller.
+    /// The caller.
     pub from: &'a str,
-    /// Called service.
+    /// The called service.
     pub to: &'a str,
-    /// What goes over it.
+    /// Its traffic.
     pub traffic: Traffic,
-    /// How its response times are spread: how many a second lie where.
+    /// The distribution of its response times: a rate per range, in calls per second.
     pub times: Times,
-    /// And what the means of its intervals say of that.
+    /// The spread of the means of its intervals.
     pub spread: Spread,
 }
 
-/// Edges while they are observed.
+/// The observed edges.
 #[derive(Clone, Debug)]
 pub struct LiveEdges {
     window: Duration,
     averaging: Averaging,
-    /// By proxy.
+    /// The counts by proxy and edge.
     tracks: BTreeMap<String, BTreeMap<Pair, Track>>,
 }
 
 impl LiveEdges {
-    /// Nothing observed yet; `window` is T, of which anything below a second is one.
+    /// Creates an empty set; `window` is T, at least one second.
     #[must_use]
     pub fn new(window: Duration, averaging: Averaging) -> Self {
         let window = window.max(Duration::from_secs(1));
@@ -125,19 +125,19 @@ impl LiveEdges {
         }
     }
 
-    /// T.
+    /// Returns T.
     #[must_use]
     pub fn window(&self) -> Duration {
         self.window
     }
 
-    /// Takes a report of `proxy` about the calls of `from` to `to` since it started. A report that is
-    /// not newer than the last one is skipped.
+    /// Processes a report of `proxy` about the calls of `from` to `to` since it started. A report
+    /// that is not newer than the last one is ignored.
     pub fn report(&mut self, proxy: &str, from: &str, to: &str, now: Time, counters: Counters) {
         let window = self.window;
         let tracks = self.tracks.entry(proxy.to_owned()).or_default();
         let Some(track) = tracks.get_mut(&(from.to_owned(), to.to_owned())) else {
-            // What was counted before the first report has no known beginning.
+            // The beginning of the counts before the first report is unknown.
             tracks.insert((from.to_owned(), to.to_owned()), Track::new(counters, now));
             return;
         };
@@ -151,8 +151,8 @@ impl LiveEdges {
         track.push(Interval { from, to, counted }, window);
     }
 
-    /// Takes a report of `proxy` about all its calls of the last `length`: what it does not name has had
-    /// none.
+    /// Processes a report of `proxy` about all its calls of the last `length`: edges that it does
+    /// not contain had no calls.
     pub fn interval<'a>(
         &mut self,
         proxy: &str,
@@ -181,14 +181,14 @@ impl LiveEdges {
             };
             track.push(interval, window);
         }
-        // A service that was not called for the window is none that is called.
+        // A service that was not called during the window is no longer an edge.
         tracks.retain(|_, track| {
             let busy = |interval: &Interval| !interval.counted.is_idle();
             track.intervals.is_empty() || track.intervals.iter().any(busy)
         });
     }
 
-    /// Forgets what has been silent for the window.
+    /// Removes proxies and edges that have been silent for the window.
     pub fn expire(&mut self, now: Time) {
         for tracks in self.tracks.values_mut() {
             tracks.retain(|_, track| now.saturating_since(track.at) < self.window);
@@ -196,7 +196,7 @@ impl LiveEdges {
         self.tracks.retain(|_, tracks| !tracks.is_empty());
     }
 
-    /// The edges as of now, in the order of their names.
+    /// Returns the present edges, in the order of their names.
     pub fn edges(&self, now: Time) -> impl Iterator<Item = LiveEdge<'_>> {
         let mut edges: BTreeMap<(&str, &str), (Traffic, Times, Spread)> = BTreeMap::new();
         for part in self.parts(now) {
@@ -215,7 +215,7 @@ impl LiveEdges {
         })
     }
 
-    /// The same by proxy.
+    /// Returns the present edges by proxy.
     pub fn parts(&self, now: Time) -> impl Iterator<Item = Part<'_>> {
         let all = self.tracks.iter();
         let all = all.flat_map(|(proxy, tracks)| tracks.iter().map(move |one| (proxy, one)));
@@ -233,7 +233,7 @@ impl LiveEdges {
         })
     }
 
-    /// A proxy's rates.
+    /// Returns a proxy's rates.
     fn rates(&self, track: &Track, now: Time) -> (Traffic, Times, Spread) {
         let mut rates = Traffic::default();
         let (mut times, mut spread) = (Times::default(), Spread::default());
@@ -251,7 +251,7 @@ impl LiveEdges {
             .sum();
         let (mut latency, mut calls) = (0.0, 0.0);
         for (Interval { counted, .. }, weight) in weighed {
-            // By which part of a second what was counted weighs.
+            // Converts counts to weighted rates per second.
             let part = if seconds > 0.0 { weight / seconds } else { 0.0 };
             rates.rps += part * counted.requests as f64;
             rates.failures += part * counted.failures as f64;
@@ -270,14 +270,14 @@ impl LiveEdges {
         (rates, times, spread)
     }
 
-    /// How much what was counted in an interval weighs; `None` where it has no length.
+    /// Returns the weight of an interval; `None` if it has no length.
     fn weight(&self, interval: &Interval, now: Time) -> Option<f64> {
         let (length, window) = (interval.seconds(), self.window.as_secs_f64());
         let age = now.saturating_since(interval.to).as_secs_f64();
         if length <= 0.0 {
             return None;
         }
-        // What began before the window counts with the part that is in it.
+        // An interval that began before the window counts with its part inside.
         let inside = (window - age).clamp(0.0, length) / length;
         Some(match self.averaging {
             Averaging::Decayed => inside * (-2.0 * age / window).exp2(),

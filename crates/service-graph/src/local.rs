@@ -1,11 +1,11 @@
-//! Local-first routing: which part of a node's calls goes to the replicas of which node.
+//! Local-first routing: the share of a node's calls that goes to the replicas of each node.
 //!
 //! By water-filling: a node's calls fill its own replicas up to (1 + slack) times their fair share,
-//! and what is left flows to replicas elsewhere in proportion to what these have left of theirs. So
-//! no replica gets more than (1 + slack) times its fair share, and with slack 0 every replica gets
+//! and the rest goes to replicas elsewhere in proportion to the remainder of their share. So no
+//! replica gets more than (1 + slack) times its fair share, and with slack 0 every replica gets
 //! exactly that, as if calls had been spread at random, with as few as possible between nodes.
 
-/// Shares of calls by node of the caller and node of the called replica.
+/// The shares of calls by node of the caller and node of the called replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalShares {
     nodes: usize,
@@ -16,10 +16,10 @@ impl LocalShares {
     /// How far a replica may be above its fair share by default, in percent.
     pub const SLACK_PERCENT: u8 = 20;
 
-    /// For callers and called replicas per node, which should count those only that may be picked:
-    /// an ejected replica is none. `slack` of 0 or more; what is negative or not a number is 0. Lists
-    /// of unequal length are read as if the shorter one went on with zeros. None if there is no
-    /// replica to call.
+    /// Computes the shares for callers and called replicas per node, which should include only
+    /// replicas that may be picked, no ejected ones. `slack` is 0 or more; negative values and NaN
+    /// count as 0. The shorter of lists of unequal length is extended with zeros. `None` if there
+    /// is no replica to call.
     #[must_use]
     pub fn new(callers: &[u32], replicas: &[u32], slack: f64) -> Option<Self> {
         let nodes = callers.len().max(replicas.len());
@@ -55,8 +55,8 @@ impl LocalShares {
         Some(Self { nodes, shares })
     }
 
-    /// Where the calls of a node's replicas go: a share for each node, 1 in all; nothing for a node
-    /// that there is not.
+    /// Returns where the calls of a node's replicas go: a share for each node, 1 in total; empty
+    /// for an unknown node.
     #[must_use]
     pub fn from_node(&self, node: usize) -> &[f64] {
         let from = node.saturating_mul(self.nodes);
@@ -66,7 +66,7 @@ impl LocalShares {
     }
 }
 
-/// Counts as parts of their sum.
+/// Returns counts as shares of their sum.
 fn parts(counts: &[u32], nodes: usize) -> Vec<f64> {
     let all: f64 = counts.iter().map(|&count| f64::from(count)).sum();
     let part = |node| f64::from(counts.get(node).copied().unwrap_or(0)) / all.max(1.0);

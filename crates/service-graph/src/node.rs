@@ -1,4 +1,4 @@
-//! The nodes that replicas are placed on: what each has left for them, and how far apart they are.
+//! The nodes that replicas are placed on: the free capacity of each, and the delays between them.
 //!
 //! Invariant: there is a node, names are unique and not empty, delays are finite and not negative.
 
@@ -6,13 +6,13 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-/// So many nodes may have delays between them, which are kept for each pair: 128 MiB.
+/// The maximum number of nodes with delays between them, which are stored for each pair: 128 MiB.
 const MOST_WITH_DELAYS: usize = 4096;
 /// Beyond any distance, and sums over all traffic stay finite.
 const MOST_DELAY_MS: f64 = 1e9;
 
-/// A node and what it has for the replicas of the graph: what is allocatable less what daemons and
-/// unmanaged pods request.
+/// A node with its capacity for the replicas of the graph: the allocatable resources minus the
+/// requests of daemons and unmanaged pods.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Node {
     /// Its name, unique among the nodes.
@@ -21,7 +21,7 @@ pub struct Node {
     pub cpu_millis: u64,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// How many replicas it takes; without it, any number.
+    /// The number of replicas that fit on it; if absent, unlimited.
     pub pods: Option<u64>,
 }
 
@@ -30,42 +30,42 @@ pub struct Node {
 pub struct Nodes {
     nodes: Vec<Node>,
     names: HashMap<String, usize>,
-    /// Row by row; empty while all are equally far apart.
+    /// The delays row by row; empty if all nodes are equally far apart.
     delays_ms: Vec<f64>,
 }
 
-/// Why nodes are none.
+/// The reason why nodes are invalid.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum NodesError {
-    /// A delay that is negative, beyond all distances, or not a number.
+    /// A delay is negative, too large, or not a number.
     #[error("the delay between `{from}` and `{to}` is {ms} ms: it must be a number from 0 to 10^9")]
     Delay {
         /// One node.
         from: String,
         /// The other.
         to: String,
-        /// What it is.
+        /// The delay in milliseconds.
         ms: f64,
     },
-    /// Two nodes of one name.
+    /// Two nodes have the same name.
     #[error("the node `{0}` is defined twice")]
     Duplicate(String),
-    /// A node without a name.
+    /// A node has no name.
     #[error("a node needs a name")]
     Nameless,
-    /// Delays between more nodes than can be kept.
+    /// There are too many nodes to store delays between them.
     #[error("{0} nodes: delays are supported between at most {MOST_WITH_DELAYS}")]
     ManyDelays(usize),
-    /// No node at all.
+    /// There is no node.
     #[error("no nodes: nothing can be placed")]
     None,
-    /// A delay's end is no node.
+    /// A delay refers to an unknown node.
     #[error("`{0}` is no node")]
     Unknown(String),
 }
 
 impl Nodes {
-    /// These nodes, equally far apart.
+    /// Creates a set of nodes that are equally far apart.
     ///
     /// # Errors
     /// There is none, or a name is empty or taken.
@@ -90,20 +90,20 @@ impl Nodes {
         })
     }
 
-    /// The nodes, in the order given.
+    /// Returns the nodes, in the order given.
     #[must_use]
     pub fn all(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The index of a node.
+    /// Returns the index of a node.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 
-    /// Says how long a message takes between two nodes, in milliseconds, each way. Pairs of which
-    /// nothing is said are at 0 once one is.
+    /// Sets the delay of a message between two nodes, in milliseconds, each way. Once one delay is
+    /// set, pairs without a delay are at 0.
     ///
     /// # Errors
     /// An end is no node, the delay is not 0 to 10^9, or there are more than 4096 nodes.
@@ -130,8 +130,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Adds nodes that have gone, with room for nothing, so that what ran there can be counted;
-    /// names that are there already are skipped.
+    /// Adds nodes that no longer exist, with no capacity, so that replicas on them can be counted;
+    /// existing names are skipped.
     pub fn add_gone(&mut self, names: &[String]) {
         let before = self.nodes.len();
         for name in names {
@@ -158,7 +158,7 @@ impl Nodes {
         }
     }
 
-    /// The delays in milliseconds, row by row; empty when none was given.
+    /// Returns the delays in milliseconds, row by row; empty if none was set.
     #[must_use]
     pub fn delays_ms(&self) -> &[f64] {
         &self.delays_ms

@@ -2,17 +2,17 @@
 
 use crate::graph::Graph;
 
-/// What an edge weighs.
+/// The weight of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Objective {
     /// Its bytes a second.
     Bytes,
-    /// λ times the delay between the nodes: milliseconds of network a second. Where no delays
-    /// between nodes are known, as traffic.
+    /// λ times the delay between the nodes: milliseconds of network time per second. The same as
+    /// traffic if no delays between nodes are known.
     Latency,
-    /// A mixture of λ and r, each relative to its sum over all edges.
+    /// A combination of λ and r, each relative to its sum over all edges.
     Mix {
-        /// The part of r, the response time, from 0 (as traffic) to 1 (as response time).
+        /// The share of r, the response time, from 0 (only traffic) to 1 (only response time).
         response: f64,
     },
     /// λ: calls a second.
@@ -21,14 +21,14 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Whether it counts how far apart nodes are.
+    /// Returns whether it depends on the distances of nodes.
     #[must_use]
     pub fn is_by_distance(&self) -> bool {
         matches!(self, Self::Latency)
     }
 }
 
-/// The weight of each edge.
+/// Returns the weight of each edge.
 pub(crate) fn weights(graph: &Graph, objective: &Objective) -> Vec<f64> {
     let edges = graph.edges();
     let all_rps: f64 = edges.iter().map(|edge| edge.rps).sum();
@@ -39,7 +39,7 @@ pub(crate) fn weights(graph: &Graph, objective: &Objective) -> Vec<f64> {
         Objective::Latency | Objective::Traffic => edge.rps,
         Objective::Mix { response } => {
             let traffic = (1.0 - response) * part(edge.rps, all_rps);
-            // In calls a second, so that a mixture of traffic alone is the traffic.
+            // In calls per second, so that a mixture of traffic alone is the traffic.
             (traffic + response * part(edge.latency_ms, all_ms)) * all_rps
         }
     };

@@ -1,5 +1,5 @@
-//! Algorithm 3 of the paper: a placement of the services on the nodes that keeps within what the
-//! nodes hold and cuts as little traffic as possible.
+//! Algorithm 3 of the paper: a placement of the services on the nodes that stays within the
+//! capacity of the nodes and cuts as little traffic as possible.
 //!
 //! The paper's step 5, the τ rule, is in [`crate::tau`]; the search itself in `solve`.
 
@@ -16,33 +16,35 @@ use crate::select::{self, Selection};
 use crate::solve::{Item, Problem, State, solve, stars};
 use crate::tau;
 
-/// What a placement should be like.
+/// The options of a placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Equal seeds give equal placements. Default 1.
+    /// The seed of the search: equal seeds give equal placements. Default 1.
     pub seed: u64,
-    /// How long to search, relative to the default: above 0, at most 1000. Default 1. It is counted,
+    /// The search effort, relative to the default: above 0, at most 1000. Default 1. It is counted,
     /// not timed: the result does not depend on the machine.
     pub effort: f64,
-    /// What is kept small. Default: traffic.
+    /// The minimized quantity. Default: traffic.
     pub objective: Objective,
-    /// How calls find replicas, on which it depends what leaves a node. Default: local-first.
+    /// How calls are routed to replicas, which determines the calls that leave a node. Default:
+    /// local-first.
     pub routing: Routing,
-    /// Which nodes to use, and how evenly. Default: all, as they come.
+    /// Which nodes to use, and how evenly. Default: all, without balancing.
     pub selection: Selection,
-    /// At most this share of a service's replicas on one node, rounded up; above 0, at most 1, which
-    /// is the default. A service's own limit holds besides.
+    /// The maximum share of a service's replicas on one node, rounded up; above 0, at most 1, which
+    /// is the default. A service's own limit applies in addition.
     pub max_share: f64,
-    /// Whether a service is one vertex, as in the paper: all of its replicas go to one node, whatever its
-    /// limits a node. Default: no.
+    /// Whether a service is one vertex, as in the paper: all of its replicas go to one node,
+    /// regardless of its limit per node. Default: no.
     pub whole: bool,
-    /// What moving a replica costs, relative to the mean weight of a replica's traffic; 0 or more.
-    /// Counts only where there is a present placement. Default 0.25.
+    /// The cost of moving a replica, relative to the mean weight of a replica's traffic; 0 or more.
+    /// Has an effect only with a present placement. Default 0.25.
     pub move_cost: f64,
-    /// τ in milliseconds: where calls that leave their node take longer, the called service moves to
-    /// its callers if there is room (Algorithm 3, step 5). Default: none.
+    /// τ in milliseconds: if calls that leave their node take longer, the called service moves to
+    /// its callers as far as capacity permits (Algorithm 3, step 5). Default: none.
     pub tau_ms: Option<f64>,
-    /// Where no replica may be started. Counts only where there is a present placement. Default: nowhere.
+    /// Where no replica may be started. Has an effect only with a present placement. Default:
+    /// nowhere.
     pub bars: Bars,
 }
 
@@ -63,76 +65,77 @@ impl Default for Options {
     }
 }
 
-/// Why a request is none.
+/// The reason why a request is invalid.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum PartitionError {
-    /// An option out of its range.
+    /// An option is out of its range.
     #[error("{option} is {value}: it must be {valid}")]
     Option {
         /// Its name.
         option: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
-        /// What it may be.
+        /// The valid range.
         valid: &'static str,
     },
     /// The graph has no service.
     #[error("the graph has no services: there is nothing to place")]
     NoService,
-    /// More than fits into memory.
+    /// The problem is too large for the memory.
     #[error(
         "{services} services with {replicas} replicas on {nodes} nodes are too many: at most a \
          million replicas, and 50 million services times nodes"
     )]
     TooLarge {
-        /// How many replicas in all.
+        /// The number of all replicas.
         replicas: u64,
-        /// How many services.
+        /// The number of services.
         services: usize,
-        /// How many nodes.
+        /// The number of nodes.
         nodes: usize,
     },
 }
 
-/// Services times nodes at most: about 1 GB at the widest point of the search.
+/// The limit of services times nodes: about 1 GB at the peak of the search.
 const MOST_CELLS: usize = 50_000_000;
 
-/// Replicas at most; with [`MOST`] their sums stay within 64 bits.
+/// The limit of replicas; with [`MOST`] their sums stay within 64 bits.
 const MOST_REPLICAS: u64 = 1_000_000;
 
-/// What a replica needs and a node has, at most: a billion cores.
+/// The limit of a replica's need and a node's capacity: a billion cores.
 const MOST: u64 = 1_000_000_000_000;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Nothing fits, or nothing that fits was found.
+    /// No placement fits, or none was found.
     Infeasible(Infeasible),
     /// A placement that fits.
     Placed(Plan),
 }
 
-/// A placement that fits, and how good it is.
+/// A placement that fits, with its quality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Where replicas run.
+    /// The placement.
     pub placement: Placement,
-    /// Calls a second that leave their node.
+    /// The calls per second that leave their node.
     pub cut: f64,
-    /// What was kept small: the cut by the objective's weights.
+    /// The minimized value: the cut with the objective's weights.
     pub cost: f64,
-    /// No placement costs less than this, moves not counted.
+    /// A lower bound of the cost of any placement, not counting moves.
     pub bound: f64,
-    /// Whether it is proved that none costs less than `cost`, moves included.
+    /// Whether `cost`, including moves, is proved to be minimal.
     pub optimal: bool,
-    /// Replicas that have to be started elsewhere than they run; 0 without a present placement.
+    /// The number of replicas that have to be started on another node; 0 without a present
+    /// placement.
     pub moves: u64,
-    /// What runs at present is not what the options want, whatever it costs: it is on nodes that are not to be used,
-    /// too uneven, or beyond a limit.
+    /// Whether the present placement violates the options and must be changed at any cost: it uses
+    /// excluded nodes, is too uneven, or exceeds a limit.
     pub mends: bool,
 }
 
-/// Places the services of a graph. With a present placement, only what pays moves.
+/// Places the services of a graph. With a present placement, only moves that pay are made.
 ///
 /// # Errors
 /// The graph is empty, or an option out of range.
@@ -181,7 +184,7 @@ pub fn partition(
     }
 }
 
-/// Places services within the capacities that are left to them.
+/// Places services within the remaining capacities.
 fn place(
     (graph, nodes, present): (&Graph, &Nodes, Option<&Placement>),
     problem: &Problem,
@@ -212,7 +215,7 @@ fn place(
         let late = tau::LateEdges::new(graph, tau_ms);
         solution.proved &= !late.pull(narrowed, &mut solution.state);
     }
-    // The best of all with its moves may cost more than one that is not worth its moves.
+    // The best placement with its moves may cost more than one without them.
     let moves_cost = present.is_some() && (options.move_cost > 0.0 || !narrowed.bars.is_empty());
     let mut bare = narrowed.clone();
     bare.present = Vec::new();
@@ -241,26 +244,27 @@ fn place(
     })
 }
 
-/// What runs now, as far as that is wanted, and whether it is something else than what runs or does not fit where
-/// only parts of the nodes are to be used.
+/// Returns the present placement, as far as it is allowed, and whether it differs from the running
+/// one or does not fit when only parts of the nodes may be used.
 fn resume(problem: &Problem, narrowed: &Problem) -> (State, bool) {
     let start = State::resume(problem);
-    // What fits on the nodes need not fit into their parts.
+    // A placement that fits on the nodes need not fit into the usable parts.
     let within = State::from_counts(narrowed, start.counts());
     let kept = start.counts() == problem.present;
     let mends = !kept || (start.is_feasible() && !within.is_feasible());
     (within, mends)
 }
 
-/// What a placement costs by an objective, moves not counted: what [`Plan::cost`] is to be compared with; and
-/// the weight of all edges together.
+/// Returns the cost of a placement by an objective, without moves, for comparison with
+/// [`Plan::cost`]; and the weight of all edges together.
 #[must_use]
 pub fn cost(graph: &Graph, nodes: &Nodes, placement: &Placement, options: &Options) -> (f64, f64) {
     let (problem, state) = rated(graph, nodes, placement, options);
     (state.cost(), problem.traffic())
 }
 
-/// A placement as the solver sees it: what it costs by an objective alone, and what moves would change.
+/// Converts a placement for the solver: its cost by an objective alone, and the cost that moves
+/// would change.
 pub(crate) fn rated(
     graph: &Graph,
     nodes: &Nodes,
@@ -312,7 +316,7 @@ fn check(options: &Options) -> Result<(), PartitionError> {
     Ok(())
 }
 
-/// Where nothing may be started: what the options say, and services that are pinned.
+/// Returns the forbidden pairs: those of the options, and those of pinned services.
 fn bars(graph: &Graph, nodes: &Nodes, options: &Options) -> Bars {
     let services = graph.services();
     let pinned = services.iter().enumerate().filter(|(_, one)| one.pinned);
@@ -326,9 +330,9 @@ fn bars(graph: &Graph, nodes: &Nodes, options: &Options) -> Bars {
     bars
 }
 
-/// How many replicas of a service may share a node.
+/// Returns the number of replicas of a service that may share a node.
 fn limit(service: &Service, max_share: f64) -> u32 {
-    // 0.55 × 100 is a little above 55 in binary, and 55 replicas are what is meant.
+    // 0.55 × 100 is a little above 55 in binary, and 55 replicas are meant.
     let share = (f64::from(service.replicas.get()) * max_share - 1e-9).ceil();
     let own = service
         .max_per_node
@@ -336,7 +340,7 @@ fn limit(service: &Service, max_share: f64) -> u32 {
     own.min(share.max(1.0) as u32)
 }
 
-/// The numbers of graph and nodes.
+/// Converts the graph and the nodes for the solver.
 fn problem(
     graph: &Graph,
     nodes: &Nodes,
@@ -354,7 +358,7 @@ fn problem(
         .map(|(index, service)| {
             let replicas = service.replicas.get();
             let limit = limit(service, options.max_share);
-            // What a unit is: a replica, or all of them together.
+            // A unit is a replica, or all replicas of a service together.
             let (units, each) = if options.whole {
                 (1, u64::from(replicas))
             } else {
@@ -369,7 +373,7 @@ fn problem(
                 ],
                 limit: match (present.filter(|_| bars.is_held(index)), options.whole) {
                     (_, true) => 1,
-                    // What stays where it is stays, however it is spread.
+                    // Replicas that stay may exceed the limit.
                     (Some(present), false) => {
                         let most = present.service(index).iter().max();
                         limit.max(most.copied().unwrap_or(0))
@@ -404,7 +408,7 @@ fn problem(
         if options.whole {
             problem.present = whole_of(present, graph.services().len());
         }
-        // More than all else together can cost, whatever is started where.
+        // More than everything else can cost together, wherever replicas are started.
         let far = problem.distance.iter().copied().fold(1.0, f64::max);
         let bar = 1.0 + 4.0 * (far * total + options.move_cost * mean * graph.replicas() as f64);
         let cells = bars.cells().iter();
@@ -415,7 +419,7 @@ fn problem(
     problem
 }
 
-/// Where most replicas of each service are, which is where it is as a whole.
+/// Returns for each service the node with most of its replicas, as the node of the whole service.
 fn whole_of(present: &Placement, services: usize) -> Vec<u32> {
     let mut whole = Vec::new();
     for service in 0..services {

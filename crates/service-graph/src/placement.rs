@@ -1,8 +1,8 @@
 //! A placement: replicas of each service by node, and the traffic across nodes.
 //!
 //! The cut of an edge u → v is its rate times the share of its calls that leave their node, when
-//! each node's calls go to local replicas first as far as an even share allows. Let p(n) be the part
-//! of u's replicas that node n runs, and q(n) the part of v's. Calls begin where the callers are:
+//! each node's calls go to local replicas first as far as an even share allows. Let p(n) be the
+//! share of u's replicas that node n runs, and q(n) the share of v's. Calls begin at the callers:
 //! node n makes λ·p(n) of them. An even share of the edge's calls for v's replicas on n is λ·q(n).
 //! So λ·min(p(n), q(n)) stay, and
 //!
@@ -18,7 +18,7 @@ use crate::graph::Graph;
 use crate::node::Nodes;
 use crate::routing::Routing;
 
-/// Counts of replicas by service and node, in the order of a graph's services and of the nodes.
+/// The number of replicas by service and node, in the order of a graph's services and of the nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Placement {
     nodes: usize,
@@ -26,7 +26,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Nothing placed yet.
+    /// Creates an empty placement.
     #[must_use]
     pub fn empty(services: usize, nodes: usize) -> Self {
         Self {
@@ -35,12 +35,12 @@ impl Placement {
         }
     }
 
-    /// From counts, a row of `nodes` for each service.
+    /// Creates a placement from counts, a row of `nodes` for each service.
     pub(crate) fn from_counts(nodes: usize, counts: Vec<u32>) -> Self {
         Self { nodes, counts }
     }
 
-    /// How many replicas of a service each node runs; nothing for a service that there is not.
+    /// Returns the replicas of a service on each node; empty for an unknown service.
     #[must_use]
     pub fn service(&self, service: usize) -> &[u32] {
         let from = service.saturating_mul(self.nodes);
@@ -48,7 +48,7 @@ impl Placement {
         self.counts.get(from..to).unwrap_or_default()
     }
 
-    /// Puts so many replicas of a service on a node; what is out of range is ignored.
+    /// Sets the number of replicas of a service on a node; indices out of range are ignored.
     pub fn set(&mut self, service: usize, node: usize, replicas: u32) {
         if node < self.nodes
             && let Some(count) = self.counts.get_mut(service * self.nodes + node)
@@ -61,8 +61,8 @@ impl Placement {
         &self.counts
     }
 
-    /// How many replicas have to be started where they do not run in `before`; replicas that are
-    /// new to the service do not count.
+    /// Returns the number of replicas that have to be started on nodes where they do not run in
+    /// `before`; additional replicas of a service do not count.
     #[must_use]
     pub fn moves_from(&self, before: &Self) -> u64 {
         let services = self.counts.len() / self.nodes.max(1);
@@ -78,13 +78,13 @@ impl Placement {
         moves.sum()
     }
 
-    /// The calls a second that leave their node, by local-first routing.
+    /// Returns the calls per second that leave their node, with local-first routing.
     #[must_use]
     pub fn cut(&self, graph: &Graph) -> f64 {
         self.cut_by(graph, Routing::LocalFirst)
     }
 
-    /// The calls a second that leave their node.
+    /// Returns the calls per second that leave their node.
     #[must_use]
     pub fn cut_by(&self, graph: &Graph, routing: Routing) -> f64 {
         let share = |from, to| match routing {
@@ -96,8 +96,8 @@ impl Placement {
         edges.fold(0.0, |sum, edge| sum + edge.rps * share(edge.from, edge.to))
     }
 
-    /// The share of the calls from one service to another that leave their node, 0 to 1, by local-first
-    /// routing; 0 while one of them is not placed.
+    /// Returns the share of the calls from one service to another that leave their node, 0 to 1,
+    /// with local-first routing; 0 while one of them is not placed.
     #[must_use]
     pub fn remote_share(&self, from: usize, to: usize) -> f64 {
         let (u, v) = (self.service(from), self.service(to));
@@ -115,7 +115,7 @@ impl Placement {
         0.5 * apart as f64 / (all_u as f64 * all_v as f64)
     }
 
-    /// The same where every replica is as likely as any other.
+    /// Returns the same share if every replica is equally likely.
     fn even_remote_share(&self, from: usize, to: usize) -> f64 {
         let (u, v) = (self.service(from), self.service(to));
         let total = |counts: &[u32]| counts.iter().map(|&c| u64::from(c)).sum::<u64>();
@@ -127,7 +127,7 @@ impl Placement {
         }
     }
 
-    /// What the replicas on each node need: thousandths of a core, MiB, pods.
+    /// Returns the load of each node: thousandths of a core, MiB, pods.
     #[must_use]
     pub fn loads(&self, graph: &Graph) -> Vec<[u64; 3]> {
         let mut loads = vec![[0; 3]; self.nodes];
@@ -142,7 +142,7 @@ impl Placement {
         loads
     }
 
-    /// Whether every replica is placed and no node holds more than it can.
+    /// Returns whether every replica is placed and no node is overloaded.
     #[must_use]
     pub fn is_feasible(&self, graph: &Graph, nodes: &Nodes) -> bool {
         let placed = graph.services().iter().enumerate().all(|(index, service)| {

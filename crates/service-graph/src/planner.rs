@@ -8,18 +8,20 @@ use crate::node::Nodes;
 use crate::partition::{Options, Outcome, PartitionError, Plan, partition};
 use crate::placement::Placement;
 
-/// When a plan is carried out.
+/// The conditions for carrying out a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannerParams {
-    /// What the cut has to fall by, relative to the present cut. Default 0.2.
+    /// The least reduction of the cut, relative to the present cut. Default 0.2.
     pub margin: f64,
-    /// And relative to all calls, so that a small cut is not chased. Default 0.01.
+    /// The least reduction relative to all calls, so that a small cut causes no moves. Default
+    /// 0.01.
     pub floor: f64,
-    /// For how many rounds in a row that has to hold. Default 2.
+    /// The number of consecutive rounds in which the conditions must hold. Default 2.
     pub rounds: NonZeroU32,
-    /// Moves a round at most; what is left follows in the next ones. Default: no limit.
+    /// The maximum number of moves per round; the rest follows in the next rounds. Default: no
+    /// limit.
     pub max_moves: Option<NonZeroU64>,
-    /// How plans are made.
+    /// The options of the search.
     pub options: Options,
 }
 
@@ -35,21 +37,22 @@ impl Default for PlannerParams {
     }
 }
 
-/// What a round comes to.
+/// The result of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Round {
-    /// Everything stays. The share of all calls that a plan would win.
+    /// The placement stays.
     Keep {
-        /// Negative where the best plan found is worse than the present one.
+        /// The share of all calls that a plan would save; negative if the best plan found is worse
+        /// than the present placement.
         gain: f64,
     },
-    /// What runs no longer fits, or not everything runs: no matter what it costs.
+    /// The present placement no longer fits, or is incomplete: a plan at any cost.
     Mend(Plan),
-    /// The plan is worth it.
+    /// A plan that is worth its moves.
     Move(Plan),
 }
 
-/// The loop's memory.
+/// The state of the loop.
 #[derive(Clone, Debug)]
 pub struct Planner {
     params: PlannerParams,
@@ -57,13 +60,13 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Nothing seen yet.
+    /// Creates the state before the first round.
     #[must_use]
     pub fn new(params: PlannerParams) -> Self {
         Self { params, worth: 0 }
     }
 
-    /// Looks at the graph as it is now and at what runs where. None if nothing fits.
+    /// Evaluates the present graph and placement. `None` if no placement fits.
     ///
     /// # Errors
     /// As [`partition`].
@@ -89,7 +92,7 @@ impl Planner {
             let gain = if all > 0.0 { won / all } else { 0.0 };
             return Ok(Some(Round::Keep { gain }));
         }
-        // While moves are left over, the next rounds continue without waiting again.
+        // While moves are pending, the next rounds continue without waiting again.
         let all_at_once = self
             .params
             .max_moves
@@ -102,7 +105,8 @@ impl Planner {
         Ok(Some(Round::Move(plan)))
     }
 
-    /// The best plan with so many moves at most: each costs more until there are few enough.
+    /// Returns the best plan with at most this many moves: the cost of a move is raised until there
+    /// are few enough.
     fn plan(
         &self,
         graph: &Graph,

@@ -1,8 +1,8 @@
-//! The graph of a mesh whose metrics a Prometheus has: which queries to ask, and the edges that the
-//! answers come to. Ours, Istio's and Linkerd's names of metrics.
+//! The graph of a mesh from its metrics in Prometheus: the queries, and the conversion of the
+//! responses to edges. Supports the metric names of Maglor, Istio and Linkerd.
 //!
-//! Every query is a moving average over the window: `rate` takes care of counters that began anew and of
-//! scrapes that are missing. r is the rate of the sum of response times by the rate of their count.
+//! Every query is a moving average over the window: `rate` handles counter resets and missing
+//! scrapes. r is the rate of the sum of response times divided by the rate of their count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::file::prometheus::Sample;
 use crate::live::Traffic;
 
-/// Whose metrics.
+/// The mesh with the metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mesh {
-    /// `istio_requests_total`, `istio_request_duration_milliseconds`, `istio_response_bytes`, as the
-    /// caller's proxy reports them.
+    /// `istio_requests_total`, `istio_request_duration_milliseconds`, `istio_response_bytes`, as
+    /// reported by the caller's proxy.
     Istio,
     /// `request_total`, `response_total`, `response_latency_ms`, outbound.
     Linkerd,
@@ -22,28 +22,28 @@ pub enum Mesh {
     Maglor,
 }
 
-/// What a query asks for.
+/// The quantity of a query.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Quantity {
-    /// Bytes a second, both ways: what is asked for several times adds up.
+    /// Bytes per second, in both directions: the results of several queries add up.
     Bytes,
-    /// Connections a second that carry no HTTP.
+    /// Connections per second that are not HTTP.
     Connections,
-    /// Calls a second that failed.
+    /// Failed calls per second.
     Failures,
-    /// The response time in milliseconds that half of the calls do not exceed.
+    /// The median response time in milliseconds.
     P50,
-    /// The one that 99 of 100 do not exceed.
+    /// The 99th percentile of the response time in milliseconds.
     P99,
-    /// λ: calls a second.
+    /// λ: calls per second.
     Requests,
-    /// How many response times a second there are.
+    /// The number of response times per second.
     Timed,
-    /// Response times a second: their sum, in milliseconds.
+    /// The sum of response times per second, in milliseconds.
     Times,
 }
 
-/// Labels that say who calls whom, by which rates are summed up.
+/// Returns the labels of caller and called service, by which rates are summed up.
 fn labels(mesh: Mesh) -> &'static str {
     match mesh {
         Mesh::Istio => {
@@ -58,7 +58,7 @@ fn labels(mesh: Mesh) -> &'static str {
     }
 }
 
-/// The queries, in PromQL; `window` is T, in whole seconds.
+/// Returns the queries in PromQL; `window` is T, in whole seconds.
 #[must_use]
 pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
     let (by, seconds) = (labels(mesh), window.as_secs().max(1));
@@ -135,20 +135,20 @@ pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
     }
 }
 
-/// What a Prometheus has seen of an edge.
+/// The measurements of an edge in Prometheus.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Its averages; how many calls are in flight is not known.
+    /// The averages; the number of calls in flight is unknown.
     pub traffic: Traffic,
-    /// The response time in milliseconds that half of the calls do not exceed. Of several series, which
-    /// Prometheus has not put together, the largest.
+    /// The median response time in milliseconds. The largest of several series that Prometheus has
+    /// not merged.
     pub p50_ms: Option<f64>,
-    /// The same of 99 of 100 calls.
+    /// The 99th percentile of the response time in milliseconds.
     pub p99_ms: Option<f64>,
 }
 
-/// The edges that answers come to, by caller and called service, `NAMESPACE/NAME`. Values that are no
-/// rates, and series that do not say who calls whom, are skipped.
+/// Converts responses to edges, by caller and called service, `NAMESPACE/NAME`. Invalid rates, and
+/// series without the names of caller and called service, are skipped.
 #[must_use]
 pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(String, String), Seen> {
     let mut all: BTreeMap<(String, String), BTreeMap<Quantity, f64>> = BTreeMap::new();
@@ -172,7 +172,7 @@ pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(Strin
         let traffic = Traffic {
             rps,
             latency_ms: if timed > 0.0 { times / timed } else { 0.0 },
-            // They are counted at another moment than calls, or added up in another order.
+            // Failures are scraped at another moment than calls, or summed in another order.
             failures: of(Quantity::Failures).min(rps),
             bytes_per_second: of(Quantity::Bytes),
             connections: of(Quantity::Connections),
@@ -188,7 +188,7 @@ pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(Strin
     edges.filter(|(_, seen)| seen.traffic.is_some()).collect()
 }
 
-/// Who calls whom.
+/// Returns the caller and the called service.
 fn ends(mesh: Mesh, labels: &BTreeMap<String, String>) -> Option<(String, String)> {
     let first = |names: &[&str]| {
         let values = names.iter().filter_map(|name| labels.get(*name));
@@ -230,9 +230,10 @@ fn ends(mesh: Mesh, labels: &BTreeMap<String, String>) -> Option<(String, String
     }
 }
 
-/// What has made a pod, by its name: `web-7d9f8b6c4-x2xlz` is of `web`, `db-0` of `db`.
+/// Returns the name of the owner of a pod, derived from its name: `web-7d9f8b6c4-x2xlz` is of
+/// `web`, `db-0` of `db`.
 fn owner(pod: &str) -> &str {
-    // The alphabet of names that Kubernetes makes up: no vowels, nothing that looks like another.
+    // The alphabet of generated names in Kubernetes: no vowels, no characters that look alike.
     let made_up = |part: &str, lengths: &[usize]| {
         lengths.contains(&part.len())
             && part

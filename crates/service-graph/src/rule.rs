@@ -1,13 +1,15 @@
-//! The decision rule: which way of balancing is predicted to be fastest in a situation, and by how
-//! much. Microseconds of arithmetic, so that a controller may ask for every service all the time.
+//! The decision rule: which balancing policy is predicted to be fastest in a situation, and by how
+//! much. Microseconds of arithmetic, so that a controller may evaluate it for every service all the
+//! time.
 //!
-//! The predictions (`laws.rs`) are formulas where theory has them (the supermarket model, Erlang's loss
-//! formula, random queues as the limit of many balancers) and fits to the simulator if it has none
-//! ; `crates/sim/tests/rule.rs` holds them against it. They assume Poisson arrivals and exponential
-//! service. Heavier tails favour what knows the true queues more than the rule says; so the rule
-//! errs on the side of changing nothing.
+//! The predictions (`laws.rs`) are formulas where theory has them (the supermarket model, Erlang's
+//! loss formula, random queues as the limit of many balancers) and fits to the simulator otherwise;
+//! `crates/sim/tests/rule.rs` compares them with it. They assume Poisson arrivals and exponential
+//! service. Heavier tails favour policies that know the true queues more than the rule predicts; so
+//! the rule errs on the side of changing nothing.
 //!
-//! Unequal servers are taken to be of two speeds, half of them each, with the given variation.
+//! Unequal servers are modelled with two speeds, half of the servers each, with the given
+//! variation.
 
 mod governor;
 mod laws;
@@ -19,28 +21,28 @@ use std::time::Duration;
 pub use governor::{Budget, Change, Governor, Limits, Reason, View};
 pub use telemetry::Telemetry;
 
-/// What is known about a service and those who call it.
+/// The parameters of a service and its callers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Situation {
-    /// M: how many balancers (sidecars of the callers) send requests to it, 1 or more.
+    /// M: the number of balancers (sidecars of the callers) that send requests to it, 1 or more.
     pub balancers: u32,
-    /// N: how many servers it has, 1 or more.
+    /// N: the number of its servers, 1 or more.
     pub servers: u32,
     /// ρ: their mean utilization, above 0 and below 1.
     pub rho: f64,
     /// Ts: mean service time without queueing, at a server of mean speed.
     pub service_time: Duration,
-    /// From a balancer to a server's proxy and back.
+    /// The round trip time from a balancer to a server's proxy.
     pub round_trip: Duration,
     /// Standard deviation of the servers' speeds over their mean, 0–0.9.
     pub speed_variation: f64,
-    /// m: how many Proxy-Service instances the load would need, 1 or more.
+    /// m: the number of Proxy-Service instances that the load would need, 1 or more.
     pub proxies: u32,
-    /// What the way through one adds to a request; the paper measured 1.08 ms (Fig. 8f).
+    /// The latency that a Proxy-Service adds to a request; the paper measured 1.08 ms (Fig. 8f).
     pub proxy_penalty: Duration,
 }
 
-/// A way of balancing.
+/// A balancing policy, and where it runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
     /// `bounce(tries=3)` in the sidecars.
@@ -53,41 +55,41 @@ pub enum Choice {
     ProxyService,
 }
 
-/// The mean latency that a choice is predicted to have.
+/// The predicted mean latency of a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Under which choice.
+    /// The choice.
     pub choice: Choice,
-    /// Waiting, service, messages and proxies together.
+    /// The mean latency: waiting, service, messages and proxies together.
     pub mean: Duration,
 }
 
-/// All choices, the fastest first.
+/// The predictions of all choices, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// Each choice once.
     pub predictions: [Prediction; 4],
 }
 
-/// Why there is no verdict.
+/// The reason why a situation is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum SituationError {
-    /// There must be at least one of them.
+    /// A count is zero.
     #[error("balancers, servers and proxies must be 1 or more")]
     Empty,
-    /// No steady state.
+    /// There is no steady state at this ρ.
     #[error("rho = {0}: the load must be above 0 and below 1")]
     Rho(f64),
-    /// Not a time to divide by.
+    /// The service time is zero.
     #[error("the service time must be above zero")]
     ServiceTime,
-    /// Not a variation of speeds.
+    /// The variation of speeds is out of range.
     #[error("speed_variation = {0} is out of range; valid: 0-0.9")]
     SpeedVariation(f64),
 }
 
 impl Choice {
-    /// Its word, in statuses and tables.
+    /// Returns its name in statuses and tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,8 +100,8 @@ impl Choice {
         }
     }
 
-    /// The policy by which endpoints are chosen, in the words of the proxy's configuration: by the sidecars, or by
-    /// the instances of a Proxy-Service.
+    /// Returns the policy, in the notation of the proxy's configuration: of the sidecars, or of the
+    /// instances of a Proxy-Service.
     #[must_use]
     pub fn policy(self) -> &'static str {
         match self {
@@ -109,7 +111,7 @@ impl Choice {
         }
     }
 
-    /// Whether it needs sidecars at the servers, which report their queue lengths.
+    /// Returns whether it needs sidecars at the servers, which report their queue lengths.
     #[must_use]
     pub fn is_collaborative(self) -> bool {
         matches!(self, Self::Bounce | Self::Ledger)
@@ -134,7 +136,7 @@ impl Situation {
             choice,
             mean: self.predict(choice),
         });
-        // Stable: of equals the simpler one, which stands first, wins.
+        // Stable: among equals the simpler one, which comes first, wins.
         predictions.sort_by_key(|prediction| prediction.mean);
         Ok(Verdict { predictions })
     }
@@ -169,28 +171,28 @@ impl Situation {
             Choice::Local => (servers.local(f64::from(self.balancers)), Duration::ZERO),
             Choice::ProxyService => (servers.local(f64::from(self.proxies)), self.proxy_penalty),
         };
-        // A prediction beyond centuries is as good as any other beyond use.
+        // Saturates at a duration that no caller distinguishes from infinity.
         let latency = Duration::try_from_secs_f64(latency * service).unwrap_or(Duration::MAX);
         latency.saturating_add(penalty)
     }
 }
 
 impl Verdict {
-    /// The fastest choice.
+    /// Returns the fastest choice.
     #[must_use]
     pub fn winner(&self) -> Prediction {
         self.predictions[0]
     }
 
-    /// The prediction for a choice.
+    /// Returns the prediction for a choice.
     #[must_use]
     pub fn of(&self, choice: Choice) -> Option<Prediction> {
         let mut predictions = self.predictions.iter().copied();
         predictions.find(|prediction| prediction.choice == choice)
     }
 
-    /// The share of the present latency that going over from `choice` to the winner is predicted to
-    /// save: 0 when `choice` is the winner.
+    /// Returns the share of the present latency that changing from `choice` to the winner is
+    /// predicted to save: 0 if `choice` is the winner.
     #[must_use]
     pub fn gain_over(&self, choice: Choice) -> f64 {
         let present = self.of(choice).map_or(Duration::ZERO, |p| p.mean);

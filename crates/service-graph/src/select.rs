@@ -1,51 +1,51 @@
 //! The choice of nodes and their target utilization: the top-N choice and the target ratios of the paper's §3.3.
 //!
-//! The paper ranks nodes by what they have available, takes the first N, because consolidating is
-//! to be preferred, and assigns each a share proportional to its capacity. Here both are choices, and
-//! both only narrow capacities: what the nodes hold stays the limit.
+//! The paper ranks nodes by their available resources, takes the first N, because it prefers
+//! consolidation, and assigns each a share proportional to its capacity. Here both are options, and
+//! both only reduce capacities: the capacity of the nodes stays the limit.
 
 use maglor_balance::Rng;
 
 use crate::solve::{Demand, Problem, fits};
 
-/// Which nodes may be used.
+/// The set of nodes that may be used.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Use {
-    /// All.
+    /// All nodes.
     #[default]
     All,
-    /// As few as possible, those with most room first.
+    /// As few as possible, those with the largest free capacity first.
     Fewest,
-    /// So many, those with most room first.
+    /// This number, those with the largest free capacity first.
     Top(usize),
 }
 
 /// Which nodes are used and how evenly.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// Which nodes.
+    /// The set of nodes.
     pub nodes: Use,
-    /// Spread: no node gets more than 1 + this times its part of each resource, its part being in
-    /// the ratio of capacities. Widened where nothing would fit. Default: no such limit.
+    /// Spread: no node gets more than 1 + this times its share of each resource, with shares in the
+    /// ratio of capacities. Relaxed if nothing would fit. Default: no such limit.
     pub balance: Option<f64>,
 }
 
-/// A problem with the capacities that a selection leaves.
+/// A problem with the capacities reduced by a selection.
 #[derive(Clone, Debug)]
 pub(crate) struct Narrowed {
     pub(crate) problem: Problem,
-    /// How many nodes are used.
+    /// The number of nodes used.
     count: usize,
-    /// How far above its part a node may be, where that leaves it less than it has.
+    /// How far above its share a node may be, where that is less than its capacity.
     balance: Option<f64>,
 }
 
-/// So often a wish is widened by steps; then it is dropped.
+/// The number of relaxations of a limit before it is dropped.
 const WIDENINGS: u32 = 3;
 
-/// What to try after `attempted` and before it others, `widened` in all, in which nothing was found: they had room
-/// for everything, but not with what may not be started elsewhere where it is. `None` without wishes, or if all were
-/// attempted.
+/// Returns the next selection to try after `attempted` and the ones before it, `widened` in total,
+/// in which no placement was found: they had capacity for everything, but not together with the
+/// replicas that may not be started elsewhere. `None` without limits, or if all were attempted.
 pub(crate) fn wider(
     wish: &Selection,
     attempted: (&Selection, &Narrowed),
@@ -71,7 +71,7 @@ pub(crate) fn wider(
     })
 }
 
-/// The problem with the capacities that a selection leaves.
+/// Reduces the capacities of a problem to a selection.
 pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Narrowed {
     let mut rng = Rng::seed(seed);
     let ranked = ranked(problem);
@@ -106,7 +106,7 @@ pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Nar
     narrowed
 }
 
-/// Nodes, those with most room first.
+/// Returns the nodes, those with the largest free capacity first.
 fn ranked(problem: &Problem) -> Vec<usize> {
     let room = |node: usize| {
         let capacity = &problem.capacity[node];
@@ -120,7 +120,7 @@ fn ranked(problem: &Problem) -> Vec<usize> {
 fn first(problem: &Problem, ranked: &[usize], count: usize) -> Problem {
     let mut chosen = problem.clone();
     for &node in ranked.iter().skip(count) {
-        // What stays where it is stays there, too, as far as there is room.
+        // Held replicas stay on unused nodes, too, as far as they fit.
         let (held, all) = (problem.held(node), problem.capacity[node]);
         chosen.capacity[node] = std::array::from_fn(|d| held[d].min(all[d]));
     }
@@ -141,9 +141,9 @@ fn spread(problem: &Problem, balance: f64) -> Problem {
     let mut spread = problem.clone();
     for (node, capacity) in spread.capacity.iter_mut().enumerate() {
         let held = problem.held(node);
-        // Pods are a limit, not something to be shared out.
+        // Pods are a limit, not a resource to be divided.
         let part = |d: usize| {
-            // What is whole but for rounding is whole: a part that is just enough has to fit.
+            // The tolerance absorbs rounding: a share that is just enough has to fit.
             let part = (capacity[d] as f64 * most[d] * (1.0 + 1e-12)).floor() as u64;
             part.max(held[d]).min(capacity[d])
         };

@@ -1,31 +1,32 @@
 //! The spread of response times, estimated from the means of many intervals.
 //!
-//! Squares of response times are not reported. But the mean of n calls that do not depend on each other varies by
-//! σ²/n, so the means of many intervals yield σ² (the mean square between groups of a one-way analysis of variance).
-//! Where calls of an interval are alike (load that comes and goes), σ comes out larger than it is. Where intervals
-//! are more alike than chance has it (a balancer that takes turns between a fast and a slow server) it comes out
-//! smaller: so what is concluded from it is never narrower than what the ranges themselves allow, see [`widest`].
+//! Squares of response times are not reported. But the mean of n independent calls varies by σ²/n,
+//! so the means of many intervals yield σ² (the mean square between groups of a one-way analysis of
+//! variance). If calls of an interval are similar (varying load), σ is overestimated. If intervals
+//! are more similar than random ones (a balancer that alternates between a fast and a slow server)
+//! it is underestimated: so conclusions from it are never narrower than the ranges themselves
+//! allow, see [`widest`].
 
-/// Degrees of freedom below which nothing is concluded.
+/// The degrees of freedom below which nothing is concluded.
 const LEAST: f64 = 3.0;
 /// The 5 % quantile of the standard normal distribution.
 const Z: f64 = -1.645;
 
-/// Sums over intervals, each of which has calls.
+/// Sums over intervals with calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// How many intervals.
+    /// The number of intervals.
     pub intervals: f64,
-    /// Their calls.
+    /// The number of their calls.
     pub calls: f64,
-    /// Of response times, in milliseconds.
+    /// The sum of their response times, in milliseconds.
     pub sum: f64,
-    /// Of each interval its calls times the square of its mean.
+    /// The sum over intervals of the calls times the square of the mean.
     pub squares: f64,
 }
 
 impl Spread {
-    /// That of an interval.
+    /// Returns the sums of one interval.
     #[must_use]
     pub fn of(calls: u64, latency_ms: f64) -> Self {
         let count = calls as f64;
@@ -40,7 +41,7 @@ impl Spread {
         }
     }
 
-    /// Adds those of other intervals.
+    /// Adds the sums of other intervals.
     pub fn add(&mut self, others: &Self) {
         self.intervals += others.intervals;
         self.calls += others.calls;
@@ -48,8 +49,8 @@ impl Spread {
         self.squares += others.squares;
     }
 
-    /// The standard deviation of the response time of a call in milliseconds that is exceeded by chance in one of
-    /// twenty cases; `None` with too few intervals.
+    /// Returns an upper limit of the standard deviation of a call's response time in milliseconds,
+    /// which is exceeded by chance in one of twenty cases; `None` with too few intervals.
     #[must_use]
     pub fn deviation_ms(&self) -> Option<f64> {
         let free = self.intervals - 1.0;
@@ -57,15 +58,16 @@ impl Spread {
             return None;
         }
         let between = (self.squares - self.sum * self.sum / self.calls).max(0.0);
-        // χ² as Wilson and Hilferty have it.
+        // χ² by the approximation of Wilson and Hilferty.
         let part = 2.0 / (9.0 * free);
         let chi = free * (1.0 - part + Z * part.sqrt()).powi(3);
         Some((between / chi.max(f64::MIN_POSITIVE)).sqrt())
     }
 }
 
-/// How many standard deviations above the mean a normally distributed value is with the probability `above`, up to
-/// one half (Abramowitz and Stegun, 26.2.23; the error is below 0.00045).
+/// Returns the number of standard deviations above the mean that a normally distributed value
+/// exceeds with the probability `above`, up to one half (Abramowitz and Stegun, 26.2.23; the error
+/// is below 0.00045).
 pub(crate) fn normal(above: f64) -> f64 {
     let t = (-2.0 * above.clamp(f64::MIN_POSITIVE, 0.5).ln()).sqrt();
     let numerator = 2.515_517 + t * (0.802_853 + t * 0.010_328);

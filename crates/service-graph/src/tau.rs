@@ -1,8 +1,9 @@
-//! The τ rule, step 5 of Algorithm 3: where calls leave their node and take longer than τ, the
-//! called service moves to its caller's node if there is room.
+//! The τ rule, step 5 of Algorithm 3: if calls leave their node and take longer than τ, the called
+//! service moves to its caller's node as far as capacity permits.
 //!
-//! The paper lets each edge pull without regard to the others, so two callers could pull a service
-//! to and fro. Here a move has to lower the traffic of all such edges together; so the rule ends.
+//! In the paper each edge is treated without regard to the others, so two callers could move a
+//! service back and forth. Here a move has to lower the traffic of all such edges together; so the
+//! rule terminates.
 
 use crate::graph::Graph;
 use crate::solve::{Problem, State};
@@ -29,7 +30,7 @@ impl LateEdges {
         }
     }
 
-    /// Moves called services to their callers; says whether any moved.
+    /// Moves called services to their callers; returns whether any moved.
     pub(crate) fn pull(&self, problem: &Problem, state: &mut State) -> bool {
         let mut moved = false;
         for &(caller, called, _) in &self.edges {
@@ -41,7 +42,7 @@ impl LateEdges {
         moved
     }
 
-    /// Moves one replica of `called` to where `caller` has too few of them.
+    /// Moves one replica of `called` to a node where `caller` has too few of them.
     fn pull_one(&self, problem: &Problem, state: &mut State, caller: usize, called: usize) -> bool {
         let gap = |node: usize| state.share(caller, node) - state.share(called, node);
         let nodes = 0..problem.nodes;
@@ -56,7 +57,7 @@ impl LateEdges {
         let Some(from) = runs.min_by(|&a, &b| gap(a).total_cmp(&gap(b))) else {
             return false;
         };
-        // What is less than rounding leaves is no gain: it could be had to and fro for ever.
+        // A gain below rounding errors does not count: it could be made back and forth for ever.
         if self.change(problem, state, called, from, to) >= -1e-9 * self.weight(called) {
             return false;
         }
@@ -68,13 +69,13 @@ impl LateEdges {
         true
     }
 
-    /// The traffic of all late edges of a service.
+    /// Returns the traffic of all late edges of a service.
     fn weight(&self, s: usize) -> f64 {
         let own = self.edges.iter().filter(|(u, v, _)| *u == s || *v == s);
         own.map(|(_, _, rps)| rps).sum()
     }
 
-    /// How the traffic of late edges that leaves its node changes with a move.
+    /// Returns the change by a move of the late edges' traffic that leaves its node.
     fn change(&self, problem: &Problem, state: &State, s: usize, from: usize, to: usize) -> f64 {
         let step = problem.step[s];
         let (p, q) = (state.share(s, from), state.share(s, to));

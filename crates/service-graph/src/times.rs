@@ -1,35 +1,36 @@
 //! The distribution of response times: counts by range, merged from many proxies.
 //!
-//! Proxies count response times in ranges whose bounds are a factor of 2 to 2.5 apart. Counts add up whichever proxy
-//! has made them, which quantiles do not; so a quantile is made last. In which range it is is certain. Where it
-//! is inside follows from the mean, which is known exactly: of all distributions that have these counts and this
-//! mean the one of maximal entropy is taken. Its density falls, or rises, as exp(−θ·t) in every range, with one
-//! θ for all of them; with θ = 0 it would be Prometheus's `histogram_quantile`.
+//! Proxies count response times in ranges whose bounds are a factor of 2 to 2.5 apart. Counts of
+//! several proxies can be added, quantiles cannot; so a quantile is computed last. Its range is
+//! certain. Its position inside follows from the mean, which is known exactly: of all distributions
+//! with these counts and this mean the one of maximal entropy is taken. Its density falls, or
+//! rises, as exp(−θ·t) in every range, with one θ for all of them; with θ = 0 it would be
+//! Prometheus's `histogram_quantile`.
 //!
-//! Of times that are all about the same that is much too wide: so a [`Spread`], if known, bounds the
-//! quantiles above the median (the inequality of Vysochanskij and Petunin, one-sided).
+//! For times that are all about the same that is much too wide: so a [`Spread`], if known, bounds
+//! the quantiles above the median (the inequality of Vysochanskij and Petunin, one-sided).
 
 use crate::spread::{Spread, normal};
 
-/// Ranges at most: more than anybody reports.
+/// The maximum number of ranges, more than any proxy reports.
 const MOST: usize = 64;
-/// Beyond, all of a range is at one of its ends.
+/// The θ beyond which all of a range is at one of its ends.
 const STEEPEST: f64 = 500.0;
-/// Halvings of what θ may be: more than a quotient of two numbers has digits.
+/// The number of bisections for θ: more than the digits of a quotient of two numbers.
 const HALVINGS: u32 = 60;
 
-/// Response times a second, or any other number of them, by range.
+/// Counts or rates of response times, by range.
 ///
-/// A range goes up to its bound, which is in it, from the bound of the one before.
+/// A range is bounded above by its bound, inclusive, and below by that of the previous range.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Bounds in milliseconds, infinite if there is none, in order; and how many.
+    /// The bounds in milliseconds, in order, infinite if there is none; each with its count.
     ranges: Vec<(f64, f64)>,
 }
 
 impl Times {
-    /// Response times by range: the bound in milliseconds, `None` if there is none, and how many. What is
-    /// negative or no number is skipped; a range of none says where the next one begins.
+    /// Creates it from ranges: the bound in milliseconds, `None` if there is none, and the count.
+    /// Negative counts and NaN are skipped; an empty range only marks where the next one begins.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = (Option<f64>, f64)>) -> Self {
         let mut times = Self::default();
@@ -42,20 +43,20 @@ impl Times {
         times
     }
 
-    /// The ranges, as [`Times::new`] takes them.
+    /// Returns the ranges in the form of [`Times::new`].
     pub fn ranges(&self) -> impl Iterator<Item = (Option<f64>, f64)> {
         let ranges = self.ranges.iter();
         ranges.map(|(bound, count)| (bound.is_finite().then_some(*bound), *count))
     }
 
-    /// Adds others, each counted `factor` times.
+    /// Adds other counts, multiplied by `factor`.
     pub fn add(&mut self, others: &Self, factor: f64) {
         for (bound, count) in &others.ranges {
             self.put(*bound, count * factor);
         }
     }
 
-    /// Those that were not there `before`.
+    /// Returns the difference to the counts `before`.
     #[must_use]
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut since = self.clone();
@@ -66,11 +67,11 @@ impl Times {
         since
     }
 
-    /// The response time in milliseconds that a share of them, 0–1, do not exceed, where their mean is `mean` and
-    /// they are spread as `spread` says, as far as it knows; `None` if there is none.
+    /// Returns the response time in milliseconds that a share of them, 0–1, does not exceed, given
+    /// their mean `mean` and their spread `spread`, as far as it is known; `None` if there is none.
     ///
-    /// A mean that cannot be theirs (they are put together from reports that are not all of the same moment) is
-    /// moved to where it can be. What is above the last bound is at that bound.
+    /// A mean that is inconsistent with the counts (they are merged from reports of different
+    /// moments) is moved into the possible range. Times above the last bound count as that bound.
     #[must_use]
     pub fn quantile(&self, share: f64, mean: f64, spread: &Spread) -> Option<f64> {
         let all: f64 = self.ranges.iter().map(|(_, count)| count).sum();
@@ -92,11 +93,12 @@ impl Times {
         Some(self.last_bound())
     }
 
-    /// What a quantile cannot exceed by what is known of the spread; infinite where nothing is.
+    /// Returns the upper limit of a quantile that follows from the spread; infinite if it is
+    /// unknown.
     ///
-    /// It is never less than of the widest log-normal distribution with this mean of which, of so many calls, none
-    /// would be expected outside of the ranges that have some: the spread may be more than the means of intervals
-    /// show, but not be less than the ranges do.
+    /// It is never less than the quantile of the widest log-normal distribution with this mean of
+    /// which, of this number of calls, none would be expected outside of the nonempty ranges: the
+    /// spread may be more than the means of intervals show, but not less than the ranges do.
     fn most(&self, share: f64, mean: f64, spread: &Spread) -> f64 {
         let deviation = spread.deviation_ms().filter(|_| share > 0.5 && mean > 0.0);
         let taken = self.bounded().filter(|(_, _, count)| *count > 0.0);
@@ -113,7 +115,7 @@ impl Times {
         farthest.max(widest)
     }
 
-    /// The ranges that have a bound: from where, to where, and how many.
+    /// Returns the bounded ranges: lower bound, upper bound, and count.
     fn bounded(&self) -> impl Iterator<Item = (f64, f64, f64)> {
         let bounded = self.ranges.iter().filter(|(bound, _)| bound.is_finite());
         bounded.scan(0.0, |lower, (upper, count)| {
@@ -126,7 +128,7 @@ impl Times {
         self.bounded().last().map_or(0.0, |(_, upper, _)| upper)
     }
 
-    /// How steeply the density falls, a millisecond, so that the mean is this one.
+    /// Returns θ, the slope of the density per millisecond, for which the mean is this one.
     fn theta(&self, all: f64, mean: f64) -> f64 {
         let counted: f64 = self.bounded().map(|(_, _, count)| count).sum();
         // Values above all bounds have an unknown mean.
@@ -160,7 +162,7 @@ impl Times {
         let full = self.ranges.len() >= MOST;
         match self.ranges.get_mut(at) {
             Some((known, sum)) if *known == bound => *sum += count,
-            // Too many different ones: in the next wider range rather than in none.
+            // Too many different ranges: added to the next wider one instead of being dropped.
             Some((_, sum)) if full => *sum += count,
             None if full => {}
             _ => self.ranges.insert(at, (bound, count)),
@@ -168,8 +170,9 @@ impl Times {
     }
 }
 
-/// How many standard deviations above the mean a quantile above the median is at most: by Vysochanskij and Petunin
-/// for whatever has one mode; where that says nothing, by Cantelli for whatever there is.
+/// Returns the maximum number of standard deviations between the mean and a quantile above the
+/// median: by Vysochanskij and Petunin for unimodal distributions; where that gives no limit, by
+/// Cantelli for any distribution.
 fn deviations(share: f64) -> f64 {
     let above = (1.0 - share).max(f64::MIN_POSITIVE);
     let squared = 4.0 / (9.0 * above) - 1.0;
@@ -179,7 +182,7 @@ fn deviations(share: f64) -> f64 {
     }
 }
 
-/// Where the mean of a density ∝ exp(−z·u) is, 0 ≤ u ≤ 1.
+/// Returns the mean of a density ∝ exp(−z·u), 0 ≤ u ≤ 1.
 fn centre(z: f64) -> f64 {
     match z.abs() {
         // The first terms of its series: the difference below would be of equal numbers.
@@ -192,7 +195,7 @@ fn centre(z: f64) -> f64 {
     }
 }
 
-/// Up to where a part of such a density is.
+/// Returns the quantile of such a density.
 fn position(part: f64, z: f64) -> f64 {
     let z = z.clamp(-STEEPEST, STEEPEST);
     if z.abs() < 1e-6 {

@@ -1,20 +1,20 @@
 //! Discrete-event simulation of balancers and servers, driving the proxy's own policies.
 //!
 //! M balancers, each with a [`Balancer`](maglor_balance::Balancer) of its own, send requests to N
-//! servers; what a balancer knows is what the proxy's statistics contain. Time is virtual: whole
+//! servers; a balancer has the same information as the proxy's statistics. Time is virtual: whole
 //! nanoseconds, the unit of [`maglor_balance::Time`].
 //!
-//! * [`Scenario`] says what is simulated; [`Scenario::simulate`] and [`simulate_all`] run it.
-//! * `cluster` holds the state and the loop; `cluster/place.rs` how a request finds its server.
-//! * [`Outcome`] is what came out, with confidence intervals over independent runs.
+//! * [`Scenario`] describes a simulation; [`Scenario::simulate`] and [`simulate_all`] run it.
+//! * `cluster` holds the state and the loop; `cluster/place.rs` assigns requests to servers.
+//! * [`Outcome`] holds the results, with confidence intervals over independent runs.
 //!
-//! Conventions, the same for every policy: a request and its response travel in no time, the messages
-//! of a policy take [`Network::delay`] each way, and a request that is refused has lost a round trip.
-//! So a policy pays for what it asks, and one that asks nothing is the model of the paper.
+//! Conventions, the same for every policy: a request and its response travel in no time, the
+//! messages of a policy take [`Network::delay`] each way, and a rejected request has lost a round
+//! trip. So a policy pays for its messages, and one without messages is the model of the paper.
 //!
-//! Invariant: a run depends on the scenario, its seed and its number alone. Requests arrive at the
-//! same moments with the same work under every policy, because each kind of chance has a generator
-//! of its own.
+//! Invariant: a run depends only on the scenario, its seed and the run's number. Requests arrive at
+//! the same moments with the same work under every policy, because each kind of randomness has a
+//! generator of its own.
 
 mod arrivals;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Figures of simulations: which scenarios a figure needs, and what is drawn of their outcomes.
+//! Figures of simulations: the scenarios that a figure needs, and the drawing of their outcomes.
 //!
 //! A [`Study`] lists its scenarios first, so that a program that draws several studies simulates all of them
 //! in one pool, with one progress bar, and draws afterwards:
@@ -35,22 +35,22 @@ use sweep::{Chart, Sweep};
 /// How long to simulate for each point.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effort {
-    /// So many requests in each of so many runs.
+    /// This number of requests in each of this number of runs.
     Custom {
-        /// At least 100.
+        /// The number of requests, at least 100.
         requests: u64,
-        /// At least 2.
+        /// The number of runs, at least 2.
         runs: u32,
     },
     /// For print: intervals of about one per cent.
     Full,
-    /// For a look, all studies in less than a minute on two cores: intervals of a few per cent.
+    /// For a preview, all studies in less than a minute on two cores: intervals of a few per cent.
     Quick,
 }
 
 impl Effort {
     fn apply(self, scenario: &mut Scenario) {
-        // Queues need the same time to settle and to be seen in all states however many there are.
+        // Queues need the same time to settle and to visit all states, regardless of their number.
         let servers = u64::from(scenario.servers.max(40));
         (scenario.requests, scenario.runs) = match self {
             Self::Custom { requests, runs } => (requests, runs),
@@ -60,7 +60,7 @@ impl Effort {
     }
 }
 
-/// Scenarios, and the figures that are drawn of them.
+/// Scenarios, and the figures drawn from their outcomes.
 pub struct Study {
     scenarios: Vec<Scenario>,
     sweep: Sweep,
@@ -82,29 +82,29 @@ impl Study {
         }
     }
 
-    /// Draws these lines into each of its charts, too, before those of simulations.
+    /// Also draws these lines into each of its charts, before those of simulations.
     fn with_formulas(self, formulas: fn() -> Vec<Series>) -> Self {
         Self { formulas, ..self }
     }
 
-    /// Names it on a progress bar.
+    /// Returns its name for a progress bar.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.sweep.name
     }
 
-    /// The names of its figures.
+    /// Returns the names of its figures.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.charts.iter().map(|chart| &*chart.id)
     }
 
-    /// What has to be simulated.
+    /// Returns the scenarios to simulate.
     #[must_use]
     pub fn scenarios(&self) -> &[Scenario] {
         &self.scenarios
     }
 
-    /// The figures, from the outcomes of [`scenarios`](Self::scenarios) in the same order.
+    /// Draws the figures from the outcomes of [`scenarios`](Self::scenarios) in the same order.
     #[must_use]
     pub fn draw(&self, outcomes: &[Outcome]) -> Vec<Figure> {
         let formulas = (self.formulas)();
@@ -117,7 +117,7 @@ impl Study {
     }
 }
 
-/// All studies: the paper's Figs. 9, 7, 3 and 4, and ours.
+/// Returns all studies: the paper's Figs. 9, 7, 3 and 4, and ours.
 #[must_use]
 pub fn studies(effort: Effort) -> Vec<Study> {
     let mut studies = vec![collaboration::paper(effort)];

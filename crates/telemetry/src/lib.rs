@@ -7,11 +7,11 @@
 //!   text format.
 //! - [`logs`]: one call that sets up `tracing` on standard error, and a handle that changes the
 //!   level at run time.
-//! - [`scrape`]: reads the text format, and what counters have grown by.
+//! - [`scrape`]: a parser of the text format, and the growth of counters between pages.
 //! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of
 //!   randomness: the caller passes the bytes of new identifiers.
 //!
-//! Nothing here knows HTTP, tokio or the configuration.
+//! Nothing here depends on HTTP, tokio or the configuration.
 
 pub mod logs;
 pub mod metrics;

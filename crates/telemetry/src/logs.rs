@@ -19,37 +19,37 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// How an event is written: one line either way.
+/// The format of log lines: one line for each event either way.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Format {
     /// A JSON object: `timestamp`, `level`, `target`, and the fields of the event beside them.
     Json,
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
 }
 
-/// Why logging could not be set up or changed.
+/// An error of setting up or changing the logger.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LogError {
-    /// The process has a logger.
+    /// The process has a logger already.
     #[error("logging is already initialized in this process")]
     AlreadySet,
-    /// A directive of the filter is wrong; the filter that was in force stays.
+    /// A directive of the filter is invalid; the previous filter stays.
     #[error("log filter: `{directive}`: {reason}")]
     Directive {
-        /// The directive as it was written.
+        /// The directive as written.
         directive: String,
-        /// The error.
+        /// The reason.
         reason: &'static str,
     },
     /// The filter has no directive.
     #[error("log filter: empty, expected for example `info` or `info,maglor_proxy=debug`")]
     Empty,
-    /// The name of a format is not known.
+    /// The name of a format is unknown.
     #[error("log format `{0}`: expected `text` or `json`")]
     Format(String),
-    /// The subscriber that the handle belongs to is gone.
+    /// The subscriber of the handle no longer exists.
     #[error("this logger was replaced")]
     Gone,
 }
@@ -66,20 +66,20 @@ impl FromStr for Format {
     }
 }
 
-/// Changes the filter at run time; clones are the same handle.
+/// A handle that changes the filter at run time; clones are the same handle.
 #[derive(Clone, Debug)]
 pub struct LogHandle {
     filter: reload::Handle<Targets, Registry>,
-    /// The filter in force, as it was written.
+    /// The present filter, as written.
     directives: Arc<Mutex<String>>,
 }
 
 impl LogHandle {
-    /// Puts another filter in force. After an error the old one stays.
+    /// Replaces the filter. After an error the old one stays.
     ///
     /// # Errors
     ///
-    /// [`LogError`] if a directive cannot be parsed, or nothing logs any more.
+    /// [`LogError`] if a directive cannot be parsed, or the subscriber no longer exists.
     pub fn set(&self, directives: &str) -> Result<(), LogError> {
         let targets = parse(directives)?;
         let mut current = self
@@ -91,7 +91,7 @@ impl LogHandle {
         Ok(())
     }
 
-    /// The filter in force, as it was written.
+    /// Returns the present filter, as written.
     #[must_use]
     pub fn directives(&self) -> String {
         self.directives
@@ -101,7 +101,7 @@ impl LogHandle {
     }
 }
 
-/// Sets up the logger of the process: `directives` filter, standard error receives.
+/// Sets up the logger of the process, which filters by `directives` and writes to standard error.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub fn init(directives: &str, format: Format) -> Result<LogHandle, LogError> {
     Ok(handle)
 }
 
-/// A logger with another destination, not yet put in place: for tests.
+/// Creates a logger with another destination without installing it: for tests.
 ///
 /// ```
 /// use maglor_telemetry::logs::{Format, subscriber};
@@ -142,7 +142,7 @@ where
     let layer = fmt::layer()
         .with_writer(writer)
         .with_ansi(false)
-        // A reader of the log that went away must not bring the process down.
+        // A closed standard error must not stop the process.
         .log_internal_errors(false);
     let layer = match format {
         Format::Json => layer

@@ -2,9 +2,9 @@
 //!
 //! The proxy runs one thread a core and each thread (a *worker*, with an index `0..workers`) writes
 //! only its own *shard* of a metric. A shard has a single writer, so that [`Counter::add`] is a
-//! relaxed load and a store on a cache line with a single writer; the shards are summed by a
-//! reads. Control threads, which have no index, use the `*_shared` methods: an atomic addition on
-//! one extra shard.
+//! relaxed load and a store on a cache line with a single writer; the shards are summed when they
+//! are read. Control threads, which have no index, use the `*_shared` methods: an atomic addition
+//! on one extra shard.
 //!
 //! # Series and handles
 //!
@@ -12,8 +12,8 @@
 //! [`CounterFamily::with`] returns a handle to the series with these values, the same series for the
 //! same values. Handles are resolved when a cluster or an endpoint is built, never for each request.
 //! A series lives as long as its last handle: **when it is dropped, the series disappears from the
-//! exposition and its count is gone**. That is meant for endpoints that were removed; what must
-//! outlive them (totals of a cluster or a listener) needs a handle with a longer life.
+//! exposition and its count is lost**. That is meant for endpoints that were removed; values that
+//! must outlive them (totals of a cluster or a listener) need a handle with a longer life.
 //!
 //! A series with the same labels that comes back later starts at zero, which Prometheus reads as a
 //! counter reset.

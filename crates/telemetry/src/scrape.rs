@@ -1,4 +1,4 @@
-//! Reads a proxy's `/metrics`, and how much its counters have grown since the last look.
+//! Parses a proxy's `/metrics`, and computes the growth of its counters since the last page.
 
 mod histogram;
 
@@ -12,12 +12,12 @@ pub struct Sample<'a> {
     /// The name of the metric.
     pub name: &'a str,
     labels: &'a str,
-    /// Its value; of what only grows, the growth.
+    /// Its value; for counters and histograms, the growth.
     pub value: f64,
 }
 
 impl<'a> Sample<'a> {
-    /// A sample, or `None` for comments and what has another form.
+    /// Parses a sample; `None` for comments and lines of another form.
     fn read(line: &'a str) -> Option<Self> {
         if line.starts_with('#') {
             return None;
@@ -35,7 +35,7 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// A label's value as it stands there: what is escaped stays so.
+    /// Returns a label's value as it is written, without unescaping.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
@@ -50,7 +50,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where the closing quote is.
+/// Returns the index of the closing quote.
 fn end_of_value(quoted: &str) -> Option<usize> {
     let mut escaped = false;
     quoted.bytes().position(|byte| {
@@ -60,16 +60,16 @@ fn end_of_value(quoted: &str) -> Option<usize> {
     })
 }
 
-/// What a process has counted so far, as seen by one observer.
+/// The last values of a process's counters, as seen by one observer.
 #[derive(Debug, Default)]
 pub struct Meter {
     last: HashMap<String, f64>,
 }
 
 impl Meter {
-    /// All samples of a page: gauges as they are, everything that only grows by how much it has
-    /// grown since the last page. A smaller value is a process that has started anew, so all of it
-    /// is growth.
+    /// Returns all samples of a page: gauges as they are, counters and histograms as their growth
+    /// since the last page. A smaller value means that the process has restarted, so all of it is
+    /// growth.
     pub fn grown<'a>(&mut self, page: &'a str) -> Vec<Sample<'a>> {
         let mut samples = Vec::new();
         for line in page.lines() {
@@ -88,7 +88,7 @@ impl Meter {
         samples
     }
 
-    /// The process has ended: the next page is of another one.
+    /// Forgets the last page: the next one is of another process.
     pub fn restart(&mut self) {
         self.last.clear();
     }

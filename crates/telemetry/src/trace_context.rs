@@ -1,11 +1,12 @@
-//! Trace context: reading, writing and continuing it.
+//! Reads, writes and continues trace contexts.
 //!
 //! W3C Trace Context level 1 (`traceparent`, `tracestate`) and, where there is no valid
-//! `traceparent`, B3 in one or in several headers. No I/O and no randomness: the caller hands in
+//! `traceparent`, B3 in one or in several headers. No I/O and no randomness: the caller passes
 //! header values as bytes, and the random bytes of new identifiers.
 //!
-//! A proxy that takes no part in a trace passes the headers on untouched; one that does replaces
-//! the parent by [`TraceContext::child`] and keeps `tracestate` if [`tracestate::combine`] accepts it.
+//! A proxy that does not take part in a trace forwards the headers unchanged; one that does
+//! replaces the parent by [`TraceContext::child`] and keeps `tracestate` if [`tracestate::combine`]
+//! accepts it.
 //!
 //! ```
 //! use maglor_telemetry::trace_context::{Format, extract};
@@ -32,7 +33,7 @@ pub mod tracestate;
 /// Length of a `traceparent` of version 00.
 const TRACEPARENT_LENGTH: usize = 55;
 
-/// The only flag of level 1; others are dropped, as it demands.
+/// The only flag of level 1; others are dropped, as the specification demands.
 const SAMPLED: u8 = 0x01;
 
 /// Identifier of a trace. Not zero.
@@ -43,20 +44,20 @@ pub struct TraceId([u8; 16]);
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SpanId([u8; 8]);
 
-/// Whether the trace is recorded. `traceparent` knows two of these, B3 all four.
+/// Whether the trace is recorded. `traceparent` has two of these values, B3 all four.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sampling {
     /// Recorded.
     Accept,
-    /// Recorded whatever limits there are (B3).
+    /// Recorded regardless of limits (B3).
     Debug,
-    /// The next one decides (B3); not recorded for `traceparent`.
+    /// The next process decides (B3); not recorded for `traceparent`.
     Defer,
     /// Not recorded.
     Deny,
 }
 
-/// Which headers a context was found in.
+/// The headers in which a context was found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
     /// `x-b3-traceid`, `x-b3-spanid` and so on.
@@ -67,7 +68,7 @@ pub enum Format {
     W3c,
 }
 
-/// The place of a request in a trace: the trace and the span that sent it.
+/// The position of a request in a trace: the trace and the span that sent it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceContext {
     /// The trace.
@@ -78,10 +79,10 @@ pub struct TraceContext {
     pub sampling: Sampling,
 }
 
-/// Finds the context of a request.
+/// Extracts the context of a request.
 ///
-/// `header` returns all values of a header by its lower-case name. A header that must be unique
-/// and is not is ignored, as is one that cannot be parsed.
+/// `header` returns all values of a header by its lower-case name. A header that must be unique and
+/// is not is ignored, as is one that cannot be parsed.
 pub fn extract<'a, I>(mut header: impl FnMut(&'static str) -> I) -> Option<(TraceContext, Format)>
 where
     I: Iterator<Item = &'a [u8]>,
@@ -114,7 +115,7 @@ impl TraceContext {
         }
     }
 
-    /// The context of a request sent on behalf of this one, from 8 random bytes.
+    /// Returns the context of a request sent on behalf of this one, from 8 random bytes.
     #[must_use]
     pub fn child(&self, random: [u8; 8]) -> Self {
         Self {
@@ -125,7 +126,7 @@ impl TraceContext {
 
     /// Parses the value of `traceparent`.
     ///
-    /// Versions above 00 are read by the rules of version 00 as far as it goes (§4.3 of the
+    /// Versions above 00 are parsed by the rules of version 00 as far as possible (§4.3 of the
     /// specification); version ff, identifiers of zeros and upper-case digits are invalid.
     #[must_use]
     pub fn parse(traceparent: &[u8]) -> Option<Self> {
@@ -153,7 +154,7 @@ impl TraceContext {
         })
     }
 
-    /// The value of `traceparent`, in version 00; all of it is ASCII.
+    /// Returns the value of `traceparent`, in version 00; all of it is ASCII.
     #[must_use]
     pub fn to_traceparent(&self) -> [u8; TRACEPARENT_LENGTH] {
         let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
@@ -175,13 +176,13 @@ impl fmt::Display for TraceContext {
 macro_rules! identifier {
     ($name:ident, $bytes:literal) => {
         impl $name {
-            /// The identifier with these bytes, unless they are all zero.
+            /// Returns the identifier with these bytes, unless they are all zero.
             #[must_use]
             pub fn new(bytes: [u8; $bytes]) -> Option<Self> {
                 (bytes != [0; $bytes]).then_some(Self(bytes))
             }
 
-            /// A new identifier; zeros, which random bytes hardly ever are, count as one.
+            /// Returns a new identifier; zeros, which are very improbable, count as one.
             #[must_use]
             pub fn from_random(mut bytes: [u8; $bytes]) -> Self {
                 if bytes == [0; $bytes] {
@@ -190,7 +191,7 @@ macro_rules! identifier {
                 Self(bytes)
             }
 
-            /// Its bytes, most significant first.
+            /// Returns its bytes, most significant first.
             #[must_use]
             pub fn to_bytes(self) -> [u8; $bytes] {
                 self.0

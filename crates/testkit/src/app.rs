@@ -1,25 +1,25 @@
-//! An emulated application: many servers in one process that need time but no processor.
+//! An emulated application: many servers in one process that take time but no processor.
 //!
-//! What services there are, what they cost and whom they call is a file of µBench (Detti, Funari and
+//! The services, their costs and their calls are read from a file of µBench (Detti, Funari and
 //! Petrucci, "µBench: An Open-Source Factory of Benchmark Microservice Applications", 2023):
-//! [`WorkModel`]. Where their instances listen, and through which proxy they call, is a second file:
-//! [`Deployment`].
+//! [`WorkModel`]. The addresses of their instances, and the proxies of their calls, are in a second
+//! file: [`Deployment`].
 //!
 //! An instance is a FIFO queue with c workers whose clock is virtual ([`Queue`]): the end of a
-//! request's work is known when it arrives, so a late timer makes one answer late and no queue longer.
-//! When its work has ended, a request calls what the model says, groups at the same time and the
-//! services of a group one after another, holding no worker; then it is answered.
+//! request's work is known when it arrives, so a late timer makes one response late and no queue
+//! longer. When its work has ended, a request makes the calls of the model, groups concurrently and
+//! the services of a group one after another, without holding a worker; then it is answered.
 //!
 //! ```text
 //! server ──► instance ──► queue, fault ──► clock ──► caller ──► the next service, by its proxy
 //!            control: counts of every instance, faults on demand
 //! ```
 //!
-//! An answer says in `x-exact-us` what queues alone took, so that what proxies and sockets added is known
-//! for each request.
+//! A response contains in `x-exact-us` the time taken by queues alone, so that the overhead of
+//! proxies and sockets is known for each request.
 //!
 //! HTTP/1.1 and HTTP/2 with prior knowledge are served on the same port. Unlike the rest of this
-//! crate, nothing here panics on what it is given.
+//! crate, nothing here panics on invalid input.
 
 mod caller;
 mod clock;

@@ -1,4 +1,4 @@
-//! A certificate authority of its own for each test.
+//! A separate certificate authority for each test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new authority with a new key.
+    /// Creates an authority with a new key.
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
@@ -63,27 +63,28 @@ impl Authority {
         }
     }
 
-    /// The certificate of the authority.
+    /// Returns the certificate of the authority.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The file that holds [`Authority::pem`].
+    /// Returns the file that holds [`Authority::pem`].
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
     }
 
-    /// A directory for other files of the test, removed with the authority.
+    /// Returns a directory for other files of the test, removed with the authority.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A certificate for DNS names, IP addresses or URIs (`spiffe://…`), good for both sides of TLS.
+    /// Issues a certificate for DNS names, IP addresses or URIs (`spiffe://…`), valid for both
+    /// sides of TLS.
     ///
-    /// The files are called after the first name; issuing the name again replaces them.
+    /// The files are named by the first name; issuing the name again replaces them.
     #[must_use]
     pub fn issue(&self, names: &[&str]) -> Identity {
         let (uris, hosts): (Vec<&str>, Vec<&str>) =
@@ -117,7 +118,8 @@ impl Authority {
         identity
     }
 
-    /// A server that shows `identity`; with `require_client`, only to clients of this authority.
+    /// Returns the configuration of a server with `identity`; with `require_client`, it accepts
+    /// only clients of this authority.
     #[must_use]
     pub fn server_config(
         &self,
@@ -143,7 +145,8 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A client that trusts this authority and shows `identity` to who asks.
+    /// Returns the configuration of a client that trusts this authority and presents `identity` if
+    /// requested.
     #[must_use]
     pub fn client_config(&self, identity: Option<&Identity>, alpn: &[&str]) -> Arc<ClientConfig> {
         let builder = client().with_root_certificates(self.roots());
@@ -162,7 +165,8 @@ impl Authority {
     }
 }
 
-/// A client that trusts these authorities (PEM) and shows no certificate.
+/// Returns the configuration of a client that trusts these authorities (PEM) and presents no
+/// certificate.
 #[must_use]
 pub fn trusting(authorities: &[u8]) -> Arc<ClientConfig> {
     let config = client().with_root_certificates(roots(authorities));

@@ -1,8 +1,9 @@
-//! Hostile input as data: tables of cases with the expected outcome of each, and what runs them.
+//! Hostile input as data: tables of cases with the expected outcome of each, and their runners.
 //!
-//! The tables are `hostile/*.txt` beside this crate's sources; [`table`] describes their format. A runner of an area
-//! sends a case to a proxy and returns the observations: what the client got, and what reached the origin. The same
-//! runners serve the test of the proxy (`proxy/tests/hostile.rs`), which compares with the expected outcome, and
+//! The tables are `hostile/*.txt` beside this crate's sources; [`table`] describes their format. A
+//! runner of an area sends a case to a proxy and returns the observations: the client's response,
+//! and the requests that reached the origin. The same runners are used by the test of the proxy
+//! (`proxy/tests/hostile.rs`), which compares with the expected outcome, and by
 //! `cargo xtask hostile`, which compares with other proxies. See docs/hostile.md.
 
 pub mod api;
@@ -32,21 +33,21 @@ pub use tls::{Tls, check as check_tls};
 pub use transport::{Transport, check as check_transport};
 pub use yaml::{Yaml, check as check_yaml};
 
-/// What a proxy did with a case.
+/// The class of a proxy's reaction to a case.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Class {
-    /// It was forwarded, or answered with success.
+    /// It was forwarded, or got a success response.
     Accepted,
-    /// An error answer, a reset, or the end of the connection.
+    /// An error response, a reset, or the end of the connection.
     Refused,
     /// Nothing: the proxy waits for more bytes.
     Waits,
-    /// The proxy does not serve any more.
+    /// The proxy no longer serves requests.
     Dead,
 }
 
 impl Class {
-    /// The name in results.
+    /// Returns the name in results.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -61,13 +62,14 @@ impl Class {
 /// The outcome of a case at one proxy.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// In short.
+    /// The class.
     pub class: Class,
     /// What was observed, in one line.
     pub detail: String,
 }
 
-/// A table; with `HOSTILE_TABLES`, the one in that folder, so that cases can be run without building anything.
+/// Returns a table; with `HOSTILE_TABLES`, the one in that folder, so that cases can be run without
+/// building anything.
 fn read(name: &str, text: &str) -> Vec<Case> {
     let folder = std::env::var_os("HOSTILE_TABLES").map(std::path::PathBuf::from);
     let other = folder.map(|folder| std::fs::read_to_string(folder.join(format!("{name}.txt"))));
@@ -77,7 +79,7 @@ fn read(name: &str, text: &str) -> Vec<Case> {
     }
 }
 
-/// Requests in HTTP/1.1.
+/// Returns requests in HTTP/1.1.
 #[must_use]
 pub fn http1_requests() -> Vec<Case> {
     read(
@@ -86,7 +88,7 @@ pub fn http1_requests() -> Vec<Case> {
     )
 }
 
-/// Responses of an HTTP/1.1 origin.
+/// Returns responses of an HTTP/1.1 origin.
 #[must_use]
 pub fn http1_responses() -> Vec<Case> {
     read(
@@ -95,31 +97,31 @@ pub fn http1_responses() -> Vec<Case> {
     )
 }
 
-/// Frames of HTTP/2.
+/// Returns frames of HTTP/2.
 #[must_use]
 pub fn http2() -> Vec<Case> {
     read("http2", include_str!("../hostile/http2.txt"))
 }
 
-/// Frames of the mesh transport.
+/// Returns frames of the mesh transport.
 #[must_use]
 pub fn transport() -> Vec<Case> {
     read("transport", include_str!("../hostile/transport.txt"))
 }
 
-/// Certificates of peers of the mesh.
+/// Returns certificates of peers of the mesh.
 #[must_use]
 pub fn certificates() -> Vec<Case> {
     read("certificates", include_str!("../hostile/certificates.txt"))
 }
 
-/// Requests to a proxy's admin port.
+/// Returns requests to a proxy's admin port.
 #[must_use]
 pub fn admin() -> Vec<Case> {
     read("admin", include_str!("../hostile/admin.txt"))
 }
 
-/// Requests to a controller's admin port.
+/// Returns requests to a controller's admin port.
 #[must_use]
 pub fn admin_controller() -> Vec<Case> {
     read(
@@ -128,25 +130,25 @@ pub fn admin_controller() -> Vec<Case> {
     )
 }
 
-/// ClientHellos and records of TLS.
+/// Returns ClientHellos and records of TLS.
 #[must_use]
 pub fn tls() -> Vec<Case> {
     read("tls", include_str!("../hostile/tls.txt"))
 }
 
-/// Files in YAML.
+/// Returns files in YAML.
 #[must_use]
 pub fn yaml() -> Vec<Case> {
     read("yaml", include_str!("../hostile/yaml.txt"))
 }
 
-/// Reviews and other requests for a controller's webhook.
+/// Returns reviews and other requests for a controller's webhook.
 #[must_use]
 pub fn webhook() -> Vec<Case> {
     read("webhook", include_str!("../hostile/webhook.txt"))
 }
 
-/// Questions for a controller's external metrics.
+/// Returns requests for a controller's external metrics.
 #[must_use]
 pub fn external_metrics() -> Vec<Case> {
     read(
@@ -155,7 +157,7 @@ pub fn external_metrics() -> Vec<Case> {
     )
 }
 
-/// Requests for certificates.
+/// Returns requests for certificates.
 #[must_use]
 pub fn requests_for_certificates() -> Vec<Case> {
     read(
@@ -164,7 +166,7 @@ pub fn requests_for_certificates() -> Vec<Case> {
     )
 }
 
-/// What members send for discovery.
+/// Returns discovery messages of members.
 #[must_use]
 pub fn discovery() -> Vec<Case> {
     read("discovery", include_str!("../hostile/discovery.txt"))

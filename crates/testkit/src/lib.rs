@@ -3,20 +3,21 @@
 //! # Layout
 //!
 //! - [`app`]: emulated applications of many services, after µBench.
-//! - [`upstream`]: an HTTP server that does what the path of a request says, and remembers.
-//! - [`raw`]: HTTP/1.1 by hand: a strict client and a server that may break any rule.
+//! - [`upstream`]: an HTTP server whose behaviour is selected by the path of a request, and that
+//!   records requests.
+//! - [`raw`]: HTTP/1.1 written by hand: a strict client and a server that may break any rule.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
-//! - [`hostile`]: hostile input as tables, and what runs them.
+//! - [`hostile`]: hostile input as tables, and their runners.
 //! - [`listed_pages`]: the pages of an admin port.
 //! - [`process`]: the real `maglor-proxy` as a child process.
-//! - [`Load`]: clients that ask without pause, and forgive nothing.
+//! - [`Load`]: clients that send requests without pause, and report every failure.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
 //! - [`pattern`]: long bodies that need no memory and can be checked.
-//! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated; `property`,
-//!   the same for properties.
+//! - [`wait`] and [`seed()`]: waiting for conditions without sleeping, reproducible randomness;
+//!   `property`, the same for properties.
 //!
-//! Everything binds port 0, has a deadline ([`TIMEOUT`]) and ends with the value that stands for
-//! it. Helpers panic with a message that says what was expected, at the line of the test.
+//! Everything binds port 0, has a deadline ([`TIMEOUT`]) and ends when its value is dropped.
+//! Helpers panic with a message that states what was expected, at the line of the test.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,7 +51,7 @@ pub use seed::seed;
 pub use upstream::{Answer, Recorded, Upstream};
 pub use wait::eventually;
 
-/// The deadline of everything that waits for a peer.
+/// The deadline of every wait for a peer.
 ///
-/// Far above what a loaded machine needs, so that it is only ever reached by a bug.
+/// Far above the time that a loaded machine needs, so that it is only ever reached by a bug.
 pub const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Clients that ask and ask again, and count what they were not answered.
+//! Clients that repeat requests, and count failures.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -22,7 +22,8 @@ struct Shared {
 }
 
 impl Load {
-    /// Clients that each have one request under way at a time, over kept connections.
+    /// Starts clients that each have one request in progress at a time, over kept-alive
+    /// connections.
     #[must_use]
     pub fn start(address: SocketAddr, clients: usize, request: &str) -> Self {
         let shared = Arc::<Shared>::default();
@@ -34,13 +35,13 @@ impl Load {
         Self { shared, threads }
     }
 
-    /// Requests that were answered with 200.
+    /// Returns the number of 200 responses.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(SeqCst)
     }
 
-    /// Waits for so many more answers, or for the first failure.
+    /// Waits for this number of further responses, or for the first failure.
     ///
     /// # Panics
     ///
@@ -53,7 +54,7 @@ impl Load {
         });
     }
 
-    /// The error so far.
+    /// Returns the errors so far.
     ///
     /// # Panics
     ///
@@ -63,12 +64,12 @@ impl Load {
         self.shared.failures.lock().unwrap().clone()
     }
 
-    /// Waits until the clients have ended by themselves, and checks that nothing went wrong; how many
-    /// requests were answered.
+    /// Waits until the clients have ended by themselves, and checks that there was no failure;
+    /// returns the number of responses.
     ///
     /// # Panics
     ///
-    /// If something went wrong.
+    /// If there was a failure.
     #[track_caller]
     pub fn finish(self) -> u64 {
         for thread in self.threads {
@@ -85,12 +86,12 @@ impl Load {
         self.shared.answered.load(SeqCst)
     }
 
-    /// Ends the clients after their present requests, and checks that nothing went wrong; how many requests
-    /// were answered.
+    /// Stops the clients after their present requests, and checks that there was no failure;
+    /// returns the number of responses.
     ///
     /// # Panics
     ///
-    /// If something went wrong.
+    /// If there was a failure.
     #[track_caller]
     pub fn stop(self) -> u64 {
         self.shared.stop.store(true, SeqCst);

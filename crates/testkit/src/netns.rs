@@ -1,14 +1,15 @@
-//! Network namespaces as hosts: each with an address of its own and a delay on its way.
+//! Network namespaces as hosts: each with its own address and a delay of its packets.
 //!
 //! ```text
 //! host 1 ── veth, netem ──┐
-//! host 2 ── veth, netem ──┼── bridge in a namespace of its own
+//! host 2 ── veth, netem ──┼── bridge in a separate namespace
 //! …                       ┘
 //! ```
 //!
-//! Nothing is made outside the namespaces, so nothing of the machine's own network changes, and all of
-//! it goes with the value. It takes root and `ip`, a delay also `tc` and the kernel's `sch_netem`; where these
-//! are missing, a test skips itself with what [`Network::new`] says:
+//! Nothing is created outside the namespaces, so the machine's own network does not change, and
+//! everything is removed when the value is dropped. It requires root and `ip`, a delay also `tc`
+//! and the kernel's `sch_netem`; if these are missing, a test skips itself with the error of
+//! [`Network::new`]:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -39,14 +40,14 @@ pub struct Network {
     _bridge: Namespace,
 }
 
-/// A host; its loopback interface is its own, too.
+/// A host, with its own loopback interface.
 #[derive(Debug)]
 pub struct Host {
     namespace: Namespace,
     address: Ipv4Addr,
 }
 
-/// Why there is no network. One line each.
+/// The reason why there is no network. One line each.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NetworkError {
     /// A command failed.
@@ -54,9 +55,9 @@ pub enum NetworkError {
         "network namespaces need root and ip, delays also tc and sch_netem: `{command}`: {detail}"
     )]
     Command {
-        /// As a person would type it.
+        /// The command as typed.
         command: String,
-        /// What it said.
+        /// Its output.
         detail: String,
     },
     /// Too many hosts.
@@ -64,13 +65,13 @@ pub enum NetworkError {
     TooMany(usize),
 }
 
-/// A namespace that goes with the value.
+/// A namespace that is removed when this is dropped.
 #[derive(Debug)]
 struct Namespace(String);
 
 impl Network {
-    /// A network of `hosts` hosts; a packet takes `delay` on leaving its host, so that a round trip
-    /// takes twice that.
+    /// Creates a network of `hosts` hosts; a packet is delayed by `delay` on leaving its host, so
+    /// that a round trip takes twice that.
     ///
     /// # Errors
     ///
@@ -78,7 +79,7 @@ impl Network {
     pub fn new(hosts: usize, delay: Duration) -> Result<Self, NetworkError> {
         let count = u8::try_from(hosts).ok().filter(|count| *count <= MOST);
         let count = count.ok_or(NetworkError::TooMany(hosts))?;
-        // Relaxed: the counter only has to give different numbers.
+        // Relaxed: the counter only has to return different numbers.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |what: &str| format!("maglor-{}-{number}-{what}", std::process::id());
         let bridge = Namespace::new(name("bridge"))?;
@@ -110,7 +111,7 @@ impl Network {
         })
     }
 
-    /// The hosts.
+    /// Returns the hosts.
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
@@ -118,13 +119,13 @@ impl Network {
 }
 
 impl Host {
-    /// Its address in the network.
+    /// Returns its address in the network.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// A command that runs on this host. Kill the child by its own means before the network goes.
+    /// Returns a command that runs on this host. Kill the child before the network is dropped.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace.0, program]);
@@ -156,7 +157,8 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let mut command = Command::new("ip");
         command.args(["netns", "delete", &self.0]);
-        // What cannot be removed is left to the next reboot; a test is not worth less.
+        // Namespaces that cannot be removed are left to the next reboot; the test is valid all the
+        // same.
         let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }

@@ -1,6 +1,6 @@
 //! Bodies of any length whose every byte is known: byte `i` is `i % 251`.
 //!
-//! The period is a prime, so that a piece that went missing or came twice shows in any chunking.
+//! The period is a prime, so that a missing or duplicate piece is detected in any chunking.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -10,26 +10,27 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 const PERIOD: usize = 251;
-/// Bytes that are handed out at once.
+/// The number of bytes per piece.
 const PIECE: usize = 64 * 1024;
 
 static BYTES: LazyLock<Bytes> =
     LazyLock::new(|| (0..PERIOD + PIECE).map(|i| (i % PERIOD) as u8).collect());
 
-/// At most `length` bytes of the pattern, from `offset` on; less only if `length` is above 64 KiB.
+/// Returns at most `length` bytes of the pattern, from `offset` on; less only if `length` is above
+/// 64 KiB.
 #[must_use]
 pub fn piece(offset: u64, length: u64) -> Bytes {
     let start = (offset % PERIOD as u64) as usize;
     BYTES.slice(start..start + length.min(PIECE as u64) as usize)
 }
 
-/// `length` bytes of the pattern.
+/// Returns `length` bytes of the pattern.
 #[must_use]
 pub fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i % PERIOD) as u8).collect()
 }
 
-/// Checks `data` to be the pattern from `offset` on; says where it differs.
+/// Checks that `data` is the pattern from `offset` on.
 ///
 /// # Panics
 ///
@@ -50,13 +51,13 @@ pub fn check(offset: u64, data: &[u8]) {
     }
 }
 
-/// The hash that `/upload` answers with.
+/// Returns the hash in the response of `/upload`.
 #[must_use]
 pub fn hash(data: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(data)
 }
 
-/// A body of the pattern that is made while it is sent.
+/// A body of the pattern that is generated while it is sent.
 #[derive(Debug)]
 pub struct PatternBody {
     offset: u64,
@@ -66,7 +67,7 @@ pub struct PatternBody {
 }
 
 impl PatternBody {
-    /// A body of `length` bytes that says so.
+    /// Creates a body of `length` bytes with an announced length.
     #[must_use]
     pub fn sized(length: u64) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl PatternBody {
         }
     }
 
-    /// A body of `length` bytes without an announced length.
+    /// Creates a body of `length` bytes without an announced length.
     #[must_use]
     pub fn streamed(length: u64) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! The real proxy as a child process.
 //!
-//! The proxy is started with `--ready-file PATH` and writes where it listens into this file once
-//! it is ready: `{"admin":"127.0.0.1:1234","listeners":{"web":"127.0.0.1:2345"}}`. So every
-//! listener of a test asks for port 0.
+//! The proxy is started with `--ready-file PATH` and writes its addresses into this file once it is
+//! ready: `{"admin":"127.0.0.1:1234","listeners":{"web":"127.0.0.1:2345"}}`. So every listener of a
+//! test requests port 0.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub use spawn::{Signal, spawn};
 
 use log::Log;
 
-/// Where a proxy listens.
+/// The addresses of a proxy.
 #[derive(Clone, Debug, Default)]
 struct Ready {
     admin: Option<SocketAddr>,
@@ -34,7 +34,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// `None` while the file is not there or not complete.
+    /// Returns the file's contents; `None` while the file does not exist or is incomplete.
     fn read(file: &Path) -> Option<Self> {
         let text = fs::read(file).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -44,7 +44,7 @@ impl Ready {
             admin: json.get("admin").and_then(address),
             listeners: listeners
                 .iter()
-                // One on a Unix socket has no address that the system chose.
+                // A listener on a Unix socket has no address chosen by the system.
                 .filter(|(_, value)| !value.as_str().is_some_and(|text| text.starts_with("unix:")))
                 .map(|(name, value)| Some((name.clone(), address(value)?)))
                 .collect::<Option<_>>()?,
@@ -52,7 +52,7 @@ impl Ready {
     }
 }
 
-/// A proxy that runs. Dropping it kills it; if the test is failing, its log is printed.
+/// A running proxy. Dropping it kills it; if the test is failing, its log is printed.
 #[derive(Debug)]
 pub struct Proxy {
     child: Child,
@@ -63,11 +63,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The address of a listener.
+    /// Returns the address of a listener.
     ///
     /// # Panics
     ///
-    /// If there is none of this name; the message lists those there are.
+    /// If there is none of this name; the message lists the existing ones.
     #[must_use]
     #[track_caller]
     pub fn listener(&self, name: &str) -> SocketAddr {
@@ -77,13 +77,13 @@ impl Proxy {
         }
     }
 
-    /// The addresses of all listeners by name.
+    /// Returns the addresses of all listeners by name.
     #[must_use]
     pub fn listeners(&self) -> &BTreeMap<String, SocketAddr> {
         &self.ready.listeners
     }
 
-    /// The address of the admin port.
+    /// Returns the address of the admin port.
     ///
     /// # Panics
     ///
@@ -94,14 +94,14 @@ impl Proxy {
         self.ready.admin.expect("the proxy has an admin port")
     }
 
-    /// Asks the admin port.
+    /// Requests a page of the admin port.
     #[must_use]
     #[track_caller]
     pub fn admin_get(&self, path: &str) -> RawResponse {
         RawHttp1::connect(self.admin()).get_local(path)
     }
 
-    /// The sum of all samples of a metric whose line contains each of `labels`
+    /// Returns the sum of all samples of a metric whose line contains each of `labels`
     /// (`cluster="web"`); zero if there is none.
     #[must_use]
     #[track_caller]
@@ -117,25 +117,25 @@ impl Proxy {
             .sum()
     }
 
-    /// The time from the start of the process to its being ready.
+    /// Returns the time from the start of the process until it was ready.
     #[must_use]
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// The process.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A directory for files of the test, removed with this value.
+    /// Returns a directory for files of the test, removed with this value.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The file that was given with `--config`.
+    /// Returns the file that was passed with `--config`.
     #[must_use]
     pub fn config_file(&self) -> PathBuf {
         self.dir.path().join("config.yaml")
@@ -152,7 +152,7 @@ impl Proxy {
         fs::rename(new, self.config_file()).expect("a file in place of the configuration");
     }
 
-    /// What the proxy wrote to standard error so far.
+    /// Returns the proxy's standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.text()
@@ -169,7 +169,7 @@ impl Proxy {
         wait::eventually(TIMEOUT, &what, || self.stderr().contains(text));
     }
 
-    /// Resident memory in bytes.
+    /// Returns the resident memory in bytes.
     ///
     /// # Panics
     ///
@@ -179,8 +179,8 @@ impl Proxy {
         self.status_bytes("VmRSS:")
     }
 
-    /// Resident memory that is of no file, in bytes: what the process allocated. Unlike
-    /// [`Proxy::resident_bytes`] it does not move with the pages of code that happen to be mapped.
+    /// Returns the anonymous resident memory in bytes: the allocations of the process. Unlike
+    /// [`Proxy::resident_bytes`] it does not depend on the pages of code that happen to be mapped.
     ///
     /// # Panics
     ///
@@ -198,7 +198,7 @@ impl Proxy {
         kilobytes.expect("a process has memory") * 1024
     }
 
-    /// Number of open file descriptors.
+    /// Returns the number of open file descriptors.
     ///
     /// # Panics
     ///
@@ -225,18 +225,18 @@ impl Proxy {
         }
     }
 
-    /// Ends the proxy with SIGTERM and waits for it to drain.
+    /// Stops the proxy with SIGTERM and waits for it to drain.
     ///
     /// # Panics
     ///
-    /// If it has not ended within twice [`TIMEOUT`].
+    /// If it has not terminated within twice [`TIMEOUT`].
     #[track_caller]
     pub fn terminate(mut self) -> ExitStatus {
         self.signal(Signal::Terminate);
         self.wait_exit(TIMEOUT * 2)
     }
 
-    /// Waits until the proxy has ended by itself.
+    /// Waits until the proxy has terminated by itself.
     ///
     /// # Panics
     ///
@@ -249,7 +249,7 @@ impl Proxy {
         })
     }
 
-    /// Ends the proxy with SIGKILL.
+    /// Kills the proxy with SIGKILL.
     pub fn kill(self) {
         drop(self);
     }
@@ -277,7 +277,7 @@ impl Proxy {
 
     /// Kills the process if it runs, and collects the rest of its log.
     fn end(&mut self) {
-        // Both fail only if it has ended and was waited for.
+        // Both fail only if it has terminated and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.stderr.finish();
@@ -300,14 +300,14 @@ impl Drop for Proxy {
     }
 }
 
-/// Whether the state of every thread is `T`, as proc_pid_stat(5) has it.
+/// Returns whether the state of every thread is `T`, as in proc_pid_stat(5).
 fn all_stopped(tasks: &str) -> bool {
     let Ok(tasks) = fs::read_dir(tasks) else {
         return false;
     };
     tasks.flatten().all(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The name before it may hold anything, also parentheses.
+        // The preceding name may contain any characters, also parentheses.
         stat.rsplit_once(") ")
             .is_some_and(|(_, rest)| rest.starts_with('T'))
     })

@@ -1,8 +1,9 @@
-//! Properties whose cases can be repeated.
+//! Property tests with reproducible cases.
 
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Runs `cases` from the seed in `SEED`, or from `fallback`; it is printed, so that a failure can be replayed.
+/// Returns a runner of `cases` with the seed in `SEED`, or with `fallback`; it is printed, so that
+/// a failure can be reproduced.
 #[must_use]
 pub fn runner(fallback: u64, cases: u32) -> TestRunner {
     let seed = std::env::var("SEED")

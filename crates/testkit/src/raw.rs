@@ -1,8 +1,8 @@
-//! HTTP/1.1 by hand, on blocking sockets: every byte is the test's own.
+//! HTTP/1.1 written by hand, on blocking sockets: the test controls every byte.
 //!
 //! The client ([`RawHttp1`]) is strict: a response that a lenient parser would accept fails the
-//! test. The server ([`RawServer`]) sends any bytes, so that a proxy can be shown
-//! responses that no HTTP library would produce.
+//! test. The server ([`RawServer`]) sends any bytes, so that a proxy can be tested with responses
+//! that no HTTP library would produce.
 //!
 //! All reads and writes have the deadline of [`crate::TIMEOUT`].
 

@@ -1,8 +1,8 @@
-//! Randomness that can be repeated.
+//! Reproducible randomness.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The seed for a random test: `SEED` from the environment if it is set, else a new one.
+/// Returns the seed for a random test: `SEED` from the environment if it is set, else a new one.
 ///
 /// Either way it is printed, and the test harness shows it when the test fails.
 ///
@@ -16,7 +16,7 @@ pub fn seed() -> u64 {
         Err(_) => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.expect("the clock is past 1970");
-            // Mixed, so that tests that start together get seeds that have nothing in common.
+            // Mixed, so that tests that start together get unrelated seeds.
             (now.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         }
     };

@@ -1,38 +1,38 @@
 //! A programmable HTTP server that records its requests.
 //!
-//! It speaks HTTP/1.1 and HTTP/2 with prior knowledge on one port, or both over TLS by ALPN. It
-//! runs in a thread of its own, so that a test needs no runtime. Every response has
-//! `x-upstream: NAME`, so that a test sees who answered.
+//! It serves HTTP/1.1 and HTTP/2 with prior knowledge on one port, or both over TLS by ALPN. It
+//! runs in a separate thread, so that a test needs no runtime. Every response has
+//! `x-upstream: NAME`, so that a test sees which server responded.
 //!
-//! # What it does
+//! # Behaviour
 //!
-//! The path of a request says it, or the header `x-behave` with such a path, for tests that need
-//! the path for themselves. `N` is a number, `T` a time such as `250ms` or `2s`.
+//! It is selected by the path of a request, or by the header `x-behave` with such a path, for tests
+//! that need the path for other purposes. `N` is a number, `T` a time such as `250ms` or `2s`.
 //!
 //! | path | |
 //! |---|---|
 //! | `/echo` | method, URI, version, headers, body and trailers of the request as JSON |
 //! | `/status/N` | an empty response with this status |
-//! | `/delay/T` | answers after this time |
-//! | `/hang` | never answers |
+//! | `/delay/T` | responds after this time |
+//! | `/hang` | never responds |
 //! | `/bytes/N` | N bytes of [`crate::pattern`], with `content-length` |
 //! | `/chunked/N` | N bytes of the pattern, streamed without a length |
 //! | `/drip/N/T` | N chunks of 10 bytes of the pattern, each after this time |
-//! | `/stall/N` | promises N + 1 bytes, sends N, and hangs |
+//! | `/stall/N` | announces N + 1 bytes, sends N, and hangs |
 //! | `/trailers` | a body with the trailer `x-checksum: 42` |
 //! | `/early-hints` | 103 with a `link`, then 200 (HTTP/1.1 only; 200 in HTTP/2) |
 //! | `/continue` | 100 if the request expects it, then as `/upload` |
-//! | `/upload` | reads all; answers `{"bytes": …, "hash": …, "trailers": …}`, see [`crate::pattern::hash`] |
-//! | `/early/N` | answers with status N before it has read the body |
+//! | `/upload` | reads all; responds with `{"bytes": …, "hash": …, "trailers": …}`, see [`crate::pattern::hash`] |
+//! | `/early/N` | responds with status N before it has read the body |
 //! | `/early/N/M` | the same with M bytes of the pattern |
-//! | `/close` | closes the connection (HTTP/2: resets the stream) without an answer |
-//! | `/close-after-head` | promises 1000 bytes, sends 10, and closes |
+//! | `/close` | closes the connection (HTTP/2: resets the stream) without a response |
+//! | `/close-after-head` | announces 1000 bytes, sends 10, and closes |
 //! | `/sse/N/T` | N server-sent events, each after this time |
 //! | `/ws` | a WebSocket that sends back every message, up to 64 MiB |
-//! | `/upgrade` | 101 to the protocol that was asked for, then sends back every byte |
+//! | `/upgrade` | 101 to the requested protocol, then sends back every byte |
 //! | anything else | 200 with its name as the body |
 //!
-//! `CONNECT` opens a tunnel that sends back every byte. A closure may take over any request:
+//! `CONNECT` opens a tunnel that sends back every byte. A closure may handle any request instead:
 //! [`UpstreamBuilder::answer`], [`Upstream::set_answer`].
 //!
 //! ```
@@ -73,13 +73,13 @@ use record::Shared;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Running,
-    /// Accept nothing more, finish what is under way.
+    /// Accept nothing more, finish requests in progress.
     Stopping,
     /// Reset every connection.
     Killed,
 }
 
-/// How to start an [`Upstream`].
+/// The builder of an [`Upstream`].
 #[derive(Debug)]
 pub struct UpstreamBuilder {
     shared: Arc<Shared>,
@@ -88,22 +88,22 @@ pub struct UpstreamBuilder {
 }
 
 impl UpstreamBuilder {
-    /// Speaks TLS; see [`crate::Authority::server_config`].
+    /// Serves TLS; see [`crate::Authority::server_config`].
     #[must_use]
     pub fn tls(mut self, config: Arc<ServerConfig>) -> Self {
         self.tls = Some(config);
         self
     }
 
-    /// Listens on another address than `127.0.0.1:0`: to come back where another one was, or to
-    /// have a loopback address of its own.
+    /// Listens on another address than `127.0.0.1:0`: to return at the address of an earlier one,
+    /// or to have a separate loopback address.
     #[must_use]
     pub fn address(mut self, address: SocketAddr) -> Self {
         self.address = address;
         self
     }
 
-    /// Asks `answer` first; `None` leaves the request to its path.
+    /// Sets a closure that is called first; `None` leaves the request to its path.
     #[must_use]
     pub fn answer(
         self,
@@ -161,7 +161,7 @@ impl Upstream {
         Self::builder(name).start()
     }
 
-    /// A server with more settings.
+    /// Returns a builder for further settings.
     #[must_use]
     pub fn builder(name: &str) -> UpstreamBuilder {
         UpstreamBuilder {
@@ -171,46 +171,46 @@ impl Upstream {
         }
     }
 
-    /// Where the server listens.
+    /// Returns the server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The name it answers with.
+    /// Returns the name in its responses.
     #[must_use]
     pub fn name(&self) -> &str {
         self.shared.name()
     }
 
-    /// How many requests came (their heads, that is).
+    /// Returns the number of received request heads.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests()
     }
 
-    /// How many connections were accepted.
+    /// Returns the number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.accepted()
     }
 
-    /// How many connections are open, tunnels and WebSockets included.
+    /// Returns the number of open connections, including tunnels and WebSockets.
     #[must_use]
     pub fn open_connections(&self) -> u64 {
         self.shared.open()
     }
 
-    /// The latest requests, oldest first; at most [`Upstream::REMEMBERED`].
+    /// Returns the latest requests, oldest first; at most [`Upstream::REMEMBERED`].
     #[must_use]
     pub fn recorded(&self) -> Vec<Recorded> {
         self.shared.recorded()
     }
 
-    /// How many requests are remembered.
+    /// The number of recorded requests.
     pub const REMEMBERED: usize = 1024;
 
-    /// The latest request.
+    /// Returns the latest request.
     ///
     /// # Panics
     ///
@@ -221,12 +221,12 @@ impl Upstream {
         self.recorded().pop().expect("there was a request")
     }
 
-    /// Asks `answer` first from now on; `None` leaves the request to its path.
+    /// Sets a closure that is called first from now on; `None` leaves the request to its path.
     pub fn set_answer(&self, answer: impl Fn(&Recorded) -> Option<Answer> + Send + Sync + 'static) {
         self.shared.set_answer(Box::new(answer));
     }
 
-    /// Stops as a good server does: accepts nothing more, finishes what is under way.
+    /// Stops gracefully: accepts nothing more, finishes requests in progress.
     ///
     /// # Panics
     ///
@@ -242,7 +242,7 @@ impl Upstream {
         self.join();
     }
 
-    /// Dies as a crashed server does: every connection is reset, the port refuses.
+    /// Stops like a crashed server: every connection is reset, the port refuses connections.
     pub fn kill(self) {
         drop(self);
     }

@@ -1,16 +1,16 @@
-//! Waiting for something to become true, instead of sleeping for long enough.
+//! Waits for conditions, instead of sleeping for long enough.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks.
+/// The poll interval.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Waits until `condition` holds.
 ///
 /// # Panics
 ///
-/// If it does not within `timeout`; the message says `what` was waited for.
+/// If it does not within `timeout`; the message contains `what` was waited for.
 #[track_caller]
 pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     until(timeout, what, || condition().then_some(()));
@@ -20,7 +20,7 @@ pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> 
 ///
 /// # Panics
 ///
-/// If it does not within `timeout`; the message says `what` was waited for.
+/// If it does not within `timeout`; the message contains `what` was waited for.
 #[track_caller]
 pub fn until<T>(timeout: Duration, what: &str, mut value: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + timeout;

@@ -1,4 +1,4 @@
-//! The body of a response: messages as they come, and trailers.
+//! The body of a response: messages as they are produced, and trailers.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::status::{Status, trailers};
 
-/// What a stream's task hands to the connection.
+/// A part of a response, sent from a stream's task to the connection.
 pub(crate) type Part = Result<Bytes, Status>;
 
-/// See the module's documentation.
+/// A response body.
 pub(crate) enum Answer {
-    /// What comes from a stream's task, up to its end.
+    /// The messages of a stream's task, up to its end.
     Stream(Receiver<Part>),
-    /// One message, or how the call failed.
+    /// One message, or the status of a failed call.
     Once(Option<Part>),
-    /// Only trailers are left.
+    /// Only the trailers remain to be sent.
     End,
-    /// Nothing is left.
+    /// Everything has been sent.
     Ended,
 }
 

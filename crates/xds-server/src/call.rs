@@ -1,4 +1,4 @@
-//! One call: which method, and how it is answered.
+//! The dispatch of one call by its method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::body::Answer;
 use crate::server::Inner;
 use crate::{CertifyRequest, Code, Peer, Status, loads, stream};
 
-/// Methods, by path.
+/// The paths of the methods.
 const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const WHOLE: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const CERTIFY: &str = "/maglor.identity.v1.Identity/Certify";
 
-/// Bytes of a signing request and its token.
+/// The size limit of a signing request with its token, in bytes.
 const CERTIFY_LIMIT: usize = 16 << 10;
-/// Time for a signing request to come.
+/// The time limit for receiving a signing request.
 const CERTIFY_TIME: Duration = Duration::from_secs(10);
 
-/// Answers a call; failures are answers, too.
+/// Responds to a call; failures are responses, too.
 pub(crate) async fn answer(
     server: Arc<Inner>,
     peer: Peer,

@@ -1,10 +1,10 @@
-//! Serves what [`maglor_xds`] holds over gRPC: aggregated discovery in both protocols, and the
-//! identity service; and takes clients' reports of load.
+//! Serves the resources of [`maglor_xds`] over gRPC: aggregated discovery in both protocols and the
+//! identity service; and receives clients' load reports.
 //!
-//! Sockets, TLS and who may ask are the caller's: it accepts connections and hands each to
-//! [`Server::serve`] with what it knows of the peer, and its [`Policy`] says what that peer may see.
-//! gRPC is used on hyper's HTTP/2 directly: four methods, five bytes before a message and two
-//! trailers need no framework.
+//! Sockets, TLS and authorization are the caller's: it accepts connections, hands each to
+//! [`Server::serve`] with what is known of the peer, and implements [`Policy`], which decides what
+//! the peer may see. gRPC is implemented on hyper's HTTP/2 directly: four methods, five bytes before
+//! a message and two trailers need no framework.
 //!
 //! ```no_run
 //! # async fn example(listener: tokio::net::TcpListener, policy: std::sync::Arc<dyn maglor_xds_server::Policy>)

@@ -15,7 +15,7 @@ use crate::server::{Inner, closed};
 use crate::stream::Requests;
 use crate::{Code, Node, Peer, Status};
 
-/// Starts a stream's task, where the operator wants to know.
+/// Starts a stream's task, if the operator has enabled load reports.
 pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming) -> Answer {
     let Some(interval) = server.policy.load_interval() else {
         let status = Status::new(Code::Unimplemented, "load reports are disabled");
@@ -39,7 +39,7 @@ async fn run(
     parts: Sender<Part>,
 ) {
     if let Err(status) = serve_channel(&server, &peer, &mut requests, &wish, &parts).await {
-        // A client that has gone needs no status.
+        // If the client has gone, the status has no receiver.
         let _ = parts.send(Err(status)).await;
     }
 }
@@ -58,7 +58,7 @@ async fn serve_channel(
     let node: Option<Node> = request.node.take().filter(|node| !node.id.is_empty());
     let node =
         node.ok_or_else(|| Status::new(Code::InvalidArgument, "the first request has no node.id"))?;
-    // Who may ask may report.
+    // A peer that may request resources may also report.
     server.policy.authorize(peer, &node)?;
     if parts.send(Ok(frame(&wish.response()))).await.is_err() {
         return Ok(());

@@ -12,38 +12,38 @@ use maglor_xds::server::Scope;
 
 use crate::{CertifyRequest, CertifyResponse, Code, Node, Status};
 
-/// What is known of the peer of a connection.
+/// The known facts about the peer of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// Who it has proved to be, where the connection is one of the mesh.
+    /// Its verified identity, if the connection uses mutual TLS of the mesh.
     pub identity: Option<SpiffeId>,
 }
 
-/// The outcome of [`Policy::certify`], some time later.
+/// The future outcome of [`Policy::certify`].
 pub type Certified<'a> = Pin<Box<dyn Future<Output = Result<CertifyResponse, Status>> + Send + 'a>>;
 
-/// What the server's operator decides.
+/// The decisions of the server's operator.
 pub trait Policy: Send + Sync {
-    /// Whether a peer may ask for resources or report at all, regardless of the identity it will claim: nothing is
-    /// read of one that may not.
+    /// Decides whether a peer may request resources or send reports at all, regardless of the
+    /// identity it will claim. Nothing is read from a peer that may not.
     ///
     /// # Errors
-    /// When it may not: its call ends so.
+    /// When it may not: the status ends its call.
     fn admit(&self, peer: &Peer) -> Result<(), Status> {
         let _ = peer;
         Ok(())
     }
 
-    /// Which resources a peer may see that says it is `node`.
+    /// Returns the resources that a peer may see that claims to be `node`.
     ///
     /// # Errors
-    /// When it may see nothing at all: its stream ends so.
+    /// When it may see nothing at all: the status ends its stream.
     fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status>;
 
-    /// A client has answered: how long each change that it was sent took since it was made, and the kind of the
-    /// resources that it refuses, if it refuses any.
+    /// Called after a client has acknowledged or rejected: `delays` holds the age of each change
+    /// that it was sent, `refused` the kind of the resources that it rejects, if any.
     fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
         let (_, _) = (delays, refused);
     }
@@ -55,12 +55,13 @@ pub trait Policy: Send + Sync {
         Box::pin(async { Err(status) })
     }
 
-    /// How often clients are to report what they have sent where; by default never.
+    /// Returns the interval of the clients' load reports; `None`, the default, disables them.
     fn load_interval(&self) -> Option<Duration> {
         None
     }
 
-    /// Takes a report of a peer that says it is `node`; [`Policy::authorize`] has let it in before.
+    /// Receives a load report of a peer that claims to be `node`; [`Policy::authorize`] has
+    /// accepted it before.
     ///
     /// # Errors
     /// If it is rejected: the status that ends its stream of reports.

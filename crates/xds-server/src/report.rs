@@ -8,20 +8,20 @@ use maglor_xds::server::{Nack, Protocol, Session};
 
 use crate::Peer;
 
-/// One stream.
+/// The state of one stream.
 #[derive(Clone, Debug)]
 pub struct SessionReport {
     /// The client's node id.
     pub node: Arc<str>,
-    /// Who it has proved to be, and from where.
+    /// Its verified identity and its address.
     pub peer: Peer,
-    /// How it speaks.
+    /// The protocol variant in use.
     pub protocol: Protocol,
-    /// For how long.
+    /// The age of the stream.
     pub age: Duration,
-    /// How many resources it asks for by name, by kind.
+    /// The number of resources requested by name, by kind.
     pub subscribed: Vec<(Kind, usize)>,
-    /// What it has refused and not been sent better since.
+    /// Rejected resources for which no later version has been sent yet.
     pub nacks: Vec<Nack>,
 }
 

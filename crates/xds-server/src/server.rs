@@ -1,4 +1,4 @@
-//! The server: a cache that many streams read.
+//! The server: one cache that many streams read.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,25 +18,26 @@ use tokio::time::Instant;
 
 use crate::{Peer, Policy, SessionReport, call};
 
-/// A client that says nothing is asked so often whether it is there, and has so long to answer: a
+/// The interval of HTTP/2 keep-alive pings to an idle client, and the time it has to answer: a
 /// proxy whose node was cut off is noticed within a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Calls of a client at the same time; a proxy has two that last, and certifies itself. Each may keep a long request
-/// in memory.
+/// The limit of concurrent calls of a client. A proxy has two long-lived ones and its certificate
+/// requests. Each may keep a long request in memory.
 const CALLS: u32 = 16;
-/// Calls of a client that may only ask for a certificate, and bytes that it may send ahead on each: a signing request
-/// and its token have 4 kB at most. All that is kept for such a client is 100 kB.
+/// The limit of concurrent calls of a client that may only request a certificate, and the bytes
+/// that it may send ahead on each: a signing request and its token have 4 kB at most. All memory
+/// kept for such a client is 100 kB.
 const UNADMITTED_CALLS: u32 = 2;
 const UNADMITTED_WINDOW: u32 = 16 << 10;
 
-/// See the crate's documentation. A clone is the same server.
+/// The discovery server, see the crate's documentation. A clone is the same server.
 #[derive(Clone)]
 pub struct Server(Arc<Inner>);
 
 pub(crate) struct Inner {
     cache: Mutex<Cache>,
-    /// Counts changes of the cache.
+    /// The number of changes of the cache.
     changed: watch::Sender<u64>,
     closing: watch::Sender<bool>,
     base: Instant,
@@ -45,7 +46,7 @@ pub(crate) struct Inner {
     next: AtomicU64,
 }
 
-/// A stream that is open.
+/// An open stream.
 struct Open {
     session: Arc<Mutex<Session>>,
     peer: Peer,
@@ -58,13 +59,13 @@ impl fmt::Debug for Server {
     }
 }
 
-/// A panic elsewhere leaves nothing half done here.
+/// Locks a mutex even if poisoned: a panic elsewhere leaves no inconsistent state here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {
-    /// A server of nothing yet.
+    /// Creates a server with an empty cache.
     #[must_use]
     pub fn new(policy: Arc<dyn Policy>) -> Self {
         Self(Arc::new(Inner {
@@ -78,8 +79,8 @@ impl Server {
         }))
     }
 
-    /// Reads or changes what is served; streams learn of all changes in one go afterwards. The second
-    /// argument is the time of changes made now.
+    /// Reads or changes the cache; streams are notified once, afterwards. The second argument is
+    /// the timestamp of changes made now.
     pub fn cache<T>(&self, use_it: impl FnOnce(&mut Cache, Time) -> T) -> T {
         let mut cache = lock(&self.0.cache);
         let before = cache.last_change();
@@ -92,13 +93,13 @@ impl Server {
         result
     }
 
-    /// The time as the cache counts it.
+    /// Returns the current time on the cache's clock.
     #[must_use]
     pub fn now(&self) -> Time {
         self.0.now()
     }
 
-    /// Who is connected.
+    /// Returns the connected clients.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionReport> {
         let open = lock(&self.0.sessions);
@@ -108,7 +109,7 @@ impl Server {
         open.values().map(report).collect()
     }
 
-    /// How long the client that has left a response without an answer for longest has done so; zero = all are
+    /// Returns the longest time that a client has left a response unanswered; zero if all are
     /// answered.
     #[must_use]
     pub fn longest_unanswered(&self) -> Duration {
@@ -120,8 +121,9 @@ impl Server {
         since.map_or(Duration::ZERO, |since| self.0.now().saturating_since(since))
     }
 
-    /// Who asks for a resource by its name, by node id, and whether it holds the one that is served now:
-    /// it has said so, and has refused none since.
+    /// Returns the node ids of the clients that request a resource by its name, and for each
+    /// whether it holds the version that is served now: it has acknowledged it and has rejected
+    /// none since.
     #[must_use]
     pub fn holders(&self, kind: Kind, name: &str) -> Vec<(Arc<str>, bool)> {
         let open: Vec<_> = lock(&self.0.sessions)
@@ -140,8 +142,8 @@ impl Server {
             .collect()
     }
 
-    /// Has clients checked again, by node id, for whom other resources of a kind may hold under the names that they
-    /// ask for, though none of these has changed.
+    /// Re-evaluates the clients selected by node id, after a change of which resources of a kind
+    /// they may see under the names that they request, though none of these resources has changed.
     pub fn look_again(&self, kind: Kind, whose: impl Fn(&str) -> bool) {
         let open: Vec<_> = lock(&self.0.sessions)
             .values()
@@ -160,13 +162,12 @@ impl Server {
         }
     }
 
-    /// Ends all streams, so that clients go elsewhere, and takes no new ones.
+    /// Ends all streams, so that clients reconnect elsewhere, and accepts no new ones.
     pub fn close(&self) {
         self.0.closing.send_replace(true);
     }
 
-    /// Serves one connection up to its end; `io` speaks HTTP/2, after whatever TLS the caller has
-    /// done.
+    /// Serves one connection up to its end; `io` carries HTTP/2, after any TLS of the caller.
     pub async fn serve<Io>(self, io: Io, peer: Peer)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -206,7 +207,7 @@ impl Server {
 
 /// Waits until the server is closing.
 pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
-    // Without its sender the server is gone, too.
+    // If the sender is dropped, the server is gone, too.
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
@@ -224,7 +225,7 @@ impl Inner {
         self.changed.subscribe()
     }
 
-    /// Does something with the cache and a session.
+    /// Calls a function with the cache and a session, both locked.
     pub(crate) fn with<T>(
         &self,
         session: &Mutex<Session>,
@@ -253,7 +254,7 @@ impl Inner {
     }
 }
 
-/// A session that operators can see.
+/// A session that is listed for operators until this is dropped.
 pub(crate) struct Registered {
     server: Arc<Inner>,
     pub(crate) session: Arc<Mutex<Session>>,

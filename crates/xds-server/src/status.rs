@@ -1,39 +1,39 @@
-//! The status of a finished call.
+//! The gRPC status of a finished call.
 
 use std::fmt;
 
 use http::{HeaderMap, HeaderValue};
 
-/// Codes of gRPC that are used here (`grpc/status.h`).
+/// The gRPC codes used here (`grpc/status.h`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Code {
     /// 3: the request is invalid.
     InvalidArgument = 3,
-    /// 7: the peer is known and may not.
+    /// 7: the peer is known but not permitted.
     PermissionDenied = 7,
-    /// 8: too much is asked for.
+    /// 8: a limit is exceeded.
     ResourceExhausted = 8,
     /// 12: there is no such method.
     Unimplemented = 12,
-    /// 13: a fault of the server's own.
+    /// 13: an internal error of the server.
     Internal = 13,
-    /// 14: try again, here or elsewhere.
+    /// 14: retry, here or elsewhere.
     Unavailable = 14,
-    /// 16: the peer is not known.
+    /// 16: the peer is not authenticated.
     Unauthenticated = 16,
 }
 
-/// Why a call failed.
+/// The error of a failed call.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Status {
-    /// What kind of failure.
+    /// The kind of failure.
     pub code: Code,
-    /// For a person to read.
+    /// A human-readable message.
     pub message: String,
 }
 
 impl Status {
-    /// A failure of a kind.
+    /// Creates a status.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
@@ -49,7 +49,7 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// The trailers that say how a call ended.
+/// Returns the trailers that carry the outcome of a call.
 pub(crate) fn trailers(outcome: &Result<(), Status>) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     let code = outcome
@@ -65,7 +65,8 @@ pub(crate) fn trailers(outcome: &Result<(), Status>) -> HeaderMap {
     trailers
 }
 
-/// Printable ASCII stays, the rest becomes `%XX` (`PROTOCOL-HTTP2.md`, "Status-Message").
+/// Percent-encodes a text: printable ASCII stays, the rest becomes `%XX` (`PROTOCOL-HTTP2.md`,
+/// "Status-Message").
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

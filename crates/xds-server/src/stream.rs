@@ -1,4 +1,4 @@
-//! A stream of discovery: requests in, responses out as things change.
+//! A discovery stream: receives requests and sends responses as resources change.
 
 use std::sync::Arc;
 
@@ -15,11 +15,13 @@ use crate::body::{Answer, Part};
 use crate::server::{Inner, Registered, closed};
 use crate::{Code, Node, Peer, Status};
 
-/// Bytes of a request; one that subscribes to ten thousand names has some hundred thousand.
+/// The size limit of a request, in bytes; one that subscribes to ten thousand names has some
+/// hundred thousand.
 const REQUEST: usize = 4 << 20;
-/// What a stream may ask for by name, in bytes of names and what is kept with each: some 25 000 resources.
+/// The limit of a stream's subscriptions by name, in bytes of names and of the state kept with
+/// each: some 25 000 resources.
 const NAMED: usize = 8 << 20;
-/// Responses that wait for a slow client.
+/// The number of responses queued for a slow client.
 const WAITING: usize = 8;
 
 /// Starts a stream's task.
@@ -58,7 +60,7 @@ impl Requests {
         }
     }
 
-    /// The next message; `None` when there will be none. A wait that is dropped loses nothing.
+    /// Returns the next message, or `None` at the end. Cancelling the wait loses nothing.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let message = self.deframer.message();
@@ -69,14 +71,14 @@ impl Requests {
             }
             match self.body.frame().await {
                 Some(Ok(part)) => self.deframer.put(part.data_ref().map_or(&[], |data| data)),
-                // The client has gone, in order or not.
+                // The client has closed the stream or disconnected.
                 Some(Err(_)) | None => return Ok(None),
             }
         }
     }
 }
 
-/// A request of either protocol.
+/// A request of either protocol variant.
 enum Asked {
     Delta(DeltaDiscoveryRequest),
     Whole(DiscoveryRequest),
@@ -102,7 +104,7 @@ impl Asked {
 impl Stream {
     async fn run(mut self) {
         if let Err(status) = self.serve_channel().await {
-            // A client that has gone needs no status.
+            // If the client has gone, the status has no receiver.
             let _ = self.parts.send(Err(status)).await;
         }
     }
@@ -124,7 +126,7 @@ impl Stream {
         self.receive(&open, &first)?;
         drop(first);
         loop {
-            // Before looking: what changes meanwhile wakes again.
+            // Marked before reading: a change during the read wakes the task again.
             changes.mark_unchanged();
             for response in self.due(&open) {
                 if self.parts.send(Ok(response)).await.is_err() {
@@ -177,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Responses that are due, framed.
+    /// Returns the responses that are due, framed.
     fn due(&self, open: &Registered) -> Vec<Bytes> {
         self.server
             .with(&open.session, |cache, session, now| match self.protocol {

@@ -1,9 +1,9 @@
-//! The asking end: delta ADS with subscriptions by name.
+//! The client of the protocol: delta ADS with subscriptions by name.
 //!
-//! A [`Client`] outlives its streams. While there is one, [`Client::request`] returns what to send
-//! next and [`Client::receive`] takes what was answered; each response is then acknowledged or refused
-//! as a whole. A new stream begins with the versions of what the client has, so that only what it
-//! missed is sent again.
+//! A [`Client`] outlives its streams. While a stream is open, [`Client::request`] returns the next
+//! message to send and [`Client::receive`] reads a response, which is then acknowledged or rejected
+//! as a whole. A new stream begins with the versions that the client has, so that only the changes
+//! missed are sent again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3 as wire;
 use crate::proto::google::rpc::Status;
 
-/// The first pause before another attempt to connect, and the longest.
+/// The first delay before another attempt to connect, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// gRPC's code for a request that is invalid.
+/// The gRPC code of an invalid request.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// See the module's documentation.
+/// A discovery client; see the module's documentation.
 #[derive(Debug)]
 pub struct Client {
     node: Node,
     kinds: [Wanted; Kind::COUNT],
-    /// Whether the stream knows who asks.
+    /// Whether the stream has received our node.
     introduced: bool,
     failures: u32,
 }
 
-/// What is asked for of one kind.
+/// The subscriptions of one kind.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// The version that is in force, if there is one.
+    /// The subscribed names, each with the accepted version, if there is one.
     names: BTreeMap<Arc<str>, Option<String>>,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,
     answers: VecDeque<Answer>,
-    /// Whether the stream was asked for this kind yet.
+    /// Whether the stream has a request for this kind yet.
     opened: bool,
 }
 
@@ -52,40 +52,40 @@ struct Answer {
     error: Option<String>,
 }
 
-/// One response: to be taken ([`Client::accept`]) or refused ([`Client::refuse`]) as a whole.
+/// One response: to be accepted ([`Client::accept`]) or rejected ([`Client::refuse`]) as a whole.
 #[derive(Debug)]
 pub struct Update {
-    /// Of which kind its resources are.
+    /// The kind of its resources.
     pub kind: Kind,
-    /// What is new or has changed, and was asked for.
+    /// New or changed resources that are subscribed.
     pub resources: Vec<Received>,
-    /// What is not there (any more), and was asked for.
+    /// Subscribed resources that do not exist (any more).
     pub removed: Vec<Arc<str>>,
-    /// What the answer names it by.
+    /// The nonce of the response, repeated in the acknowledgement.
     pub(crate) nonce: String,
 }
 
 impl Update {
-    /// Whether there is nothing in it, or nothing that was asked for.
+    /// Returns whether it contains nothing, or nothing that is subscribed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.removed.is_empty()
     }
 }
 
-/// A resource as it came.
+/// A received resource.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// The name that it was asked for by.
+    /// The name that it is subscribed by.
     pub name: Arc<str>,
-    /// Its version, as the server counts.
+    /// Its version, set by the server.
     pub version: String,
-    /// The message, without type.
+    /// The encoded message, without its type.
     pub body: Bytes,
 }
 
 impl Client {
-    /// A client that is called `node`.
+    /// Creates a client with the identity `node`.
     #[must_use]
     pub fn new(node: Node) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Asks for a resource from now on.
+    /// Subscribes to a resource.
     pub fn subscribe(&mut self, kind: Kind, name: &str) {
         let wanted = &mut self.kinds[kind.index()];
         if wanted.names.contains_key(name) {
@@ -108,31 +108,31 @@ impl Client {
         wanted.names.insert(name, None);
     }
 
-    /// Does not ask for a resource any more.
+    /// Unsubscribes from a resource.
     pub fn unsubscribe(&mut self, kind: Kind, name: &str) {
         let wanted = &mut self.kinds[kind.index()];
         let Some((name, _)) = wanted.names.remove_entry(name) else {
             return;
         };
-        // A stream that never heard of it need not forget it.
+        // If the stream has not sent the subscription yet, there is nothing to revoke.
         if !wanted.subscribe.remove(&name) {
             wanted.unsubscribe.insert(name);
         }
     }
 
-    /// Names that are asked for.
+    /// Returns the subscribed names.
     pub fn subscribed(&self, kind: Kind) -> impl Iterator<Item = &Arc<str>> {
         self.kinds[kind.index()].names.keys()
     }
 
-    /// Says which version of a resource is known from before, so that it is not sent again.
+    /// Sets the version of a resource that is known from before, so that it is not sent again.
     pub fn remember(&mut self, kind: Kind, name: &str, version: &str) {
         if let Some(known) = self.kinds[kind.index()].names.get_mut(name) {
             *known = Some(version.to_owned());
         }
     }
 
-    /// There is a new stream: everything is asked for again.
+    /// Starts a new stream: all subscriptions are sent again.
     pub fn connected(&mut self) {
         self.introduced = false;
         for wanted in &mut self.kinds {
@@ -143,15 +143,15 @@ impl Client {
         }
     }
 
-    /// The stream has ended: how long to wait before the next attempt. Pauses double, and are random,
-    /// so that the clients of a server that restarts do not come back at once.
+    /// Ends the stream and returns the delay before the next attempt. Delays double, and are
+    /// random, so that the clients of a server that restarts do not come back at once.
     pub fn disconnected(&mut self, rng: &mut Rng) -> Duration {
         let doubled = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         doubled.min(LONGEST_PAUSE).mul_f64(0.5 + 0.5 * rng.unit())
     }
 
-    /// The next message for the stream, if any.
+    /// Returns the next message for the stream, if any.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         let due = |kind: &&Kind| {
             let wanted = &self.kinds[kind.index()];
@@ -191,7 +191,7 @@ impl Client {
     /// Handles a response; `None` if its kind is not subscribed.
     pub fn receive(&mut self, response: wire::DeltaDiscoveryResponse) -> Option<Update> {
         let kind = Kind::of(&response.type_url)?;
-        // A server that answers is well.
+        // A response proves that the server works.
         self.failures = 0;
         let wanted = &self.kinds[kind.index()];
         let known = |name: &str| {
@@ -223,7 +223,7 @@ impl Client {
         })
     }
 
-    /// A response is in force (ACK).
+    /// Acknowledges a response that has been applied (ACK).
     pub fn accept(&mut self, update: &Update) {
         let wanted = &mut self.kinds[update.kind.index()];
         for resource in &update.resources {
@@ -239,14 +239,15 @@ impl Client {
         wanted.answer(&update.nonce, None);
     }
 
-    /// A response is refused (NACK): what was in force stays.
+    /// Rejects a response (NACK): the last accepted version stays.
     pub fn refuse(&mut self, update: &Update, reason: &str) {
         let wanted = &mut self.kinds[update.kind.index()];
         wanted.answer(&update.nonce, Some(reason.to_owned()));
     }
 
-    /// What was accepted could not be put in force after all, for a reason (NACK), or has been since (ACK). Until it
-    /// is, it is not announced as known on a new stream.
+    /// Corrects an acknowledgement: an accepted response could not be applied after all, for a
+    /// reason (NACK), or has been applied since (ACK). Until it is applied, a new stream does not
+    /// announce its version.
     pub fn correct(&mut self, kind: Kind, nonce: &str, reason: Option<&str>) {
         let wanted = &mut self.kinds[kind.index()];
         let error = reason.map(str::to_owned);

@@ -1,8 +1,8 @@
-//! Envoy's types → our words, judged by the rules of a configuration file.
+//! Converts Envoy's types into the configuration, with the validation of a configuration file.
 //!
-//! A message can hold what this proxy does not do. Where that would change what happens, and our part
-//! of the types can see it, the resource is refused: a client says so (NACK) and keeps the last good
-//! one. The error names the resource and the field.
+//! A message can contain features that this proxy does not have. Where that would change behaviour,
+//! and our part of the types includes the field, the resource is rejected: a client reports it
+//! (NACK) and keeps the last valid one. The error names the resource and the field.
 
 mod cluster;
 mod endpoints;
@@ -20,60 +20,60 @@ use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as own;
 use crate::{Inbound, Kind, Listener, MOST_AHEAD, ServedEndpoint, words};
 
-/// The expression that a rewrite of the whole path stands for.
+/// The regular expression that represents a rewrite of the whole path.
 pub(crate) const WHOLE_PATH: &str = "^.+$";
 
-/// Why a resource is refused.
+/// The reason why a resource is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// A field has no value that could be used.
+    /// A field has an invalid or unsupported value.
     #[error("{kind} `{name}`: {field}: {reason}")]
     Field {
-        /// Of which kind the resource is.
+        /// The kind of the resource.
         kind: Kind,
         /// Its name.
         name: String,
-        /// Which field, in Envoy's words.
+        /// The field, by Envoy's name.
         field: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// By the rules of a configuration file.
+    /// The validation of a configuration file fails.
     #[error("{0}")]
     Invalid(#[from] Errors),
-    /// It has another name than was said.
+    /// The name inside differs from the name it was sent under.
     #[error("{kind} `{name}` has the name `{own}` inside")]
     Name {
-        /// Of which kind the resource is.
+        /// The kind of the resource.
         kind: Kind,
         /// The name that it was sent under.
         name: String,
         /// The name inside.
         own: String,
     },
-    /// It is no such message.
+    /// The message cannot be decoded.
     #[error("{kind} `{name}`: {source}")]
     Protobuf {
-        /// Of which kind the resource is.
+        /// The kind of the resource.
         kind: Kind,
         /// The name that it was sent under.
         name: String,
-        /// Why not.
+        /// The error of the decoder.
         source: prost::DecodeError,
     },
-    /// Our own words beside Envoy's fields cannot be used.
+    /// The `maglor.dev` metadata beside Envoy's fields are invalid.
     #[error("{kind} `{name}`: metadata `maglor.dev`: {reason}")]
     Words {
-        /// Of which kind the resource is.
+        /// The kind of the resource.
         kind: Kind,
         /// Its name.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A field that cannot be used: which, and why.
+/// An invalid field with the reason.
 struct Fault {
     field: String,
     reason: String,
@@ -87,12 +87,12 @@ impl Fault {
         }
     }
 
-    /// Something that is not done here.
+    /// A fault of an unsupported feature.
     fn unsupported(field: impl Into<String>) -> Self {
         Self::new(field, "not supported")
     }
 
-    /// The same field inside `place`.
+    /// Prefixes the field with `place`.
     fn within(self, place: &str) -> Self {
         let field = format!("{place}.{}", self.field);
         Self { field, ..self }
@@ -108,16 +108,16 @@ impl Fault {
     }
 }
 
-/// A cluster, and the name of its endpoints where they come by EDS.
+/// A cluster, and the name of its endpoints if they are discovered by EDS.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// In our words; without endpoints where they come by EDS.
+    /// The cluster's configuration; without endpoints if they are discovered by EDS.
     pub raw: raw::Cluster,
-    /// The name under which its endpoints are asked for.
+    /// The EDS name of its endpoints.
     pub eds: Option<String>,
 }
 
-/// Reads a cluster.
+/// Decodes a cluster.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -132,14 +132,14 @@ pub fn cluster(name: &str, body: &[u8]) -> Result<Cluster, DecodeError> {
     Ok(Cluster { raw, eds })
 }
 
-/// What Envoy's own fields say.
+/// Decodes Envoy's own fields.
 pub(crate) fn native_cluster(
     message: &wire::cluster::v3::Cluster,
 ) -> Result<raw::Cluster, DecodeError> {
     cluster::native(message).map_err(|fault| fault.of(Kind::Cluster, &message.name))
 }
 
-/// Reads the endpoints of a cluster.
+/// Decodes the endpoints of a cluster.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -149,7 +149,7 @@ pub fn endpoints(name: &str, body: &[u8]) -> Result<Vec<ServedEndpoint>, DecodeE
     endpoints::decode(&message).map_err(|fault| fault.of(Kind::Endpoints, name))
 }
 
-/// Reads endpoints and checks those that may get requests.
+/// Decodes endpoints and validates those that may get requests.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -162,7 +162,7 @@ pub fn usable_endpoints(name: &str, body: &[u8]) -> Result<Vec<config::Endpoint>
     Ok(resource::endpoints(name, &described)?)
 }
 
-/// Reads a table of routes.
+/// Decodes a route table.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -172,7 +172,7 @@ pub fn routes(name: &str, body: &[u8]) -> Result<raw::RouteTable, DecodeError> {
     route::decode(&message)
 }
 
-/// What Envoy's own fields say of a route at `place` in a table.
+/// Decodes Envoy's own fields of a route at `place` in a table.
 pub(crate) fn native_route(
     message: &wire::route::v3::Route,
     table: &str,
@@ -181,7 +181,7 @@ pub(crate) fn native_route(
     route::native(message).map_err(|fault| fault.within(place).of(Kind::Routes, table))
 }
 
-/// Reads how requests or connections to a name are routed.
+/// Decodes the routing of requests or connections to a name.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -191,7 +191,7 @@ pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
     listener::decode(name, &message)
 }
 
-/// Reads the roots that workloads of the mesh trust; each has to be usable.
+/// Decodes the trust bundle of the mesh; each root has to be usable.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -207,8 +207,8 @@ pub fn bundle(name: &str, body: &[u8]) -> Result<TrustBundle, DecodeError> {
     })
 }
 
-/// Reads what a workload's inbound listener does, and which targets it is to ask for before anybody calls them, at
-/// most [`MOST_AHEAD`].
+/// Decodes the behaviour of a workload's inbound listener, and the targets that it subscribes to
+/// ahead of the first call, at most [`MOST_AHEAD`].
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -253,7 +253,7 @@ fn overlay<T: serde::Serialize + serde::de::DeserializeOwned>(
     })
 }
 
-/// A duration of a field.
+/// Decodes a duration field.
 fn time(
     field: &str,
     duration: Option<&prost_types::Duration>,
@@ -262,7 +262,7 @@ fn time(
     span.map_err(|reason| Fault::new(field, reason))
 }
 
-/// A text of a field that may be absent.
+/// Maps an empty text, which means an absent field, to `None`.
 fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

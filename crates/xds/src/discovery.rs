@@ -1,13 +1,14 @@
-//! From names to their routes, clusters and endpoints.
+//! Resolves names to their routes, clusters and endpoints.
 //!
-//! [`Discovery`] follows *targets*: names of Listeners. What a target refers to is asked for as it
-//! becomes known (Listener → RouteConfiguration → Cluster → ClusterLoadAssignment) and forgotten when
-//! nothing refers to it any more. What comes is decoded and checked at once; invalid resources are rejected,
-//! resource by resource, and the last good one stays.
+//! [`Discovery`] follows *targets*: names of Listeners. Resources that a target refers to are
+//! subscribed as they become known (Listener → RouteConfiguration → Cluster →
+//! ClusterLoadAssignment) and unsubscribed when nothing refers to them any more. Received resources
+//! are decoded and validated at once; invalid ones are rejected, resource by resource, and the last
+//! valid one stays.
 //!
-//! Beside targets it follows *workloads*: what the inbound listener of a sidecar does. The clusters for
-//! which a workload keeps ledgers are asked for, too, and so are the targets that the server expects it to
-//! call: who wants one of them later does not wait.
+//! Beside targets it follows *workloads*: the behaviour of a sidecar's inbound listener. The
+//! clusters for which a workload keeps ledgers are subscribed, too, and so are the targets that the
+//! server expects it to call, so that the first call does not wait for discovery.
 
 mod confirm;
 mod kept;
@@ -28,7 +29,7 @@ use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3 as wire;
 use crate::{BUNDLE, Inbound, Kind, Listener};
 
-/// See the module's documentation.
+/// The resolution of targets and workloads; see the module's documentation.
 #[derive(Debug)]
 pub struct Discovery {
     client: Client,
@@ -45,10 +46,10 @@ pub struct Discovery {
     keeping: Option<kept::Keeping>,
 }
 
-/// What the server has said of names: `None` = there is nothing of that name.
+/// The server's responses by name: `None` = there is no such resource.
 type Known<T> = BTreeMap<Arc<str>, Option<T>>;
 
-/// Where a target leads.
+/// The routing of a target.
 #[derive(Clone, Debug)]
 enum Route {
     Http {
@@ -59,64 +60,65 @@ enum Route {
     Tcp(Arc<str>),
 }
 
-/// What a workload does, and the targets that it is expected to call.
+/// A workload's behaviour, and the targets that it is expected to call.
 #[derive(Clone, Debug)]
 struct Workload {
     inbound: Arc<Inbound>,
     ahead: Arc<[String]>,
 }
 
-/// A cluster, and the name of its endpoints where they come apart.
+/// A cluster, and the EDS name of its endpoints, if any.
 #[derive(Clone, Debug)]
 struct Found {
     cluster: Arc<config::Cluster>,
     eds: Option<Arc<str>>,
 }
 
-/// What is known of a target.
+/// The state of a target.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// There is nothing of that name.
+    /// There is no such target.
     Absent,
-    /// Something it needs has not come yet.
+    /// A resource that it needs has not been received yet.
     Pending,
-    /// Requests go by routes, and other bytes to a cluster where one is given.
+    /// HTTP requests are routed by a table, other connections go to a cluster, if one is set.
     Http {
-        /// The routes; all of their clusters are known.
+        /// The route table; all of its clusters are known.
         routes: Arc<config::RouteTable>,
-        /// The cluster for what is not HTTP.
+        /// The cluster for connections that are not HTTP.
         bytes: Option<Arc<str>>,
     },
-    /// Bytes go to a cluster.
+    /// Connections go to a cluster.
     Tcp(Arc<str>),
 }
 
-/// A cluster that some target uses.
+/// A cluster that is used by a target.
 #[derive(Clone, Debug)]
 pub struct Used {
     /// The cluster.
     pub cluster: Arc<config::Cluster>,
-    /// Its endpoints, where they come apart from it; none until they have come.
+    /// Its endpoints, if they are discovered by EDS; `None` until they are received.
     pub endpoints: Option<Arc<[config::Endpoint]>>,
 }
 
-/// What a response has changed.
+/// The changes made by a response.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Whom workloads of the mesh trust.
+    /// Whether the trust bundle has changed.
     pub bundle: bool,
-    /// Listeners, routes or clusters.
+    /// Whether listeners, routes or clusters have changed.
     pub routing: bool,
-    /// Only the endpoints of these clusters.
+    /// Clusters of which only the endpoints have changed.
     pub endpoints: Vec<Arc<str>>,
-    /// What workloads do.
+    /// Whether the behaviour of workloads has changed.
     pub inbound: bool,
-    /// Why some of it was refused.
+    /// The reasons for rejected resources.
     pub refused: Vec<DecodeError>,
 }
 
 impl Discovery {
-    /// Follows nothing yet. With `has_identity`, clusters may speak mesh TLS.
+    /// Creates a discovery that follows nothing yet. With `has_identity`, clusters may use mesh
+    /// TLS.
     #[must_use]
     pub fn new(node: Node, has_identity: bool) -> Self {
         Self {
@@ -135,12 +137,13 @@ impl Discovery {
         }
     }
 
-    /// Follows the roots that workloads of the mesh trust.
+    /// Follows the trust bundle of the mesh.
     pub fn follow_bundle(&mut self) {
         self.client.subscribe(Kind::Bundle, BUNDLE);
     }
 
-    /// Follows a target from now on; what is known of it already, because it is cached and no server responds.
+    /// Follows a target from now on. Returns the changes if it was found in the cache because no
+    /// server responds.
     pub fn want(&mut self, target: &str) -> Changes {
         if !self.targets.insert(target.into()) {
             return Changes::default();
@@ -149,14 +152,14 @@ impl Discovery {
         self.recall()
     }
 
-    /// Does not follow a target any more.
+    /// Stops following a target.
     pub fn forget(&mut self, target: &str) {
         if self.targets.remove(target) {
             self.follow();
         }
     }
 
-    /// Follows these workloads from now on, and no others; whether that changes what is known.
+    /// Replaces the followed workloads; returns whether that changes the known ones.
     pub fn want_workloads(&mut self, names: impl Iterator<Item = Arc<str>>) -> bool {
         let wanted: BTreeSet<_> = names.collect();
         if wanted == self.workloads {
@@ -170,7 +173,7 @@ impl Discovery {
         changes | self.recall().inbound
     }
 
-    /// What is known of workloads.
+    /// Returns the known workloads.
     #[must_use]
     pub fn workloads(&self) -> Workloads {
         let known = self.inbound.iter();
@@ -181,28 +184,28 @@ impl Discovery {
             .collect()
     }
 
-    /// Targets that are followed.
+    /// Returns the followed targets.
     pub fn targets(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
         self.targets.iter()
     }
 
-    /// There is a new stream.
+    /// Starts a new stream.
     pub fn connected(&mut self) {
         self.unconfirmed = Unconfirmed::default();
         self.client.connected();
     }
 
-    /// The stream has ended: how long to wait before the next attempt.
+    /// Ends the stream and returns the delay before the next attempt.
     pub fn disconnected(&mut self, rng: &mut Rng) -> Duration {
         self.client.disconnected(rng)
     }
 
-    /// The next message for the stream, if any.
+    /// Returns the next message for the stream, if any.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         self.client.request()
     }
 
-    /// Takes a response.
+    /// Processes a response.
     pub fn receive(&mut self, response: wire::DeltaDiscoveryResponse) -> Changes {
         let Some(mut update) = self.client.receive(response) else {
             return Changes::default();
@@ -298,7 +301,7 @@ impl Discovery {
         Ok(())
     }
 
-    /// Whether it was said what there is under a name.
+    /// Returns whether the server has responded about a name.
     fn is_answered(&self, kind: Kind, name: &str) -> bool {
         match kind {
             Kind::Bundle => self.bundle.is_some(),
@@ -310,13 +313,13 @@ impl Discovery {
         }
     }
 
-    /// Takes that there is nothing of a name; whether what was known of it is forgotten.
+    /// Records that a resource does not exist; returns whether a known one was removed.
     fn remove(&mut self, kind: Kind, name: &Arc<str>) -> bool {
         let name = Arc::clone(name);
         match kind {
-            // The last message always applies.
+            // The last bundle always applies.
             Kind::Bundle => return false,
-            // The workload is there: it is this one. A server that does not know it is behind.
+            // The workload exists: it is this one. A server that does not know it is behind.
             Kind::Inbound => return self.inbound.entry(name).or_insert(None).is_none(),
             Kind::Cluster => drop(self.clusters.insert(name, None)),
             Kind::Endpoints => drop(self.endpoints.insert(name, None)),
@@ -326,7 +329,7 @@ impl Discovery {
         true
     }
 
-    /// Clusters whose endpoints have one of these names.
+    /// Returns the clusters whose endpoints have one of these names.
     fn clusters_of<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
         let names: BTreeSet<&Arc<str>> = names.collect();
         let known = self.clusters.iter();
@@ -337,7 +340,7 @@ impl Discovery {
         theirs.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// What is known of a target.
+    /// Returns the state of a target.
     #[must_use]
     pub fn target(&self, name: &str) -> Target {
         let Some(listener) = self.listeners.get(name) else {
@@ -367,7 +370,7 @@ impl Discovery {
         }
     }
 
-    /// Whether it was said that there is a cluster, with its endpoints, or that there is none.
+    /// Returns whether the cluster is known with its endpoints, or known not to exist.
     fn is_known(&self, name: &Arc<str>) -> bool {
         match self.clusters.get(name) {
             None => false,
@@ -379,19 +382,19 @@ impl Discovery {
         }
     }
 
-    /// Whom workloads of the mesh trust, once that was said.
+    /// Returns the trust bundle of the mesh, once it is received.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()
     }
 
-    /// Every cluster that has come.
+    /// Returns all received clusters.
     pub fn clusters(&self) -> impl Iterator<Item = Used> {
         let found = self.clusters.values().flatten();
         found.map(|found| self.used(found))
     }
 
-    /// A cluster by its name.
+    /// Returns a cluster by its name.
     #[must_use]
     pub fn cluster(&self, name: &str) -> Option<Used> {
         let found = self.clusters.get(name)?.as_ref()?;
@@ -410,7 +413,7 @@ impl Discovery {
         }
     }
 
-    /// Asks for what targets lead to and forgets what none leads to.
+    /// Subscribes to everything that targets refer to and unsubscribes from everything else.
     fn follow(&mut self) {
         let mut targets = self.targets.clone();
         for workload in self.inbound.values().flatten() {
@@ -459,7 +462,7 @@ impl Discovery {
     }
 }
 
-/// The clusters that a table's routes lead to, mirrors included.
+/// Returns the clusters of a table's routes, including mirrors.
 fn clusters_in(table: &config::RouteTable) -> impl Iterator<Item = &Arc<str>> {
     let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
     routes.flat_map(|route| {

@@ -1,7 +1,8 @@
-//! Our words → Envoy's types.
+//! Converts the configuration into Envoy's types.
 //!
-//! Envoy's own fields wherever they exist, so that a stock Envoy or gRPC does the same or the nearest
-//! it can; the rest as `filter_metadata["maglor.dev"]`, which [`crate::decode`] puts back.
+//! Envoy's own fields are used wherever they exist, so that a stock Envoy or gRPC behaves the same
+//! or as closely as it can; the rest is sent as `filter_metadata["maglor.dev"]`, which
+//! [`crate::decode`] merges back.
 
 mod cluster;
 mod endpoints;
@@ -26,39 +27,40 @@ use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as wire;
 use crate::{BUNDLE, Inbound, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint, decode, words};
 
-/// The cluster without endpoints that clients which cannot answer a share of a route by themselves are
-/// sent to; every server of such routes serves it.
+/// The cluster without endpoints to which clients route the share of requests that they cannot
+/// respond to by themselves; every server with such routes serves it.
 pub const NOWHERE: &str = "maglor/no-backend";
 
-/// Why something cannot be sent.
+/// The reason why a resource cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A field that the wire needs is absent.
+    /// A required field is absent.
     #[error("{kind} `{name}`: {field} is missing")]
     Missing {
-        /// Of which kind the resource is.
+        /// The kind of the resource.
         kind: Kind,
-        /// Its name, as far as it has one.
+        /// Its name, if it has one.
         name: String,
-        /// Which field.
+        /// The missing field.
         field: String,
     },
-    /// What was written cannot be read back, so no client could.
+    /// The encoded resource cannot be decoded again, so no client could.
     #[error(transparent)]
     Unreadable(#[from] decode::DecodeError),
-    /// A block cannot be written as a value.
+    /// A block cannot be written as metadata.
     #[error("{kind} `{name}`: {source}")]
     Words {
-        /// Of which kind the resource is.
+        /// The kind of the resource.
         kind: Kind,
         /// Its name.
         name: String,
-        /// Why not.
+        /// The reason.
         source: serde_yaml::Error,
     },
 }
 
-/// A cluster. One with endpoints carries them; one without gets them by EDS, under its own name.
+/// Encodes a cluster. Endpoints, if any, are included; otherwise they are discovered by EDS, under
+/// the cluster's name.
 ///
 /// # Errors
 /// When it has no name.
@@ -67,7 +69,7 @@ pub fn cluster(raw: &raw::Cluster) -> Result<Resource, EncodeError> {
     Ok(resource(Kind::Cluster, &name, &message))
 }
 
-/// The endpoints of a cluster, by IP address.
+/// Encodes the endpoints of a cluster, by IP address.
 ///
 /// # Errors
 /// When one has no address.
@@ -76,7 +78,7 @@ pub fn endpoints(cluster: &str, all: &[ServedEndpoint]) -> Result<Resource, Enco
     Ok(resource(Kind::Endpoints, cluster, &message))
 }
 
-/// A table of routes.
+/// Encodes a route table.
 ///
 /// # Errors
 /// When it has no name, or a virtual host no domain, or a route no action.
@@ -85,16 +87,16 @@ pub fn routes(raw: &raw::RouteTable) -> Result<Resource, EncodeError> {
     Ok(resource(Kind::Routes, &name, &message))
 }
 
-/// How requests, or connections, to a name are routed (gRFC A27's API listener).
+/// Encodes the routing of requests or connections to a name (gRFC A27's API listener).
 ///
 /// # Errors
-/// As [`routes`], for a table inside.
+/// As [`routes`], for an inline table.
 pub fn listener(name: &str, listener: &Listener) -> Result<Resource, EncodeError> {
     let message = listener::encode(name, listener)?;
     Ok(resource(Kind::Listener, name, &message))
 }
 
-/// The roots that workloads of the mesh trust.
+/// Encodes the trust bundle of the mesh.
 #[must_use]
 pub fn bundle(bundle: &TrustBundle) -> Resource {
     let roots = bundle.certificates().iter();
@@ -105,8 +107,8 @@ pub fn bundle(bundle: &TrustBundle) -> Resource {
     resource(Kind::Bundle, BUNDLE, &message)
 }
 
-/// What a workload's inbound listener does, and which targets it is to ask for before anybody calls them; beyond
-/// [`MOST_AHEAD`] they are left out.
+/// Encodes the behaviour of a workload's inbound listener, and the targets that it subscribes to
+/// ahead of the first call; those beyond [`MOST_AHEAD`] are left out.
 ///
 /// # Errors
 /// When it cannot be written as text.
@@ -130,7 +132,7 @@ fn resource(kind: Kind, name: &str, message: &impl Message) -> Resource {
     }
 }
 
-/// A message with its type.
+/// Wraps a message with its type.
 fn any(type_url: &str, message: &impl Message) -> Any {
     Any {
         type_url: type_url.to_owned(),
@@ -138,7 +140,7 @@ fn any(type_url: &str, message: &impl Message) -> Any {
     }
 }
 
-/// The stream that the resource itself came by.
+/// Returns the config source of the stream that carries the resource itself.
 fn ads() -> core::ConfigSource {
     let ads = core::AggregatedConfigSource {};
     core::ConfigSource {

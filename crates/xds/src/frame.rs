@@ -1,29 +1,29 @@
-//! gRPC's framing: each message behind five bytes, a flag and its length
+//! gRPC's framing: each message is preceded by five bytes, a flag and its length
 //! (`PROTOCOL-HTTP2.md`, "Length-Prefixed-Message").
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message;
 
-/// Flag and length.
+/// The size of flag and length in bytes.
 const PREFIX: usize = 5;
 
-/// Why a stream of messages cannot be read on.
+/// The reason why a stream of messages cannot be read further.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
     /// The message is compressed without negotiation.
     #[error("compressed message without negotiated compression")]
     Compressed,
-    /// The message is longer than allowed.
+    /// The message exceeds the limit.
     #[error("a message of {length} bytes exceeds the limit of {limit}")]
     TooLong {
         /// Its length in bytes.
         length: usize,
-        /// The most that is taken.
+        /// The limit in bytes.
         limit: usize,
     },
 }
 
-/// A message with its prefix.
+/// Encodes a message with its prefix.
 #[must_use]
 pub fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
@@ -34,7 +34,7 @@ pub fn frame(message: &impl Message) -> Bytes {
     framed.freeze()
 }
 
-/// Takes bytes as they arrive, returns complete messages.
+/// A decoder that takes bytes as they arrive and returns complete messages.
 #[derive(Debug)]
 pub struct Deframer {
     buffer: BytesMut,
@@ -42,7 +42,7 @@ pub struct Deframer {
 }
 
 impl Deframer {
-    /// Messages of up to `limit` bytes are taken.
+    /// Creates a decoder for messages of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -51,12 +51,12 @@ impl Deframer {
         }
     }
 
-    /// More bytes.
+    /// Appends received bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next message, once it is whole.
+    /// Returns the next message, once it is complete.
     ///
     /// # Errors
     /// [`FrameError`]; nothing after it can be read.
@@ -79,13 +79,13 @@ impl Deframer {
         self.buffer.advance(PREFIX);
         let message = self.buffer.split_to(length).freeze();
         if self.buffer.is_empty() {
-            // A long message leaves no buffer behind.
+            // The buffer of a long message is released.
             self.buffer = BytesMut::new();
         }
         Ok(Some(message))
     }
 
-    /// Whether part of a message has come and the rest not.
+    /// Returns whether a message was received in part.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.buffer.is_empty()

@@ -1,22 +1,22 @@
 //! Envoy's discovery protocol (xDS): conversion between its types and the configuration, and both ends of the
 //! protocol.
 //!
-//! No I/O, no runtime and no clock: the owner of a connection feeds received bytes, carries out what
-//! goes out, and says what time it is. Nothing else in the workspace knows protobuf.
+//! No I/O, no runtime and no clock: the owner of a connection passes received bytes in, sends the
+//! resulting messages, and provides the time. Nothing else in the workspace depends on protobuf.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`encode`], [`decode`] | [`maglor_config`]'s words ⇄ Envoy's types (`envoy.config.*.v3`) |
-//! | [`client`] | one end: subscriptions by name, delta ADS, ACK and NACK |
-//! | [`discovery`] | what a client makes of it: from a name to its routes, clusters and endpoints |
-//! | [`server`] | the other end: resources with versions, sessions of both protocols, receipts |
+//! | [`encode`], [`decode`] | [`maglor_config`]'s types ⇄ Envoy's types (`envoy.config.*.v3`) |
+//! | [`client`] | the client: subscriptions by name, delta ADS, ACK and NACK |
+//! | [`discovery`] | the client's state: from a name to its routes, clusters and endpoints |
+//! | [`server`] | the server: resources with versions, sessions of both protocols, receipts |
 //! | [`frame`] | gRPC's framing of messages |
-//! | [`load`] | what clients report that they have sent where (LRS) |
-//! | [`snapshot`] | resources as bytes, to be kept |
+//! | [`load`] | clients' load reports (LRS) |
+//! | [`snapshot`] | resources as bytes, for storage |
 //! | [`proto`] | the generated types |
 //!
-//! What Envoy cannot say travels as `filter_metadata["maglor.dev"]`, in the words of the
-//! configuration file; docs/xds.md lists what is where.
+//! Fields that Envoy does not have are sent as `filter_metadata["maglor.dev"]`, in the form of the
+//! configuration file; docs/xds.md lists which.
 
 pub mod client;
 pub mod decode;

@@ -1,8 +1,9 @@
-//! Reports of load: what a client has sent where, in the words of Envoy's load reporting service
-//! (LRS, `envoy.service.load_stats.v3`).
+//! Load reports of clients, in the form of Envoy's load reporting service (LRS,
+//! `envoy.service.load_stats.v3`).
 //!
-//! A report counts what has ended since the last one, by cluster. What LRS has no field for, times and
-//! bytes, are load metrics with names of ours; Envoy and gRPC report without them.
+//! A report counts the requests that have ended since the last one, by cluster. Values without a
+//! field in LRS, times and bytes, are load metrics with our own names; Envoy and gRPC report
+//! without them.
 
 mod metric;
 
@@ -18,15 +19,15 @@ use crate::proto::envoy::config::endpoint::v3::{ClusterStats, UpstreamLocalitySt
 use crate::proto::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use crate::time;
 
-/// The method, as a path.
+/// The path of the method.
 pub const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
-/// What a client says that can report about clusters that it is not asked about by name.
+/// The client feature of reporting all clusters without being asked by name.
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
-/// Bounds of what a server may ask for.
+/// The bounds of the interval that a server may request.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(3600);
 
-/// What has gone to a cluster.
+/// The load of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterLoad {
     /// The cluster.
@@ -35,76 +36,75 @@ pub struct ClusterLoad {
     pub succeeded: u64,
     /// Attempts with a 5xx response, or without one.
     pub failed: u64,
-    /// Requests for which there was no endpoint, or no place.
+    /// Requests rejected because there was no endpoint, or a limit was reached.
     pub dropped: u64,
     /// Requests in flight at the time of the report.
     pub in_flight: u64,
-    /// How many of them were timed: all of ours, none of Envoy's.
+    /// The number of timed requests among them: all in our reports, none in Envoy's.
     pub timed: u64,
-    /// Sum of their response times in seconds.
+    /// The sum of their response times in seconds.
     pub seconds: f64,
-    /// Their response times by size, in order; at most [`MAX_RANGES`] ranges.
+    /// The histogram of their response times, in order; at most [`MAX_RANGES`] ranges.
     pub times: Vec<Range>,
-    /// Bytes both ways: of bodies, and of connections that carry no HTTP.
+    /// Bytes in both directions: of bodies, and of connections that are not HTTP.
     pub bytes: u64,
-    /// Connections that were opened, since the last report.
+    /// Connections opened since the last report.
     pub opened: u64,
-    /// How far servers are, where that was measured since the last report; at most
-    /// [`MAX_ROUND_TRIPS`].
+    /// Round trip times to servers, if measured since the last report; at most [`MAX_ROUND_TRIPS`].
     pub round_trips: Vec<RoundTrip>,
 }
 
-/// Ranges of response times of a cluster at most.
+/// The maximum number of ranges of response times of a cluster.
 pub const MAX_RANGES: usize = 64;
-/// Servers of a cluster to which the way is reported at a time.
+/// The maximum number of servers of a cluster whose round trip times are in one report.
 pub const MAX_ROUND_TRIPS: usize = 64;
 
-/// Response times up to a bound, above that of the range before. A range of none is only there to say where
-/// the next one begins.
+/// The number of response times up to a bound and above that of the previous range. An empty range
+/// only marks where the next one begins.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Range {
-    /// The bound, which is in it, in microseconds; `None` = there is none.
+    /// The bound in microseconds, inclusive; `None` = there is none.
     pub most_micros: Option<u64>,
-    /// How many.
+    /// The number of requests.
     pub count: u64,
 }
 
 impl Range {
-    /// In the order of their bounds.
+    /// Returns the sort key: the bound.
     fn key(&self) -> u64 {
         self.most_micros.unwrap_or(u64::MAX)
     }
 }
 
-/// How long a packet takes to a server and back, by TCP's own measure.
+/// The round trip time of a packet to a server, as measured by TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RoundTrip {
     /// The server.
     pub address: SocketAddr,
-    /// The least that was seen.
+    /// The lowest measured time.
     pub time: Duration,
 }
 
-/// What a client has sent where.
+/// The load report of a client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadReport {
-    /// Since the last report.
+    /// The time since the last report.
     pub interval: Duration,
-    /// Clusters to which something has gone, or is on its way, or to whose servers the way was measured.
+    /// Clusters with finished or in-flight requests, or with measured round trip times.
     pub clusters: Vec<ClusterLoad>,
 }
 
-/// What a server wants to know.
+/// The load reports that a server requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// How often; 100 ms to an hour.
+    /// The interval; 100 ms to an hour.
     pub interval: Duration,
-    /// About which clusters; `None` = all.
+    /// The clusters to report; `None` = all.
     pub clusters: Option<Vec<String>>,
 }
 
 impl Wish {
-    /// What a server has asked for; `None` where the interval is no length of time.
+    /// Decodes a server's request; `None` if the interval is no duration.
     #[must_use]
     pub fn read(response: LoadStatsResponse) -> Option<Self> {
         let interval = time::decode(&response.load_reporting_interval?).ok()?.0;
@@ -114,7 +114,7 @@ impl Wish {
         })
     }
 
-    /// The same as a message.
+    /// Encodes it as a message.
     #[must_use]
     pub fn response(&self) -> LoadStatsResponse {
         LoadStatsResponse {
@@ -126,7 +126,7 @@ impl Wish {
     }
 }
 
-/// The first message of a stream: who reports.
+/// Returns the first message of a stream, which identifies the client.
 #[must_use]
 pub fn introduction(mut node: Node) -> LoadStatsRequest {
     node.client_features.push(ALL_CLUSTERS.to_owned());
@@ -137,7 +137,7 @@ pub fn introduction(mut node: Node) -> LoadStatsRequest {
 }
 
 impl LoadReport {
-    /// As a message.
+    /// Encodes it as a message.
     #[must_use]
     pub fn request(&self) -> LoadStatsRequest {
         let interval = time::encode(TimeSpan(self.interval));
@@ -154,7 +154,7 @@ impl LoadReport {
         }
     }
 
-    /// From a message; what is invalid counts as nothing. A cluster that is named twice is added up.
+    /// Decodes a message; invalid values count as zero. Duplicate clusters are added up.
     #[must_use]
     pub fn read(request: &LoadStatsRequest) -> Self {
         let intervals = request.cluster_stats.iter().filter_map(|stats| {
@@ -200,7 +200,7 @@ impl ClusterLoad {
         }
     }
 
-    /// Whether nothing has gone there, and nothing is known of its servers.
+    /// Returns whether there were no requests, and no round trip time is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let counts = [
@@ -213,14 +213,14 @@ impl ClusterLoad {
         counts == [0; 5] && self.round_trips.is_empty()
     }
 
-    /// Finished attempts.
+    /// Returns the number of finished attempts.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.succeeded.saturating_add(self.failed)
     }
 }
 
-/// Adds up; a sum beyond all numbers is the largest.
+/// Adds with saturation.
 fn sum(own: &mut u64, more: u64) {
     *own = own.saturating_add(more);
 }

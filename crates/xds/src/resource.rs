@@ -7,8 +7,8 @@ use bytes::Bytes;
 use maglor_config::raw;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Kinds of resources, in the order in which they are sent: what others refer to comes first
-/// (`xDS REST and gRPC protocol`, "Eventual consistency considerations").
+/// The kinds of resources, in the order in which they are sent: resources come before those that
+/// refer to them (`xDS REST and gRPC protocol`, "Eventual consistency considerations").
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
     /// `maglor.identity.v1.TrustBundle`, our own
@@ -37,7 +37,7 @@ impl Kind {
     ];
     pub(crate) const COUNT: usize = 6;
 
-    /// The type URL under which it is asked for.
+    /// Returns the type URL.
     #[must_use]
     pub const fn type_url(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a type URL; `None` for types that are not distributed.
+    /// Returns the kind of a type URL; `None` for types that are not distributed.
     #[must_use]
     pub fn of(type_url: &str) -> Option<Self> {
         Self::ALL
@@ -58,14 +58,14 @@ impl Kind {
             .find(|kind| kind.type_url() == type_url)
     }
 
-    /// Whether a client may ask for all there are without naming them, and is sent all of them
-    /// whenever one changes (state of the world).
+    /// Returns whether a client may request all resources without naming them, and is sent all of
+    /// them whenever one changes (state of the world).
     #[must_use]
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
-    /// Its place in [`Kind::ALL`].
+    /// Returns its index in [`Kind::ALL`].
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
@@ -87,65 +87,65 @@ impl fmt::Display for Kind {
 /// One resource, encoded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resource {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Unique in its kind.
+    /// The name, unique in its kind.
     pub name: Arc<str>,
-    /// The message, without type.
+    /// The encoded message, without its type.
     pub body: Bytes,
 }
 
 impl Resource {
-    /// A version that is the same for equal bodies: a server that restarts, or another replica, says
-    /// the same.
+    /// Returns a version that is the same for equal bodies, so that a restarted server or another
+    /// replica returns the same.
     #[must_use]
     pub fn version(&self) -> String {
         format!("{:016x}", xxh3_64(&self.body))
     }
 }
 
-/// Targets that a workload's proxy asks for before anybody calls them, at most.
+/// The maximum number of targets that a workload's proxy subscribes to ahead of the first call.
 pub const MOST_AHEAD: usize = 64;
 
 /// The name of the one resource of [`Kind::Bundle`].
 pub const BUNDLE: &str = "default";
 
-/// How requests, or connections, to a name are routed.
+/// The routing of requests or connections to a name.
 #[derive(Clone, Debug)]
 pub enum Listener {
-    /// By the table of this name.
+    /// Requests are routed by the table of this name.
     Http {
-        /// Its name.
+        /// The name of the table.
         routes: String,
-        /// The cluster that connections go to which do not speak HTTP; `None` = all do.
+        /// The cluster for connections that are not HTTP; `None` = all are HTTP.
         bytes: Option<String>,
     },
-    /// By this table.
+    /// Requests are routed by this table.
     Inline(Box<raw::RouteTable>),
-    /// Bytes to a cluster.
+    /// Connections are forwarded to a cluster.
     Tcp {
-        /// Its name.
+        /// The name of the cluster.
         cluster: String,
     },
 }
 
-/// An endpoint, and what its control plane knows of it.
+/// An endpoint with its health, as known to the control plane.
 #[derive(Clone, Debug)]
 pub struct ServedEndpoint {
-    /// Address, weight, priority, locality.
+    /// Its address, weight, priority and locality.
     pub described: raw::Endpoint,
-    /// Whether it gets requests.
+    /// Its health.
     pub health: Health,
 }
 
-/// What a control plane knows of an endpoint's health.
+/// The health of an endpoint, as known to the control plane.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Health {
-    /// It ends what it has and gets nothing new.
+    /// It finishes its requests and gets no new ones.
     Draining,
     /// It gets requests.
     #[default]
     Healthy,
-    /// It gets none.
+    /// It gets no requests.
     Unhealthy,
 }

@@ -1,13 +1,13 @@
-//! The serving end: resources with versions, and what each client still needs.
+//! The server of the protocol: resources with versions, and the state of each client.
 //!
-//! A [`Cache`] holds what is to be distributed and which change of it came when. A [`Session`] is one
-//! client's stream: requests go in, responses come out, and it knows what its client has. Both
-//! protocols are used (`envoy.service.discovery.v3.AggregatedDiscoveryService`): delta, in which a
-//! response holds what has changed, and state of the world, in which it holds everything of a kind
-//! that was asked for.
+//! A [`Cache`] holds the distributed resources and the order of their changes. A [`Session`] is one
+//! client's stream: it takes requests, returns responses, and tracks the versions that its client
+//! has. Both protocols are supported (`envoy.service.discovery.v3.AggregatedDiscoveryService`):
+//! delta, in which a response holds the changes, and state of the world, in which it holds all
+//! requested resources of a kind.
 //!
-//! What is referred to is sent before what refers to it, and taken away after it: clusters,
-//! endpoints, listeners, routes, and then what has gone.
+//! Resources are sent before those that refer to them, and removed after them: clusters, endpoints,
+//! listeners, routes, and then removals.
 
 mod answers;
 mod cache;

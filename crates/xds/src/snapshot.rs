@@ -1,5 +1,5 @@
-//! Resources as bytes, to be kept for later: a head with a checksum, then delta responses as they come
-//! over the wire, framed.
+//! Encodes resources for storage: a header with a checksum, then delta responses as on the wire,
+//! framed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use crate::Kind;
 use crate::frame::{Deframer, frame};
 use crate::proto::envoy::service::discovery::v3 as wire;
 
-/// The form, then the checksum of what follows, big-endian.
+/// The format, followed by the checksum of the rest, big-endian.
 const HEAD: &[u8; 8] = b"maglor-1";
 
-/// A resource that was in force, as it came.
+/// An accepted resource, as it was received.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Kept {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// The name that it was asked for by.
+    /// The name that it is subscribed by.
     pub name: Arc<str>,
-    /// Its version, as the server counts.
+    /// Its version, set by the server.
     pub version: String,
-    /// The message, without type.
+    /// The encoded message, without its type.
     pub body: Bytes,
 }
 
-/// Why bytes are not resources.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SnapshotError {
-    /// They end too early, or were changed.
+    /// They are truncated or corrupted.
     #[error("checksum mismatch")]
     Checksum,
-    /// They are of another form, or of no form at all.
+    /// They have another format.
     #[error("written by another version")]
     Form,
 }
 
-/// Resources as bytes.
+/// Encodes resources.
 #[must_use]
 pub fn write(resources: &[Kept]) -> Vec<u8> {
     let mut by_kind: BTreeMap<Kind, Vec<wire::Resource>> = BTreeMap::new();
@@ -69,7 +69,7 @@ pub fn write(resources: &[Kept]) -> Vec<u8> {
     bytes
 }
 
-/// The resources that bytes hold; those of kinds that are not known are left out.
+/// Decodes resources; those of unknown kinds are left out.
 ///
 /// # Errors
 /// [`SnapshotError`]; then nothing of it must be used.

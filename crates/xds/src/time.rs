@@ -1,18 +1,18 @@
-//! Lengths of time on the wire.
+//! Converts durations from and to protobuf.
 
 use maglor_config::raw::TimeSpan;
 use prost_types::Duration;
 
-/// A time as protobuf has it.
+/// Converts a duration to protobuf.
 pub(crate) fn encode(span: TimeSpan) -> Duration {
-    // Times of a configuration are at most ten years.
+    // Durations of a configuration are at most ten years.
     Duration {
         seconds: i64::try_from(span.0.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(span.0.subsec_nanos()).unwrap_or(0),
     }
 }
 
-/// A time from protobuf, or why it is none.
+/// Converts a duration from protobuf, or returns why it is invalid.
 pub(crate) fn decode(duration: &Duration) -> Result<TimeSpan, String> {
     let seconds = u64::try_from(duration.seconds).ok();
     let nanos = u32::try_from(duration.nanos)

@@ -1,9 +1,10 @@
-//! Configuration that Envoy's types cannot express, in the form of the configuration file.
+//! The `maglor.dev` metadata: configuration that Envoy's types cannot express, in the form of the
+//! configuration file.
 //!
-//! A resource is first written in Envoy's fields as well as they can, and read back. What then
-//! differs from what was meant goes into `filter_metadata["maglor.dev"]`, field by field: a field
-//! there outweighs Envoy's, `null` says that it is not set. So nothing is lost, whatever Envoy's
-//! fields can hold, and where they hold everything there is no metadata at all.
+//! A resource is first encoded in Envoy's fields as far as possible, and decoded again. Each field
+//! that then differs from the original goes into `filter_metadata["maglor.dev"]`: a field there
+//! overrides Envoy's, `null` means that it is not set. So nothing is lost, whatever Envoy's fields
+//! can express, and where they express everything there is no metadata at all.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,13 @@ use serde_yaml::{Mapping, Number, Value};
 
 use crate::proto::envoy::config::core::v3::Metadata;
 
-/// The key of our words in `filter_metadata`.
+/// The key of our metadata in `filter_metadata`.
 pub(crate) const KEY: &str = "maglor.dev";
 
-/// Numbers up to here are whole in a double.
+/// Integers up to this are exact in a double.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
 
-/// What `meant` says and `native` does not, as metadata.
+/// Returns the fields in which `meant` differs from `native`, as metadata.
 pub(crate) fn beyond<T: Serialize>(
     meant: &T,
     native: &T,
@@ -35,7 +36,7 @@ pub(crate) fn beyond<T: Serialize>(
             words.insert(name, encode(value));
         }
     }
-    // Envoy's fields say something where nothing was meant.
+    // Envoy's fields set a value where none was meant.
     for name in native.into_keys() {
         if let Value::String(name) = name {
             words.insert(
@@ -52,20 +53,20 @@ pub(crate) fn beyond<T: Serialize>(
     Ok((!words.is_empty()).then(|| metadata(words)))
 }
 
-/// The words that come with a resource.
+/// Returns our metadata of a resource.
 pub(crate) fn of(metadata: Option<&Metadata>) -> Option<&Struct> {
     metadata?.filter_metadata.get(KEY)
 }
 
-/// Whether the words say something of a field.
+/// Returns whether our metadata contain a field.
 pub(crate) fn mention(metadata: Option<&Metadata>, field: &str) -> bool {
     of(metadata).is_some_and(|words| words.fields.contains_key(field))
 }
 
-/// Why words cannot be used.
+/// The reason why our metadata are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WordsError {
-    /// Not of the vocabulary.
+    /// They contain unknown fields or invalid values.
     #[error("{0}")]
     Read(Errors),
     /// They cannot be written as text.
@@ -73,7 +74,7 @@ pub(crate) enum WordsError {
     Write(#[from] serde_yaml::Error),
 }
 
-/// `native` with the fields that `words` give.
+/// Returns `native` with the fields of `words` applied.
 pub(crate) fn overlay<T: Serialize + DeserializeOwned>(
     native: T,
     words: Option<&Struct>,
@@ -94,12 +95,12 @@ pub(crate) fn overlay<T: Serialize + DeserializeOwned>(
     resource::read(&text, name).map_err(WordsError::Read)
 }
 
-/// A block as text, without what is not set.
+/// Writes a block as text, without fields that are not set.
 pub(crate) fn text<T: Serialize>(block: &T) -> Result<String, serde_yaml::Error> {
     serde_yaml::to_string(&Value::Mapping(fields(block)?))
 }
 
-/// The fields that are set.
+/// Returns the fields that are set.
 fn fields<T: Serialize>(block: &T) -> Result<Mapping, serde_yaml::Error> {
     let mut value = serde_yaml::to_value(block)?;
     without_nulls(&mut value);

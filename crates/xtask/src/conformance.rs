@@ -1,15 +1,15 @@
 //! `cargo xtask conformance`: protocol suites and endurance against the real proxy binary.
 //!
-//! Each suite starts its own proxy and servers on loopback, runs its cases, and leaves a section
-//! in `benches/results/<date>-conformance/summary.md` beside the raw output.
+//! Each suite starts its own proxy and servers on loopback, runs its cases, and writes a section in
+//! `benches/results/<date>-conformance/summary.md` beside the raw output.
 //!
 //! # Layout
 //!
-//! - [`h2spec`], [`grpc`], [`websocket`]: what others have written, and a little of our own.
-//! - [`xds`]: control planes and clients of others, with our controller and our proxy.
-//! - [`bulk`], [`reload`], [`drain`]: what has to hold under load; [`load`] makes it.
-//! - [`client`]: HTTP clients; [`setup`]: proxies; [`tools`]: foreign programs, cached by version;
-//!   [`report`]: the results.
+//! - [`h2spec`], [`grpc`], [`websocket`]: third-party suites, and a few cases of our own.
+//! - [`xds`]: third-party control planes and clients, with our controller and our proxy.
+//! - [`bulk`], [`reload`], [`drain`]: behaviour under load; [`load`] generates it.
+//! - [`client`]: HTTP clients; [`setup`]: proxies; [`tools`]: third-party programs, cached by
+//!   version; [`report`]: the results.
 
 mod bulk;
 mod client;
@@ -77,11 +77,11 @@ enum Suite {
 /// The environment of a suite.
 #[derive(Debug)]
 struct Bench {
-    /// The proxy's binary.
+    /// The path of the proxy's binary.
     proxy: PathBuf,
-    /// The controller's binary, if set.
+    /// The path of the controller's binary, if set.
     controller: Option<PathBuf>,
-    /// The workspace.
+    /// The folder of the workspace.
     root: PathBuf,
     drains: u32,
     reloads: u32,
@@ -90,7 +90,7 @@ struct Bench {
 
 type Run = fn(&Bench, &mut Report) -> anyhow::Result<()>;
 
-/// In the order in which they run and are reported.
+/// The suites in the order of their execution and in the report.
 const SUITES: &[(Suite, &str, Run)] = &[
     (Suite::H2spec, "h2spec", h2spec::run),
     (Suite::Grpc, "grpc", grpc::run),

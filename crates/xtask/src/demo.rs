@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use crate::shell::{Cargo, target};
 
-/// What the demo's program says to `--help`, which is asked for before anything is built;
-/// `crates/demo/tests/help.rs` keeps it so.
+/// The help text of the demo's program, which is needed before anything is built;
+/// `crates/demo/tests/help.rs` checks it.
 const HELP: &str = include_str!("../../demo/help.txt");
 const HELP_OF_BALANCING: &str = include_str!("../../demo/help-balancing.txt");
 
-/// Builds what the demo runs, and becomes it; or prints what it takes.
+/// Builds the programs of the demo, and executes it in place of this process; or prints its help.
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     if let Some(help) = help(arguments) {
         print!("{help}");
@@ -21,7 +21,8 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     if !program.exists() {
         eprintln!("Building the proxy and the demo, once: about 4 minutes on two cores.");
     }
-    // Both at once: what they share is built once, and the mesh finds the proxy beside the demo.
+    // Both at once: common dependencies are built once, and the mesh finds the proxy beside the
+    // demo.
     let built = Cargo::new("build")
         .args(["--locked", "--profile", "demo"])
         .args(["-p", "maglor-proxy", "--bin", "maglor-proxy"])

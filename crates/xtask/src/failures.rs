@@ -1,27 +1,27 @@
 //! Parses failed tests from the output of `cargo test`.
 //!
-//! A log of all tests is long, and what is kept of it is often its end alone: what failed is said
-//! again there, with what it had to say.
+//! A log of all tests is long, and often only its end is kept: failures are repeated there, with
+//! their output.
 
 use std::collections::BTreeSet;
 
-/// No more lines are repeated.
+/// The maximum number of repeated lines.
 const LINES: usize = 300;
 
-/// What failed in one run of `cargo test`.
+/// The failures in one run of `cargo test`.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Failures {
-    /// How many tests passed.
+    /// The number of passed tests.
     pub(crate) passed: usize,
-    /// Tests that failed, by the names that their programs give them.
+    /// The failed tests, by the names in their programs.
     pub(crate) tests: BTreeSet<String>,
-    /// How cargo names the targets that they are in: `-p maglor-proxy --test reload`.
+    /// Cargo's names of their targets: `-p maglor-proxy --test reload`.
     pub(crate) targets: Vec<String>,
-    /// What was printed about them: their own output, and cargo's errors.
+    /// The output about them: their own, and cargo's errors.
     pub(crate) output: Vec<String>,
 }
 
-/// Reads the lines of one run as they come.
+/// A parser of the lines of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     failures: Failures,
@@ -30,17 +30,17 @@ pub(crate) struct Reader {
 
 #[derive(Debug, Default, Eq, PartialEq)]
 enum Place {
-    /// Where nothing has failed.
+    /// Outside of failures.
     #[default]
     Elsewhere,
-    /// In what failed tests of one program have printed, or in the list of their names after it.
+    /// In the output of failed tests of one program, or in the following list of their names.
     Failed,
     /// After cargo's own error.
     Errors,
 }
 
 impl Reader {
-    /// Takes the next line, without its end.
+    /// Processes the next line, without its end.
     pub(crate) fn line(&mut self, line: &str) {
         match line.trim_end() {
             "failures:" => self.at = Place::Failed,
@@ -55,7 +55,7 @@ impl Reader {
                 self.at = Place::Errors;
                 self.keep(line);
             }
-            // The next program's; what was said before is over.
+            // The next program begins; the previous output is complete.
             line if line.starts_with("     Running ") || line.starts_with("   Doc-tests ") => {
                 self.at = Place::Elsewhere;
             }
@@ -68,12 +68,12 @@ impl Reader {
         }
     }
 
-    /// All that was read.
+    /// Returns the failures.
     pub(crate) fn end(self) -> Failures {
         self.failures
     }
 
-    /// `test NAME ... FAILED`; what a test prints itself can stand before the last word.
+    /// Parses `test NAME ... FAILED`; output of a test can stand before the last word.
     fn status(&mut self, line: &str) {
         let name = line.strip_prefix("test ").and_then(|rest| {
             let (name, result) = rest.split_once(" ... ")?;
@@ -82,7 +82,7 @@ impl Reader {
         if let Some(name) = name {
             self.failures.tests.insert(name.into());
         }
-        // `---- NAME stdout ----`, which is there even where threads have mixed the lines.
+        // `---- NAME stdout ----`, which exists even if threads have mixed the lines.
         let name = line
             .strip_prefix("---- ")
             .and_then(|rest| rest.strip_suffix(" stdout ----"));
@@ -91,7 +91,7 @@ impl Reader {
         }
     }
 
-    /// `test result: FAILED. 2 passed; 1 failed; …`
+    /// Parses `test result: FAILED. 2 passed; 1 failed; …`
     fn passed(&mut self, line: &str) {
         let number = line.split("; ").next().and_then(|part| {
             let words: Vec<_> = part.split(' ').collect();
@@ -103,7 +103,7 @@ impl Reader {
         self.failures.passed += number.unwrap_or(0);
     }
 
-    /// An indented line in backquotes after `error: 2 targets failed:`.
+    /// Parses an indented line in backquotes after `error: 2 targets failed:`.
     fn target(&mut self, line: &str) {
         let name = line.strip_prefix("    `").and_then(|l| l.strip_suffix('`'));
         if let (Place::Errors, Some(name)) = (&self.at, name) {

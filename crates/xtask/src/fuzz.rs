@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets of every package, one after another.
 //!
-//! A package's targets are in its folder `fuzz`, which is no member of the workspace: it needs a
-//! nightly compiler. Inputs worth keeping are in `fuzz/seeds/TARGET`, words of its language in
+//! A package's targets are in its folder `fuzz`, which is not a member of the workspace: it needs a
+//! nightly compiler. Inputs worth keeping are in `fuzz/seeds/TARGET`, tokens of its language in
 //! `fuzz/TARGET.dict`.
 
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use crate::shell::{self, Cargo};
 use crate::tools;
 
-/// Maximum length of inputs, so that many fit into a second.
+/// The maximum length of inputs, so that many fit into a second.
 const LONGEST_INPUT: &str = "-max_len=16384";
 /// The fuzzer reports memory use above this.
 const MEMORY: &str = "-rss_limit_mb=2048";
-/// Findings are printed, not coverage, which would be thousands of lines.
+/// Only findings are printed, not coverage, which would be thousands of lines.
 const QUIET: &str = "-verbosity=0";
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 /// A fuzz target.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The folder `fuzz` that it is in, from the workspace's.
+    /// The folder `fuzz` that contains it, relative to the workspace.
     folder: PathBuf,
     name: String,
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs targets; the names of those that failed.
+/// Runs targets; returns the names of those that failed.
 pub(crate) fn fuzz(targets: &[Target], seconds: u64) -> Vec<String> {
     let mut failed = Vec::new();
     for target in targets {
@@ -73,7 +73,7 @@ pub(crate) fn fuzz(targets: &[Target], seconds: u64) -> Vec<String> {
     failed
 }
 
-/// Every fuzz target of the workspace, by folder and name.
+/// Returns every fuzz target of the workspace, by folder and name.
 pub(crate) fn targets() -> Vec<Target> {
     let mut targets: Vec<_> = folders()
         .iter()
@@ -83,7 +83,7 @@ pub(crate) fn targets() -> Vec<Target> {
     targets
 }
 
-/// The folders of fuzz packages, from the workspace's.
+/// Returns the folders of fuzz packages, relative to the workspace.
 pub(crate) fn folders() -> Vec<PathBuf> {
     let root = shell::root();
     let list = |folder: &Path| {
@@ -98,7 +98,7 @@ pub(crate) fn folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// A target is a file in `fuzz_targets` or a folder with a `main.rs`.
+/// Returns the targets in a folder: files in `fuzz_targets`, or folders with a `main.rs`.
 fn in_folder(folder: &Path) -> Vec<Target> {
     let sources = shell::root().join(folder).join("fuzz_targets");
     let entries = std::fs::read_dir(sources).into_iter().flatten().flatten();
@@ -125,7 +125,7 @@ impl Target {
             eprintln!("error: {}: {error}", corpus.display());
             return false;
         }
-        // One folder for all packages: most of what they build is the same.
+        // One folder for all packages: most of their dependencies are the same.
         let built = shell::target().join("fuzz");
         let mut command = Cargo::fuzz("run").arg("--target-dir").arg(built);
         command = command.arg("--fuzz-dir").arg(&self.folder);

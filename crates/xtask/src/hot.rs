@@ -1,12 +1,15 @@
-//! `cargo xtask hot-functions`: which functions serve requests, for the linker to put them together.
+//! `cargo xtask hot-functions`: finds the functions that serve requests, so that the linker can
+//! place them together.
 //!
-//! Under callgrind a proxy without a mesh serves requests, then a mesh serves users, each counted from when it is
-//! warm; then a sidecar starts, is configured with services and connects to them (`proxy/tests/sidecar_memory.rs`).
-//! What every request runs through lies closest together, because a request that comes alone finds neither pages nor
-//! lines of it in the processor ([`functions`] has the order). The names go to `proxy/hot-functions.txt`, which
-//! `proxy/build.rs` passes to the linker. Names that the program does not have are ignored, so an old file costs
-//! nothing but what it was for: a name goes with the types in a function's signature, so after a change of the
-//! compiler, of many dependencies or of the path of a request it is to be written anew.
+//! Under callgrind a proxy without a mesh serves requests, then a mesh serves users, each counted
+//! after its warm-up; then a sidecar starts, is configured with services and connects to them
+//! (`proxy/tests/sidecar_memory.rs`). Functions executed by every request are placed closest
+//! together, because for a single request neither their pages nor their cache lines are in the
+//! processor ([`functions`] determines the order). The names are written to
+//! `proxy/hot-functions.txt`, which `proxy/build.rs` passes to the linker. Names that the program
+//! does not have are ignored, so an outdated file only loses its effect: a name changes with the
+//! types in a function's signature, so the file should be regenerated after a change of the
+//! compiler, of many dependencies or of the path of a request.
 
 mod functions;
 mod plain;
@@ -26,11 +29,11 @@ const HEAD: &str = "\
 # Functions that serve requests, the busiest first, then those that connect and start; written by
 # `cargo xtask hot-functions`. The linker puts them in this order, so that a sidecar keeps few pages of code.
 ";
-/// One for the users, and one for each of the four services.
+/// The number of proxies: one for the users, and one for each of the four services.
 const PROXIES: usize = 5;
-/// Under callgrind a proxy takes its time to become ready.
+/// The time limit for a proxy to become ready, which takes long under callgrind.
 const STARTED_WITHIN: Duration = Duration::from_secs(120);
-/// From the start of the last proxy to when its handshakes are over.
+/// The time from the start of the last proxy until its handshakes are over.
 const WARM: Duration = Duration::from_secs(10);
 const COUNTED: Duration = Duration::from_secs(40);
 
@@ -72,7 +75,7 @@ pub(crate) fn run() -> ExitCode {
 
 fn write() -> Result<usize, Error> {
     tools::want_programs(&[("valgrind", "valgrind")]);
-    // Names live in the symbols, which a release has lost.
+    // Names are in the symbols, which a release has lost.
     let proxy = ["--release", "-p", "maglor-proxy", "--bin", "maglor-proxy"];
     let built = Cargo::new("rustc")
         .args(proxy)
@@ -104,7 +107,8 @@ fn write() -> Result<usize, Error> {
     Ok(functions.len())
 }
 
-/// A program that runs the proxy under callgrind with these options; it writes `NAME.PID.N` into the folder.
+/// Creates a program that runs the proxy under callgrind with these options; it writes `NAME.PID.N`
+/// into the folder.
 fn wrapper(folder: &Path, name: &str, options: &str) -> Result<PathBuf, Error> {
     let path = folder.join(format!("proxy-{name}"));
     let script = format!(
@@ -119,9 +123,9 @@ fn wrapper(folder: &Path, name: &str, options: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// What a proxy without a mesh executes to serve HTTP/1.1.
+/// Returns the functions with which a proxy without a mesh serves HTTP/1.1.
 fn plain(folder: &Path) -> Result<Functions, Error> {
-    // A dump is a few requests.
+    // A dump covers a few requests.
     let wrapper = wrapper(folder, "plain", "--instr-atstart=no --dump-every-bb=20000")?;
     plain::serve(&wrapper, STARTED_WITHIN, || {
         instrumentation("on").map_err(io::Error::other)
@@ -130,9 +134,9 @@ fn plain(folder: &Path) -> Result<Functions, Error> {
     Functions::read(folder, "plain.")
 }
 
-/// What the proxies of a mesh execute to serve users.
+/// Returns the functions with which the proxies of a mesh serve users.
 fn mesh(folder: &Path) -> Result<Functions, Error> {
-    // A dump is some ten requests.
+    // A dump covers some ten requests.
     let wrapper = wrapper(folder, "mesh", "--instr-atstart=no --dump-every-bb=100000")?;
     let mut demo = Command::new(shell::target().join("debug/maglor"));
     demo.args([
@@ -154,7 +158,7 @@ fn mesh(folder: &Path) -> Result<Functions, Error> {
         .spawn();
     let mut demo = started.map_err(|_| Error::Failed("starting the mesh"))?;
     let counted = switch(folder);
-    // It ends by itself, and its proxies with it.
+    // It terminates by itself, and its proxies with it.
     let ended = demo.wait();
     counted?;
     match ended {
@@ -175,18 +179,18 @@ fn switch(folder: &Path) -> Result<(), Error> {
     thread::sleep(WARM);
     instrumentation("on")?;
     thread::sleep(COUNTED);
-    // What only their ends need does not serve anybody.
+    // Functions needed only at termination serve no requests.
     instrumentation("off")
 }
 
-/// Whether programs under callgrind are counted from now on.
+/// Switches counting in programs under callgrind.
 fn instrumentation(state: &'static str) -> Result<(), Error> {
     let control = Cargo::program("callgrind_control", "callgrind_control").args(["-i", state]);
     let done = control.succeeds_quietly();
     done.then_some(()).ok_or(Error::Failed("callgrind_control"))
 }
 
-/// What a sidecar executes from its start until it has called some services.
+/// Returns the functions that a sidecar executes from its start until it has called some services.
 fn sidecar(folder: &Path) -> Result<Functions, Error> {
     // Often, because it is killed in the end.
     let wrapper = wrapper(folder, "sidecar", "--dump-every-bb=4000000")?;
@@ -200,7 +204,7 @@ fn sidecar(folder: &Path) -> Result<Functions, Error> {
     Functions::read(folder, "sidecar.")
 }
 
-/// What callgrind has written so far under this name.
+/// Returns the files that callgrind has written so far under this name.
 fn dumps(folder: &Path, name: &str) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let paths: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;

@@ -1,5 +1,5 @@
-//! Development tasks, `cargo xtask TASK`. One module a task; [`shell`] runs programs and [`tools`]
-//! finds or installs those that do not come with Rust.
+//! Development tasks, `cargo xtask TASK`. One module per task; [`shell`] runs programs and
+//! [`tools`] finds or installs those that are not part of Rust.
 
 #[cfg(feature = "conformance")]
 mod conformance;
@@ -113,14 +113,14 @@ struct PassedOn {
     arguments: Vec<OsString>,
 }
 
-/// Whether a suite needs a Kubernetes.
+/// Returns whether a suite needs a Kubernetes cluster.
 #[cfg(not(feature = "conformance"))]
 fn is_of_cluster(arguments: &[OsString]) -> bool {
     let first = arguments.first();
     first.is_some_and(|one| one == "gateway" || one == "mesh")
 }
 
-/// The tests that need a Kubernetes of their own, one after another.
+/// Runs the tests that need a separate Kubernetes cluster, one after another.
 fn end_to_end() -> ExitCode {
     const OF_CLUSTERS: [&str; 11] = [
         "e2e",
@@ -176,7 +176,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        // Of the mesh and its Gateways, on a Kubernetes: another program's.
+        // Suites of the mesh and its Gateways, on a Kubernetes cluster, are in another program.
         #[cfg(not(feature = "conformance"))]
         Task::Conformance(passed) if is_of_cluster(&passed.arguments) => {
             let gateways = passed.arguments[0] == "gateway";

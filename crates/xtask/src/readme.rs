@@ -1,7 +1,7 @@
-//! `cargo xtask readme-table`: the measured table of README.md, taken from results.
+//! `cargo xtask readme-table`: generates the table of measurements in README.md from results.
 //!
-//! The section stands between two comments and names the folder that it comes from. A test makes
-//! sure that it says what is in that folder: numbers are not typed.
+//! The section is between two comments and names its source folder. A test checks that it agrees
+//! with that folder: numbers are not typed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,11 +12,12 @@ use crate::shell;
 const BEGIN: &str = "<!-- measured: written by `cargo xtask readme-table` -->";
 const END: &str = "<!-- /measured -->";
 const RESULTS: &str = "benches/results";
-/// The section of a summary with the table.
+/// The section of a summary that contains the table.
 const TABLE: &str = "\n## Side by side\n";
 /// A row that only a complete comparison has.
 const LAST: &str = "| stripped binary, MB";
-/// The rows that decide whether to use the proxy; the others are in the results. By how their first cell begins.
+/// The rows that matter for choosing a proxy, by the beginnings of their first cells; the others
+/// are in the results.
 const SHOWN: [&str; 10] = [
     "CPU µs a request:",
     "the same, h2c",
@@ -86,14 +87,15 @@ fn write(folder: Option<&str>) -> Result<String, Error> {
     Ok(folder.unwrap_or_else(|| "that nothing has been measured".into()))
 }
 
-/// The text before, in and after the section.
+/// Splits the text into the parts before, in and after the section.
 fn split(readme: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = readme.split_once(BEGIN)?;
     let (section, after) = rest.split_once(END)?;
     Some((before, section.strip_prefix('\n').unwrap_or(section), after))
 }
 
-/// The newest comparison of all parts, by its name; quick ones are not for publication, and pairs another table.
+/// Returns the newest comparison of all parts, by its name; quick ones are not for publication, and
+/// pairs have another table.
 fn newest(results: &Path) -> Option<String> {
     let entries = fs::read_dir(results).into_iter().flatten().flatten();
     let whole = entries.filter(|entry| {
@@ -105,7 +107,7 @@ fn newest(results: &Path) -> Option<String> {
     names.filter(shown).max()
 }
 
-/// The section for the results in a folder.
+/// Returns the section for the results in a folder.
 fn section(root: &Path, folder: &str) -> Result<String, Error> {
     let path = root.join(RESULTS).join(folder).join("summary.md");
     let summary = read(&path)?;
@@ -120,7 +122,7 @@ fn section(root: &Path, folder: &str) -> Result<String, Error> {
     ))
 }
 
-/// The head of a table and those of its rows that are [`SHOWN`].
+/// Returns the head of a table and those of its rows that are [`SHOWN`].
 fn decisive(table: &str) -> String {
     let (head, rows) = table.split_at(
         table

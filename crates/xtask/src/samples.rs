@@ -1,9 +1,10 @@
-//! `cargo xtask samples`: what `maglor analyze` reports for resources that others wrote.
+//! `cargo xtask samples`: runs `maglor analyze` on third-party resources.
 //!
-//! The samples are those of Istio (`samples/`), the YAML examples in the comments of Istio's API (`*.proto`), and
-//! the examples and conformance tests of the Gateway API, each at a pinned commit. Each file is analyzed by itself,
-//! together with what its own project applies beside it: the Services, Gateways, and namespaces of its folder, or the
-//! manifests that the conformance tests begin with.
+//! The samples are those of Istio (`samples/`), the YAML examples in the comments of Istio's API
+//! (`*.proto`), and the examples and conformance tests of the Gateway API, each at a pinned commit.
+//! Each file is analyzed separately, together with resources that its own project applies beside
+//! it: the Services, Gateways, and namespaces of its folder, or the base manifests of the
+//! conformance tests.
 
 mod report;
 mod upstream;
@@ -42,10 +43,10 @@ pub(crate) struct Options {
 /// A file, or an example of a comment.
 #[derive(Debug)]
 struct Sample {
-    /// Project and path; an example of a comment has its line, too.
+    /// The project and path; an example of a comment has its line, too.
     name: String,
     text: String,
-    /// What is analyzed together with it.
+    /// Resources that are analyzed together with it.
     beside: Vec<String>,
 }
 
@@ -97,7 +98,7 @@ fn try_run(options: &Options) -> Result<(), String> {
     std::fs::remove_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))
 }
 
-/// Runs `maglor analyze`, and keeps what it reports for the sample itself.
+/// Runs `maglor analyze`, and keeps the findings for the sample itself.
 fn analyze(program: &Path, work: &Path, sample: &Sample) -> Result<Outcome, String> {
     let write = |name: &str, text: &str| {
         let path = work.join(name);
@@ -116,7 +117,7 @@ fn analyze(program: &Path, work: &Path, sample: &Sample) -> Result<Outcome, Stri
         run.map_err(|error| format!("{}: {error}", program.display()))
     };
     let together = run(&mut command)?;
-    // 1: there are errors. All else is a fault of the program.
+    // 1: there are errors. Other codes are faults of the program.
     if !matches!(together.status.code(), Some(0 | 1)) {
         return Err(format!(
             "{}: maglor analyze ended with {}: {}",
@@ -126,7 +127,7 @@ fn analyze(program: &Path, work: &Path, sample: &Sample) -> Result<Outcome, Stri
         ));
     }
     let text = String::from_utf8_lossy(&together.stdout);
-    // How many resources are the sample's own.
+    // The number of the sample's own resources.
     let resources = match sample.beside.is_empty() {
         true => report::resources(&text),
         false => {
@@ -137,7 +138,7 @@ fn analyze(program: &Path, work: &Path, sample: &Sample) -> Result<Outcome, Stri
     Ok(Outcome::read(&text, resources))
 }
 
-/// All samples, by name.
+/// Returns all samples, by name.
 fn all(sources: &Path) -> Result<Vec<Sample>, String> {
     let mut samples = folders(&sources.join("istio/samples"), "istio/samples")?;
     samples.extend(examples(&sources.join("istio-api"), "istio-api")?);
@@ -152,7 +153,7 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Files below a folder whose names end so, sorted.
+/// Returns files below a folder with these suffixes, sorted.
 fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -174,7 +175,7 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
 
 const YAML: [&str; 2] = ["yaml", "yml"];
 
-/// The files of a project, each beside what the rest of its own folder has.
+/// Returns the files of a project, each with the other resources of its folder.
 fn folders(root: &Path, name: &str) -> Result<Vec<Sample>, String> {
     let mut all = Vec::new();
     for path in files(root, &YAML)? {
@@ -202,7 +203,7 @@ fn folders(root: &Path, name: &str) -> Result<Vec<Sample>, String> {
     Ok(all.iter().map(sample).collect())
 }
 
-/// The documents of these kinds.
+/// Returns the documents of these kinds.
 fn only(text: &str, kinds: &[&str]) -> String {
     let documents = text.split("\n---").map(|one| one.trim_start_matches('-'));
     let wanted = documents.filter(|document| {
@@ -217,7 +218,7 @@ fn only(text: &str, kinds: &[&str]) -> String {
         .collect()
 }
 
-/// The conformance tests, each beside the manifests that all of them begin with.
+/// Returns the conformance tests, each with their base manifests.
 fn conformance(root: &Path) -> Result<Vec<Sample>, String> {
     let base = read(&root.join("base/manifests.yaml"))?;
     let mesh = read(&root.join("mesh/manifests.yaml"))?;
@@ -226,7 +227,7 @@ fn conformance(root: &Path) -> Result<Vec<Sample>, String> {
         let inside = path.strip_prefix(root).unwrap_or(&path);
         let name = format!("gateway-api/conformance/{}", inside.display());
         let is_of_mesh = name.contains("/mesh");
-        // The suite replaces these words by what it tests.
+        // The suite replaces these placeholders.
         let text = |text: &str| {
             let text = text.replace("{GATEWAY_CLASS_NAME}", "maglor");
             text.replace("{GATEWAY_CONTROLLER_NAME}", "maglor.dev/gateway")
@@ -240,7 +241,7 @@ fn conformance(root: &Path) -> Result<Vec<Sample>, String> {
     Ok(samples)
 }
 
-/// The resources in comments of `.proto` files.
+/// Returns the resources in comments of `.proto` files.
 fn examples(root: &Path, name: &str) -> Result<Vec<Sample>, String> {
     let mut samples = Vec::new();
     for path in files(root, &["proto"])? {
@@ -258,7 +259,7 @@ fn examples(root: &Path, name: &str) -> Result<Vec<Sample>, String> {
     Ok(samples)
 }
 
-/// The blocks of YAML in comments, each with the number of its first line.
+/// Returns the blocks of YAML in comments, each with the number of its first line.
 fn blocks(proto: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The folder of the workspace.
+/// Returns the folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// The folder that cargo builds into.
+/// Returns the folder that cargo builds into.
 pub(crate) fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     root().join(target)
@@ -28,19 +28,19 @@ pub(crate) struct Cargo {
 }
 
 impl Cargo {
-    /// A subcommand of the cargo that runs us.
+    /// Creates a command with a subcommand of the running cargo.
     pub(crate) fn new(subcommand: &str) -> Self {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         Self::program(cargo, "cargo").arg(subcommand)
     }
 
-    /// A subcommand of cargo-fuzz, which needs the nightly compiler.
+    /// Creates a command with a subcommand of cargo-fuzz, which needs the nightly compiler.
     pub(crate) fn fuzz(subcommand: &str) -> Self {
         let words = ["run", "nightly", "cargo", "fuzz", subcommand];
         Self::program("rustup", "rustup").args(words)
     }
 
-    /// Any program, under the name that it is printed with.
+    /// Creates a command with any program, under the name that it is printed with.
     pub(crate) fn program(program: impl AsRef<OsStr>, name: &str) -> Self {
         let mut command = Command::new(program);
         command.current_dir(root());
@@ -65,9 +65,9 @@ impl Cargo {
         self
     }
 
-    /// Ends it, with all that it has started, after `limit`; on CI, which is unattended.
+    /// Kills it, with all processes that it has started, after `limit`; on CI, which is unattended.
     ///
-    /// Elsewhere Ctrl-C has to reach it, which it would not in a process group of its own.
+    /// Elsewhere Ctrl-C has to reach it, which it would not in a separate process group.
     pub(crate) fn at_most(mut self, limit: Duration) -> Self {
         if std::env::var_os("CI").is_none() {
             return self;
@@ -88,14 +88,14 @@ impl Cargo {
         self
     }
 
-    /// Runs in place of this process, which is the way for signals to reach the right one.
+    /// Executes it in place of this process, so that signals reach the right one.
     pub(crate) fn become_it(mut self) -> ExitCode {
         let error = self.command.exec();
         eprintln!("error: {self}: {error}");
         ExitCode::FAILURE
     }
 
-    /// Whether it ran and succeeded.
+    /// Returns whether it ran and succeeded.
     pub(crate) fn succeeds(mut self) -> bool {
         match self.command.stdin(Stdio::null()).status() {
             Ok(status) => status.success(),
@@ -106,7 +106,7 @@ impl Cargo {
         }
     }
 
-    /// Whether it succeeds; `line` has each line that it prints, on either output, as they come.
+    /// Returns whether it succeeds; `line` is called with each line of both outputs.
     pub(crate) fn succeeds_saying(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
         let (reader, writer) = io::pipe()?;
         let command = self.command.stdin(Stdio::null());
@@ -115,7 +115,7 @@ impl Cargo {
         drop(self);
         let mut reader = BufReader::new(reader);
         let mut bytes = Vec::new();
-        // Tests print what is no text, too.
+        // Tests also print bytes that are not text.
         while reader.read_until(b'\n', &mut bytes)? > 0 {
             line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
             bytes.clear();
@@ -123,14 +123,14 @@ impl Cargo {
         Ok(child.wait()?.success())
     }
 
-    /// Whether it succeeds, with nothing to be seen.
+    /// Returns whether it succeeds, without showing its output.
     pub(crate) fn succeeds_quietly(mut self) -> bool {
         let command = self.command.stdin(Stdio::null());
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// Its result and what it said on standard error; ended after `limit`.
+    /// Returns its result and its standard error; it is killed after `limit`.
     pub(crate) fn errors_within(
         mut self,
         limit: Duration,
@@ -153,7 +153,7 @@ impl Cargo {
             if started.elapsed() > limit {
                 child.kill()?;
                 child.wait()?;
-                // What it has started itself may hold the pipe open.
+                // A process that it has started may hold the pipe open.
                 return Ok((None, String::new()));
             }
             std::thread::sleep(Duration::from_millis(50));

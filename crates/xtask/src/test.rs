@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that has to hold before a change goes in.
+//! `cargo xtask test`: runs all checks that are required before a change is merged.
 
 use std::fmt;
 use std::io;
@@ -14,15 +14,15 @@ use crate::tools;
 
 /// The suites of `cargo xtask conformance` are checked with the rest.
 const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
-/// The package whose atomics are loom's; like the fuzz packages it is no member.
+/// The package that uses loom's atomics; like the fuzz packages it is not a member.
 const LOOM: &str = "crates/balance/loom/Cargo.toml";
-/// How long each fuzz target runs here; `cargo xtask fuzz` runs them longer.
+/// The seconds for which each fuzz target runs here; `cargo xtask fuzz` runs them longer.
 const SMOKE: u64 = 5;
-/// On CI the tests are ended after this: one that hangs fails with its name in the output.
+/// The time limit of the tests on CI: a test that hangs fails with its name in the output.
 const TESTS: Duration = Duration::from_secs(45 * 60);
-/// More failed tests than this are not retried.
+/// The maximum number of failed tests that are retried.
 const AGAIN: usize = 3;
-/// How long the database of advisories may take to come.
+/// The time limit for downloading the database of advisories.
 const ADVISORIES: Duration = Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]
@@ -204,7 +204,8 @@ fn tests() -> Outcome {
         return Outcome::Passed;
     }
     let names: Vec<_> = failures.tests.iter().map(String::as_str).collect();
-    // With the whole workspace, or what it depends on would be built with other features.
+    // With the whole workspace, because its dependencies would otherwise be built with other
+    // features.
     let targets = failures.targets.iter().filter_map(|t| t.split_once("--"));
     let targets: Vec<_> = targets.map(|(_, target)| format!("--{target}")).collect();
     let targets: Vec<_> = targets.iter().flat_map(|t| t.split(' ')).collect();
@@ -212,13 +213,13 @@ fn tests() -> Outcome {
         return Outcome::FailedTests(failures);
     }
     match run(&targets, &names) {
-        // Names that nothing has would pass, too.
+        // Names that do not exist would pass, too.
         Ok((true, again)) if again.passed >= names.len() => Outcome::PassedAgain(failures),
         _ => Outcome::FailedTests(failures),
     }
 }
 
-/// Runs and prints tests; whether they passed, and what failed.
+/// Runs and prints tests; returns whether they passed, and the failures.
 fn command_of_tests(command: Cargo) -> io::Result<(bool, Failures)> {
     println!("{command}");
     let mut reader = Reader::default();
@@ -229,7 +230,7 @@ fn command_of_tests(command: Cargo) -> io::Result<(bool, Failures)> {
     Ok((passed, reader.end()))
 }
 
-/// Members, and the fuzz packages and loom's, which are none.
+/// Checks the format of members, of the fuzz packages and of loom's, which are not members.
 fn fmt() -> Outcome {
     let fuzz = fuzz::folders().into_iter();
     let others = fuzz.map(|folder| folder.join("Cargo.toml"));
@@ -263,7 +264,8 @@ fn deny() -> Outcome {
     }
 }
 
-/// Known vulnerabilities. Their database is on the network; without it there is nothing to check.
+/// Checks for known vulnerabilities. Their database is on the network; without it the check is
+/// skipped.
 fn advisories(command: Cargo) -> Outcome {
     println!("{command}");
     match command.errors_within(ADVISORIES) {

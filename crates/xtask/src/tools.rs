@@ -1,4 +1,4 @@
-//! Programs that do not come with Rust: found, installed where that is polite, or asked for.
+//! Programs that are not part of Rust: found, installed where possible, or requested from the user.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use crate::shell::Cargo;
 
 const CARGO_DENY: &str = "0.20.2";
 
-/// cargo-deny of the version that `deny.toml` is written for.
+/// Returns cargo-deny of the version that `deny.toml` is written for.
 ///
 /// Taken from the cache, or built into it: `$XDG_CACHE_HOME/maglor` or `~/.cache/maglor`.
 ///
 /// # Errors
-/// One line that says what to do.
+/// One line with a hint.
 pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
     let folder = cache()?.join(format!("cargo-deny-{CARGO_DENY}"));
     let binary = folder.join("bin/cargo-deny");
@@ -41,7 +41,7 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
     }
 }
 
-/// What keeps fuzz targets from being built, in one line.
+/// Checks that fuzz targets can be built; the error is one line.
 pub(crate) fn fuzzing() -> Result<(), String> {
     let rustup = |arguments: &[&str]| Cargo::program("rustup", "rustup").args(arguments);
     if !rustup(&["run", "nightly", "rustc", "--version"]).succeeds_quietly() {
@@ -53,8 +53,8 @@ pub(crate) fn fuzzing() -> Result<(), String> {
     Ok(())
 }
 
-/// Makes sure of programs, given with the Debian packages that hold them; says what to install
-/// where that cannot be done here.
+/// Checks for programs, given with their Debian packages; prints what to install if that is not
+/// possible here.
 pub(crate) fn want_programs(programs: &[(&str, &str)]) {
     let missing = programs
         .iter()
@@ -78,7 +78,7 @@ pub(crate) fn want_programs(programs: &[(&str, &str)]) {
     }
 }
 
-/// Root on a system with apt.
+/// Returns whether this is root on a system with apt.
 fn may_install() -> bool {
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt as _;
@@ -87,7 +87,7 @@ fn may_install() -> bool {
     root && find("apt-get").is_some()
 }
 
-/// Where a program is; Debian keeps servers out of the path of users.
+/// Returns the path of a program; Debian keeps servers out of the path of users.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
@@ -95,7 +95,7 @@ fn find(program: &str) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
 }
 
-/// The folder for what is fetched or built once.
+/// Returns the folder for downloads and builds that are kept.
 pub(crate) fn cache() -> Result<PathBuf, String> {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(base) => PathBuf::from(base),

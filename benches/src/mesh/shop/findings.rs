@@ -9,7 +9,7 @@ use crate::chart::{Chart, Line};
 use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 
-/// All of it.
+/// Returns all findings.
 pub(super) fn findings(
     cells: &[Cell],
     highest: &[Highest],
@@ -31,7 +31,7 @@ pub(super) fn findings(
             stretch.0
         ));
     }
-    // No policy is asked for where only the passage is of interest.
+    // No policy is requested if only the passage is of interest.
     if !cells.is_empty() {
         bars.extend(sweep(cells, highest));
         text.push_str(&limits(cells, highest));
@@ -89,7 +89,7 @@ fn sweep(cells: &[Cell], highest: &[Highest]) -> Vec<Bar> {
     ]
 }
 
-/// The highest loads.
+/// Returns the highest loads.
 fn limits(cells: &[Cell], highest: &[Highest]) -> String {
     let mut table = Table::new([
         "policy",
@@ -124,7 +124,7 @@ fn limits(cells: &[Cell], highest: &[Highest]) -> String {
     )
 }
 
-/// Of what was sent, what was answered.
+/// Returns the share of requests with a response.
 fn share(cell: &Cell) -> f64 {
     cell.measured.throughput / cell.measured.offered
 }
@@ -165,7 +165,7 @@ fn runs(cells: &[Cell]) -> String {
     format!("Every run:\n\n{}\n", table.markdown())
 }
 
-/// Fig. 8e: a line for each service, a column for each load.
+/// Returns Fig. 8e: a line for each service, a column for each load.
 fn central(cells: &[Cell]) -> String {
     let central = |cell: &&Cell| !cell.measured.central.is_empty() && cell.is_sustained();
     let mut cells: Vec<_> = cells.iter().filter(central).collect();
@@ -189,7 +189,7 @@ fn central(cells: &[Cell]) -> String {
     )
 }
 
-/// As in the paper, a line ends with the last load that is sustained.
+/// Draws the chart. As in the paper, a line ends with the last load that is sustained.
 fn chart(cells: &[Cell]) -> Chart {
     let line = |way: &Way| {
         let own = cells

@@ -1,11 +1,11 @@
-//! Figs. 8e and 8f of the paper on LOR: what a passage through a Proxy-Service costs.
+//! Figs. 8e and 8f of the paper on LOR: the cost of the passage through a Proxy-Service.
 //!
-//! As in the paper there is one instance of the catalogue, and clients ask for its page only, so that each request
-//! passes the Proxy-Service and is not balanced by it. Servers have no queue here: what differs with the
-//! Proxy-Service and without is the passage alone, and it is known for each request (`x-exact-us`). The paper's
-//! Proxy-Service is Envoy, on another machine; here Envoy passes the same requests, too, if there is one, and so
-//! does a bare forwarder, which only forwards bytes: its cost is that of sockets and waking up on this machine, for
-//! any proxy.
+//! As in the paper there is one instance of the catalogue, and clients request its page only, so
+//! that each request passes the Proxy-Service and is not balanced by it. Servers have no queue
+//! here: the difference with and without the Proxy-Service is the passage alone, and it is known
+//! for each request (`x-exact-us`). The paper's Proxy-Service is Envoy, on another machine; here
+//! Envoy forwards the same requests, too, if it is available, and so does a bare forwarder, which
+//! only forwards bytes: its cost is that of sockets and waking up on this machine, for any proxy.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ const RATES_QUICK: [u32; 2] = [100, 600];
 const HOST: &str = "catalogue";
 const PATH: &str = "/category";
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The paper's, averages over its services and loads.
+/// The paper's values, averages over its services and loads.
 const PAPER_CPU_MS: f64 = 0.033;
 const PAPER_ADDED_MS: f64 = 1.08;
-/// What is wanted here of the median.
+/// The required maximum of the added median latency.
 const ADDED_MS: f64 = 0.2;
 
-/// The same load without a Proxy-Service, with it, and with others in its place.
+/// The results of the same load without a Proxy-Service, with it, and with others in its place.
 #[derive(Debug, Clone)]
 pub(super) struct Passage {
     rate: u32,
@@ -41,18 +41,18 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// What a Proxy-Service adds to the median, ms.
+    /// Returns the latency that a Proxy-Service adds to the median, ms.
     fn added(&self, with: &Measured) -> f64 {
         with.added_p50 - self.without.added_p50
     }
 }
 
-/// Processor time of the Proxy-Service, ms a request.
+/// Returns the processor time of the Proxy-Service, ms per request.
 fn cpu(with: &Measured) -> f64 {
     with.central.iter().map(|(_, cpu)| cpu / 1000.0).sum()
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -121,7 +121,7 @@ fn case(stage: &Stage, rate: u32, by: Option<&Peer>) -> Case {
     }
 }
 
-/// The bars.
+/// Returns the bars.
 pub(super) fn bars(passages: &[Passage]) -> Vec<Bar> {
     let failed: usize = passages
         .iter()
@@ -160,7 +160,7 @@ pub(super) fn bars(passages: &[Passage]) -> Vec<Bar> {
     ]
 }
 
-/// What it has shown.
+/// Describes the results.
 pub(super) fn text(passages: &[Passage]) -> String {
     let mut table = Table::new([
         "requests a second",

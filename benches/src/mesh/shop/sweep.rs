@@ -1,7 +1,7 @@
-//! The highest load that is sustained, found in few runs: upwards in coarse steps until one is not, then by halves
-//! between the two.
+//! Finds the highest sustained load in few runs: upwards in coarse steps until one is not
+//! sustained, then by bisection.
 
-/// A search in whole requests a second.
+/// A search in whole requests per second.
 #[derive(Debug, Clone)]
 pub(super) struct Sweep {
     coarse: u32,
@@ -12,7 +12,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// From `coarse` up to `most`, to `fine`, of which both are multiples.
+    /// Creates a search from `coarse` up to `most`, to `fine`, of which both are multiples.
     pub(super) fn new(coarse: u32, fine: u32, most: u32) -> Self {
         Self {
             coarse,
@@ -23,7 +23,7 @@ impl Sweep {
         }
     }
 
-    /// The next load to test; `None` when the highest is known.
+    /// Returns the next load to test; `None` when the highest is known.
     pub(super) fn next(&self) -> Option<u32> {
         let Some(refused) = self.refused else {
             let next = (self.sustained + self.coarse).min(self.most);
@@ -33,7 +33,7 @@ impl Sweep {
         (steps > 1).then_some(self.sustained + steps / 2 * self.fine)
     }
 
-    /// The result of a tested load.
+    /// Records the result of a tested load.
     pub(super) fn attempted(&mut self, load: u32, is_sustained: bool) {
         match is_sustained {
             true => self.sustained = load,
@@ -41,7 +41,7 @@ impl Sweep {
         }
     }
 
-    /// The highest load that is known to be sustained; 0: none is.
+    /// Returns the highest load that is known to be sustained; 0: none is.
     pub(super) fn highest(&self) -> u32 {
         self.sustained
     }

@@ -1,6 +1,6 @@
-//! The guards of maglor-balance, compiled against loom's atomics; `tests` has what is checked.
+//! The guards of maglor-balance, compiled with loom's atomics; the checks are in `tests`.
 //!
-//! Their sources are links to those of the package above, but for `sync`.
+//! Their sources are links to those of the package above, except for `sync`.
 #![allow(
     dead_code,
     unused_imports,

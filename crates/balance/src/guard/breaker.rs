@@ -1,5 +1,5 @@
 //! The circuit breaker of a cluster: while it is open, requests fail at once instead of waiting for
-//! what will fail anyway, and what is behind gets time to recover.
+//! a probable failure, and the cluster gets time to recover.
 //!
 //! ```text
 //!            failures in a row, or too large a part
@@ -9,26 +9,28 @@
 //!     └───────────────────────────────────────────── HalfOpen ─────────┘
 //! ```
 //!
-//! The words are the textbook's: closed, current flows. What is adaptive is the *open interval*,
+//! The terms are the textbook's: closed means that requests pass. The *open interval* is adaptive,
 //! after Sivakumar, Sebastian and Thilagam, "Self-Adaptive Circuit Breaker Open-State Interval for
 //! Enhancing Resiliency of Microservices" (OCIT 2024; the reference \[20\] of the paper on traffic
-//! management): a fixed one either probes a service to pieces or leaves it idle long after it has
-//! recovered. Here it follows how recovery goes:
+//! management): a fixed one either overloads a recovering service with probes or leaves it idle
+//! long after it has recovered. Here it follows how recovery proceeds:
 //!
-//! * The first interval of an outage is what the last outages suggest, at first `base_open`.
-//! * When half-open fails, the next interval is longer: doubled when no probe succeeded, by less the
-//!   nearer it came to closing. At most `max_open`.
-//! * When it closes, half of the outage's length goes into the suggestion with weight ½: probing
-//!   begins when half of a usual outage has passed.
-//! * While it stays closed the suggestion falls back to `base_open`, with a half-life of `max_open`.
+//! * The first interval of an outage is derived from the last outages, at first `base_open`.
+//! * When half-open fails, the next interval is longer: doubled when no probe succeeded, by less
+//!   the nearer it came to closing. At most `max_open`.
+//! * When it closes, half of the outage's length is averaged into the next first interval with
+//!   weight ½: probing begins when half of a usual outage has passed.
+//! * While it stays closed the next first interval decays to `base_open`, with a half-life of
+//!   `max_open`.
 //!
 //! Every interval is jittered by ±10 %, so that proxies do not probe together.
 //!
 //! One breaker is shared by all threads. Closed, it costs a load at entry, and an addition at the
 //! end; the lock is taken when a request fails or the breaker is not closed.
 //!
-//! Invariants: in half-open at most `half_open_requests` are under way; a result counts only in the
-//! state in which its request entered, so a late failure cannot open what has just closed.
+//! Invariants: in half-open at most `half_open_requests` are in progress; a result counts only in
+//! the state in which its request entered, so a late failure cannot open a breaker that has just
+//! closed.
 
 mod state;
 
@@ -40,7 +42,7 @@ use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::{Rng, Time};
 use state::State;
 
-/// When a breaker opens, for how long, and what closes it.
+/// The parameters of a breaker: when it opens, for how long, and when it closes.
 ///
 /// # Defaults
 ///
@@ -49,21 +51,21 @@ use state::State;
 /// `success_threshold`: 3.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BreakerParams {
-    /// Failures in a row that open it; 0: none do.
+    /// The number of consecutive failures that opens it; 0: disabled.
     pub consecutive_failures: u32,
-    /// The part of failures within `interval` that opens it; 0 %: none does.
+    /// The share of failures within `interval` that opens it; 0 %: disabled.
     pub failure_percent: Percent,
-    /// With fewer requests there is no part to speak of, 1 or more.
+    /// The number of requests below which the share is not evaluated, 1 or more.
     pub minimum_requests: u32,
-    /// Requests are counted in stretches of this length.
+    /// The length of the intervals in which requests are counted.
     pub interval: Duration,
     /// The shortest open interval.
     pub base_open: Duration,
     /// The longest open interval.
     pub max_open: Duration,
-    /// Probes at once in half-open, 1 or more.
+    /// The limit of concurrent probes in half-open, 1 or more.
     pub half_open_requests: u32,
-    /// Probes that must succeed, without a failure between, to close it; 1 or more.
+    /// The number of consecutive successful probes that closes it; 1 or more.
     pub success_threshold: u32,
 }
 
@@ -88,14 +90,14 @@ impl Default for BreakerParams {
 pub enum Phase {
     /// Requests pass.
     Closed = 0,
-    /// Some pass, to see how they fare.
+    /// A limited number of probes pass.
     HalfOpen = 1,
-    /// None passes.
+    /// No request passes.
     Open = 2,
 }
 
 impl Phase {
-    /// The state in metrics and logs.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,26 +117,26 @@ pub struct Transition {
     pub open_for: Duration,
 }
 
-/// Whether a request may pass.
+/// The decision about a request.
 #[derive(Debug)]
 pub enum Entry {
-    /// It may: give the pass to [`Breaker::record`] or [`Breaker::abandon`].
+    /// It may pass: hand the pass to [`Breaker::record`] or [`Breaker::abandon`].
     Passed(Pass),
-    /// It may not: 503, and not before this (for `Retry-After`).
+    /// It may not pass: respond with 503; the duration is for `Retry-After`.
     Rejected(Duration),
 }
 
-/// The permission of one request.
+/// The admission of one request.
 #[derive(Debug)]
 #[must_use = "a pass is recorded or abandoned"]
 pub struct Pass {
-    /// Which period it was given in.
+    /// The period in which it was admitted.
     period: u32,
     probe: bool,
 }
 
 impl Pass {
-    /// Whether it is one of the requests that decide about closing.
+    /// Returns whether it is one of the probes that decide about closing.
     #[must_use]
     pub fn is_probe(&self) -> bool {
         self.probe
@@ -145,22 +147,22 @@ impl Pass {
 #[derive(Debug)]
 pub struct Breaker {
     params: BreakerParams,
-    /// A copy of the state's phase, for the path without a lock. Relaxed: a thread that reads it late lets
-    /// one request more through, or looks under the lock in vain.
+    /// A copy of the state's phase, for the path without a lock. Relaxed: a thread that reads an
+    /// old value admits one request more, or takes the lock unnecessarily.
     phase: AtomicU8,
-    /// A copy of the number of the current period, likewise.
+    /// A copy of the number of the present period, likewise.
     period: AtomicU32,
-    /// Failures in a row while closed. Relaxed: a counter.
+    /// The number of consecutive failures while closed. Relaxed: a counter.
     streak: AtomicU32,
-    /// Successes (upper half) and failures of this stretch. Relaxed: counters in one word.
+    /// Successes (upper half) and failures of this interval. Relaxed: counters in one word.
     counts: AtomicU64,
-    /// End of the stretch. Relaxed: who comes late counts into the next one.
+    /// The end of the interval. Relaxed: a late result counts into the next one.
     stretch_end: AtomicU64,
     state: Mutex<State>,
 }
 
 impl Breaker {
-    /// A closed one.
+    /// Creates a closed breaker.
     #[must_use]
     pub fn new(params: BreakerParams) -> Self {
         Self {
@@ -174,14 +176,14 @@ impl Breaker {
         }
     }
 
-    /// What it was made of.
+    /// Returns its parameters.
     #[must_use]
     pub fn params(&self) -> &BreakerParams {
         &self.params
     }
 
-    /// The state as of the last request. An open one becomes half-open when the first request after
-    /// its interval asks.
+    /// Returns the state as of the last request. An open breaker becomes half-open with the first
+    /// request after its interval.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -191,7 +193,7 @@ impl Breaker {
         }
     }
 
-    /// Asks for permission; also says when that changed the state.
+    /// Decides about a request; also returns the change of state, if any.
     #[inline]
     pub fn enter(&self, now: Time) -> (Entry, Option<Transition>) {
         let period = self.period.load(Ordering::Relaxed);
@@ -217,7 +219,7 @@ impl Breaker {
         (entry, transition)
     }
 
-    /// Takes how a request fared; says whether that changed the state.
+    /// Records the result of a request; returns the change of state, if any.
     pub fn record(
         &self,
         Pass { period, probe }: Pass,
@@ -266,8 +268,8 @@ impl Breaker {
         transition
     }
 
-    /// Takes a request that ended without saying anything about the cluster, because its client left,
-    /// say: a probe's place is free again.
+    /// Records a request that ended without a result for the cluster, because its client
+    /// disconnected, say: a probe's slot is free again.
     pub fn abandon(&self, pass: &Pass) {
         if pass.probe {
             self.lock().abandoned(pass.period);
@@ -308,7 +310,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock panics; a state would be whole anyway.
+        // No code under the lock panics; the state would be consistent anyway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

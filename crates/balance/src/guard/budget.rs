@@ -1,20 +1,20 @@
-//! The retry budget: how much of a cluster's traffic may be repeated attempts.
+//! The retry budget: limits the share of a cluster's traffic that may be retries.
 //!
-//! Retries help against single failures and harm when everything fails: each adds load to what has
-//! too much of it. So a cluster has a budget, which two bounds keep, both at every moment:
+//! Retries help against single failures and harm when everything fails: each adds load to an
+//! overloaded cluster. So a cluster has a budget with two bounds, both valid at every moment:
 //!
 //! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but
-//!   `min_concurrency` may always be. A retry is in progress from its permission, its pause
-//!   included; so those are compared that are active and those that begin within such a pause, of
-//!   which 250 ms count.
-//!   Else a service that answers within 10 ms would be granted hardly any retry that waits 25 ms;
+//!   `min_concurrency` are always allowed. A retry is in progress from its permission, including
+//!   its pause; so the base includes the active requests and those that begin within such a pause,
+//!   of which 250 ms count. Else a service that responds within 10 ms would be granted hardly any
+//!   retry that waits 25 ms;
 //! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and
-//!   Finagle's budget), but `min_per_second` may always be. This one holds when retries fail so fast
-//!   that few are in progress at a time. In a storm the attempts are at most 1 + `percent` times the
-//!   requests.
+//!   Finagle's budget), but `min_per_second` are always allowed. This bound takes effect when
+//!   retries fail so fast that few are in progress at a time. In a storm the attempts are at most 1
+//!   + `percent` times the requests.
 //!
-//! Hedged attempts are taken from it, too. A retry of a request that no application saw is not: it
-//! adds no load (see [`retry`](super::retry)).
+//! Hedged attempts count against it, too. A retry of a request that no application received does
+//! not: it adds no load (see [`retry`](super::retry)).
 //!
 //! The second bound is counted in tenths of `interval`, so it covers between nine and ten tenths.
 //!
@@ -28,30 +28,30 @@ use super::Percent;
 use crate::Time;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// Of a pause, so much counts. Retries that wait for seconds are there when the trouble that they
-/// come from is over, and would be a crowd then.
+/// The part of a pause that counts. Retries that wait for seconds are sent when the trouble that
+/// they come from is over, and would be a burst then.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Parts of the interval.
+/// The number of slots of the interval.
 const SLOTS: usize = 10;
 
-/// How much may be repeated.
+/// The parameters of a budget.
 ///
 /// # Defaults
 ///
-/// `percent`: 20, `min_concurrency`: 3 (Envoy's), `min_per_second`: 3 (Linkerd has 10),
-/// `interval`: 10 s (Linkerd's), `max_retries`: none.
+/// `percent`: 20, `min_concurrency`: 3 (Envoy's), `min_per_second`: 3 (Linkerd has 10), `interval`:
+/// 10 s (Linkerd's), `max_retries`: none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BudgetParams {
     /// Retries in percent of the requests in progress, and of those within `interval`.
     pub percent: Percent,
-    /// Retries in progress that are allowed however few requests there are.
+    /// Retries in progress that are always allowed.
     pub min_concurrency: u32,
-    /// Retries a second that are allowed however few requests there are.
+    /// Retries per second that are always allowed.
     pub min_per_second: u32,
     /// The time over which requests and retries are compared; not zero.
     pub interval: Duration,
-    /// Retries in progress that are never exceeded (Envoy's `max_retries`).
+    /// The limit of retries in progress in any case (Envoy's `max_retries`).
     pub max_retries: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Default for BudgetParams {
 }
 
 impl BudgetParams {
-    /// Whether no retry can ever be granted.
+    /// Returns whether no retry can ever be granted.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         let none = self.percent.of(u64::MAX) == 0;
@@ -76,14 +76,14 @@ impl BudgetParams {
             || matches!(self.max_retries, Some(0))
     }
 
-    /// Retries that may be in progress beside `active` requests.
+    /// Returns the retries that may be in progress with `active` requests.
     fn concurrency(&self, active: u32) -> u64 {
         let share = self.percent.of(u64::from(active));
         let most = self.max_retries.map_or(u64::MAX, u64::from);
         share.max(u64::from(self.min_concurrency)).min(most)
     }
 
-    /// Retries that `requests` within an interval allow in it.
+    /// Returns the retries allowed in an interval with `requests`.
     fn within_interval(&self, requests: u32) -> u64 {
         let floor = f64::from(self.min_per_second) * self.interval.as_secs_f64();
         self.percent.of(u64::from(requests)).max(floor as u64)
@@ -109,7 +109,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An unused budget.
+    /// Creates an unused budget.
     #[must_use]
     pub fn new(params: BudgetParams) -> Self {
         let nanos = u64::try_from(params.interval.as_nanos()).unwrap_or(u64::MAX);
@@ -124,13 +124,13 @@ impl Budget {
         }
     }
 
-    /// What it was made of.
+    /// Returns its parameters.
     #[must_use]
     pub fn params(&self) -> &BudgetParams {
         &self.params
     }
 
-    /// Counts a request, at its first try.
+    /// Counts a request, at its first attempt.
     #[inline]
     pub fn request(&self, now: Time) {
         self.turn(now);
@@ -138,8 +138,8 @@ impl Budget {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Permission for a retry that begins within `pause`, or for a hedged try, beside `active`
-    /// requests in progress, if there is room.
+    /// Grants a retry that begins within `pause`, or a hedged attempt, with `active` requests in
+    /// progress, if the budget allows.
     #[must_use]
     pub fn retry(self: &Arc<Self>, active: u32, pause: Duration, now: Time) -> Option<RetryPermit> {
         self.turn(now);
@@ -163,21 +163,22 @@ impl Budget {
         })
     }
 
-    /// Retries in progress.
+    /// Returns the retries in progress.
     #[must_use]
     pub fn in_progress(&self) -> u32 {
         // Relaxed: a gauge.
         unpack(self.retries.load(Ordering::Relaxed)).1
     }
 
-    /// Retries that may be in progress beside `active` requests, for display.
+    /// Returns the retries that may be in progress with `active` requests, for display.
     #[must_use]
     pub fn allowed(&self, active: u32) -> u64 {
         self.params.concurrency(active)
     }
 
-    /// Requests that begin within a pause, at the rate of the last interval. Of that the part counts
-    /// that begins with a request: else the rate would be too low after a start or a silence.
+    /// Estimates the requests that begin within a pause, by the rate of the last interval. Only the
+    /// part of the interval after its first request counts: else the rate would be too low after a
+    /// start or an idle time.
     fn during(&self, pause: Duration, requests: u32, now: Time) -> u32 {
         let slot = self.slot.load(Ordering::Acquire);
         let mark = |slot: u64| {
@@ -191,28 +192,28 @@ impl Budget {
             .unwrap_or(oldest)
             .saturating_mul(self.slot_nanos);
         let pause = pause.min(LONGEST_PAUSE).as_nanos();
-        // Nothing is foretold from a time shorter than the pause.
+        // A time shorter than the pause is no basis for an estimate.
         let elapsed = u128::from(now.as_nanos().saturating_sub(begin)).max(pause);
         let begun = u128::from(requests) * pause / elapsed.max(1);
         u32::try_from(begun).unwrap_or(u32::MAX)
     }
 
-    /// Requests within the interval, and the count of retries when it began.
+    /// Returns the requests within the interval, and the count of retries when it began.
     fn interval(&self) -> (u32, u32) {
-        // Acquire: the marks of this slot are there (see `set_marks`).
+        // Acquire: the marks of this slot are visible (see `set_marks`).
         let slot = self.slot.load(Ordering::Acquire);
-        // The oldest mark of all stands where the next slot's will be.
+        // The oldest mark is at the place of the next slot's.
         let oldest = (slot.wrapping_add(1) % SLOTS as u64) as usize;
         let (granted, requests) = unpack(self.marks[oldest].load(Ordering::Relaxed));
         let all = self.requests.load(Ordering::Relaxed);
         (all.wrapping_sub(requests), granted)
     }
 
-    /// Begins a new slot when it is time.
+    /// Begins a new slot when it is due.
     #[inline]
     fn turn(&self, now: Time) {
         let slot = now.as_nanos() / self.slot_nanos;
-        // Relaxed: `set_marks` looks again under the lock. A clock behind that of another thread
+        // Relaxed: `set_marks` checks again under the lock. A clock behind that of another thread
         // turns nothing back.
         if slot > self.slot.load(Ordering::Relaxed) {
             self.set_marks(slot);
@@ -221,7 +222,7 @@ impl Budget {
 
     #[cold]
     fn set_marks(&self, slot: u64) {
-        // Nothing is left half done by a panic: there is none in here.
+        // No code in here panics, so a poisoned lock protects consistent data.
         let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.slot.load(Ordering::Relaxed);
         if slot <= last {
@@ -230,7 +231,7 @@ impl Budget {
         let (granted, _) = unpack(self.retries.load(Ordering::Relaxed));
         let requests = self.requests.load(Ordering::Relaxed);
         let mark = u64::from(granted) << 32 | u64::from(requests);
-        // Nothing happened in slots that were skipped, so the totals are those of their beginnings.
+        // There were no requests in skipped slots, so the totals are those of their beginnings.
         let first = slot.saturating_sub(SLOTS as u64 - 1).max(last + 1);
         for passed in first..=slot {
             self.marks[(passed % SLOTS as u64) as usize].store(mark, Ordering::Relaxed);
@@ -240,7 +241,7 @@ impl Budget {
     }
 }
 
-/// Upper and lower half.
+/// Splits a word into its upper and lower half.
 fn unpack(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }

@@ -1,41 +1,43 @@
-//! An adaptive limit of the requests in progress: as many as a cluster answers without queueing.
+//! An adaptive limit of the requests in progress: as many as a cluster can process without
+//! queueing.
 //!
-//! Latency shows it: as long as requests are answered about as fast as ever, none waits in there. The
-//! *gradient* is the latency without load, with some tolerance, over the latency now; a limit above
-//! what the cluster can do makes it fall below 1. At the end of each window
-//!
-//! ```text
+//! Latency indicates queueing: as long as it is near its minimum, no request waits in the cluster.
+//! The *gradient* is the latency without load, with some tolerance, over the present latency; a
+//! limit above the capacity of the cluster makes it fall below 1. At the end of each window
 //! gradient = clamp(0.5, (1 + buffer) · baseline / median, 1)      of the window
 //! limit    = gradient · limit + √limit                            √limit: room to grow
 //! ```
 //!
-//! (Envoy's `adaptive_concurrency`, Netflix's concurrency-limits.) The limit only grows while it is
-//! made use of: when no more than half of it is in progress, latency says nothing about it. Until the first slow
-//! window a limit that is exhausted grows by half. Windows of less than 100 latencies show less of what growth does, and
-//! let the limit grow by that much less. While fewer requests come than end, what is in progress drains: what
-//! ends is what takes longest, which is no reason to lower the limit.
+//! (Envoy's `adaptive_concurrency`, Netflix's concurrency-limits.) The limit grows only while it is
+//! used: when no more than half of it is in progress, latency contains no information about it.
+//! Until the first slow window an exhausted limit grows by half. Windows of less than 100 latencies
+//! show less of the effect of growth, and the limit grows by that much less. While fewer requests
+//! arrive than end, the requests in progress drain: those that end last take longest, which is no
+//! reason to lower the limit.
 //!
-//! Latencies are compared by medians, as in Envoy, and noise is no reason to lower a limit: what counts is the least ratio
-//! of both medians that the latencies are compatible with (two standard deviations, σ / √n, from ranks, so for any
-//! distribution). Those of the latest windows are taken together up to 100, until the limit falls. The mean of a window
-//! would be above the least mean of all windows nearly always: with 90 % of 2 ms and 10 % of 182 ms, and nothing that
-//! waits, such a limit fell to 4 where 40 were in progress.
+//! Latencies are compared by medians, as in Envoy, and noise is no reason to lower a limit: the
+//! relevant value is the least ratio of both medians that the latencies are compatible with (two
+//! standard deviations, σ / √n, from ranks, so for any distribution). Those of the latest windows
+//! are merged up to 100, until the limit falls. The mean of a window would nearly always be above
+//! the least mean of all windows: with 90 % of 2 ms and 10 % of 182 ms, and no waiting, such a
+//! limit fell to 4 where 40 were in progress.
 //!
-//! The *baseline* is measured every `min_rtt_interval`, and more often at first: where more than a tenth of the
-//! windows were slow, the limit is halved, so that what waits in there drains, and the median of the next 100 latencies,
-//! or of those of half a second, is the new baseline. If it was lower than before, something had waited and perhaps does
-//! still: the limit is halved again, unless the latencies are those of the known baseline. Afterwards the limit is
-//! at most four times the one at which it was measured. (Envoy goes down to three requests for this, which an edge
-//! cluster would notice.) A window that is certainly faster replaces the baseline at once, and so does what is measured
-//! at the least limit, where nothing is left to lower.
+//! The *baseline* is measured every `min_rtt_interval`, and more often at first: if more than a
+//! tenth of the windows were slow, the limit is halved, so that waiting requests drain, and the
+//! median of the next 100 latencies, or of those of half a second, is the new baseline. If it was
+//! lower than before, requests had waited and perhaps still do: the limit is halved again, unless
+//! the latencies are those of the known baseline. Afterwards the limit is at most four times the
+//! one at which it was measured. (Envoy goes down to three requests for this, which an edge cluster
+//! would notice.) A window that is certainly faster replaces the baseline at once, and so does the
+//! measurement at the least limit, which cannot be lowered further.
 //!
-//! Short requests are answered first: while the service has been busy for less than three times as long as its slower
-//! requests take, what was answered makes no lower baseline, and before one was measured later than that the limit does
-//! not fall.
+//! Short requests end first: while the service has been busy for less than three times the duration
+//! of its slower requests, finished requests do not lower the baseline, and before one was measured
+//! later than that the limit does not fall.
 //!
 //! One limit is shared by all threads. A sample costs two additions; at the end of a window one
-//! thread does the sums. All accesses are `Relaxed`: samples that fall between two windows may count
-//! in either.
+//! thread computes the new limit. All accesses are `Relaxed`: samples that fall between two windows
+//! may count in either.
 
 mod estimate;
 mod histogram;
@@ -49,30 +51,30 @@ use crate::{Rng, Time};
 use estimate::{Estimate, Window};
 use histogram::Histogram;
 
-/// How a limit adapts.
+/// The parameters of an adaptive limit.
 ///
 /// # Defaults
 ///
 /// `min_limit`: 3, `initial_limit`: 20, `max_limit`: 1000; `window`: 100 ms with at least
-/// `minimum_samples`: 10; `buffer`: 25 %; `min_rtt_interval`: 60 s, jittered by up to 15 % (Envoy's,
-/// but for the limits).
+/// `minimum_samples`: 10; `buffer`: 25 %; `min_rtt_interval`: 60 s, jittered by up to 15 %
+/// (Envoy's, except for the limits).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyParams {
-    /// The limit is never less; 1 or more.
+    /// The minimum of the limit; 1 or more.
     pub min_limit: u32,
-    /// The limit at first.
+    /// The initial limit.
     pub initial_limit: u32,
-    /// The limit is never more.
+    /// The maximum of the limit.
     pub max_limit: u32,
-    /// How often it is adapted.
+    /// The interval of its adaptation.
     pub window: Duration,
-    /// A window goes on until it has so many samples; 1 or more.
+    /// The number of samples until which a window is extended; 1 or more.
     pub minimum_samples: u32,
-    /// How much slower than without load is all right.
+    /// The tolerated increase of latency over that without load.
     pub buffer: Percent,
-    /// How often the latency without load is measured.
+    /// The interval of measurements of the latency without load.
     pub min_rtt_interval: Duration,
-    /// An extra of up to this share, so that proxies do not measure together.
+    /// The maximum random extension of that interval, so that proxies do not measure together.
     pub jitter: Percent,
 }
 
@@ -91,13 +93,13 @@ impl Default for ConcurrencyParams {
     }
 }
 
-/// The limit of one cluster. [`limit`](Self::limit) is the ceiling of
+/// The adaptive limit of one cluster. [`limit`](Self::limit) is the ceiling of
 /// [`Slots::admit`](super::limits::Slots::admit).
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     params: ConcurrencyParams,
     limit: AtomicU32,
-    /// Of this window: latencies, their number, the most and the fewest in progress.
+    /// The present window: latencies, their number, the most and the fewest requests in progress.
     latencies: Histogram,
     samples: AtomicU32,
     most: AtomicU32,
@@ -107,7 +109,7 @@ pub struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// At its initial limit.
+    /// Creates a limit with its initial value.
     #[must_use]
     pub fn new(params: ConcurrencyParams) -> Self {
         let limit = params
@@ -125,20 +127,20 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// What it was made of.
+    /// Returns its parameters.
     #[must_use]
     pub fn params(&self) -> &ConcurrencyParams {
         &self.params
     }
 
-    /// Requests that may be in progress now.
+    /// Returns the present limit of requests in progress.
     #[must_use]
     #[inline]
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// The latency without load, as far as it is known.
+    /// Returns the latency without load, if it is known.
     #[must_use]
     pub fn baseline(&self) -> Option<Duration> {
         let estimate = self.estimate.lock().ok()?;
@@ -147,8 +149,9 @@ impl ConcurrencyLimit {
             .map(|micros| Duration::from_secs_f64(micros / 1e6))
     }
 
-    /// Takes the latency (to the head of the answer) of a request that the cluster answered, and how
-    /// many are in progress, this one included. `true`: the limit has risen; wake those who wait.
+    /// Adds the latency (to the head of the response) of a request with a response of the cluster,
+    /// and the number of requests in progress, including this one. Returns `true` if the limit has
+    /// risen and waiting requests should be woken.
     #[must_use = "true: wake those who wait"]
     pub fn sample(&self, latency: Duration, active: u32, now: Time, rng: &mut Rng) -> bool {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
@@ -166,7 +169,7 @@ impl ConcurrencyLimit {
 
     #[cold]
     fn end_window(&self, active: u32, now: Time, rng: &mut Rng) -> bool {
-        // One thread does it; for the others the next window has begun.
+        // One thread adapts the limit; for the others the next window has begun.
         let mut estimate = match self.estimate.try_lock() {
             Ok(estimate) => estimate,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -1,61 +1,61 @@
-//! Faults on purpose, and distance on purpose.
+//! Fault injection, and emulation of distance.
 //!
-//! A fault delays or refuses a share of the requests (Envoy's fault filter, Istio's
+//! A fault delays or aborts a share of the requests (Envoy's fault filter, Istio's
 //! `HTTPFaultInjection`); the two draws are independent, and a request may get both. A distance
-//! delays every request to a cluster, to emulate a far one.
+//! delays every request to a cluster, to emulate a remote one.
 
 use std::time::Duration;
 
 use super::{GrpcStatus, Percent};
 use crate::Rng;
 
-/// What is done to a share of the requests.
+/// The faults of a share of the requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FaultParams {
-    /// Held back before it is forwarded.
+    /// A delay before the request is forwarded.
     pub delay: Option<FaultDelay>,
-    /// Answered by the proxy instead of being forwarded, after the delay if it gets both.
+    /// A response of the proxy instead of forwarding, after the delay if the request gets both.
     pub abort: Option<FaultAbort>,
 }
 
 /// A delay of a share of the requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FaultDelay {
-    /// Which share.
+    /// The share.
     pub percent: Percent,
-    /// How long.
+    /// The duration.
     pub fixed_delay: Duration,
 }
 
-/// A refusal of a share of the requests.
+/// An abort of a share of the requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FaultAbort {
-    /// Which share.
+    /// The share.
     pub percent: Percent,
-    /// With what.
+    /// The response.
     pub answer: AbortAnswer,
 }
 
-/// The answer to a request that is refused.
+/// The response to an aborted request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AbortAnswer {
     /// A gRPC status.
     Grpc(GrpcStatus),
-    /// A status of HTTP, 200–599.
+    /// An HTTP status, 200–599.
     Http(u16),
 }
 
-/// What happens to one request.
+/// The faults of one request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Injected {
-    /// Wait this long first.
+    /// The delay, first.
     pub delay: Option<Duration>,
-    /// Then answer with this.
+    /// The response, after the delay.
     pub abort: Option<AbortAnswer>,
 }
 
 impl FaultParams {
-    /// Decides about one request.
+    /// Draws the faults of one request.
     pub fn decide(&self, rng: &mut Rng) -> Injected {
         let delay = self.delay.filter(|delay| delay.percent.hits(rng));
         let abort = self.abort.filter(|abort| abort.percent.hits(rng));
@@ -69,14 +69,14 @@ impl FaultParams {
 /// A delay of every request to a cluster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Distance {
-    /// The delay, there and back together.
+    /// The delay, both ways together.
     pub fixed: Duration,
-    /// A uniform extra between 0 and this.
+    /// A uniform additional delay between 0 and this.
     pub jitter: Duration,
 }
 
 impl Distance {
-    /// The delay of one request.
+    /// Draws the delay of one request.
     pub fn draw(&self, rng: &mut Rng) -> Duration {
         if self.jitter.is_zero() {
             return self.fixed;

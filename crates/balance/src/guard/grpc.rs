@@ -1,6 +1,6 @@
-//! The status codes of gRPC, as guards see them.
+//! The status codes of gRPC that guards distinguish.
 
-/// A gRPC status code, 0–16; other numbers are `UNKNOWN`, as the gRPC specification wants.
+/// A gRPC status code, 0–16; other numbers are `UNKNOWN`, as the gRPC specification demands.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct GrpcStatus(u8);
 
@@ -15,18 +15,18 @@ impl GrpcStatus {
     pub const INTERNAL: Self = Self(13);
     /// Success.
     pub const OK: Self = Self(0);
-    /// The caller may not do this.
+    /// The caller is not permitted to do this.
     pub const PERMISSION_DENIED: Self = Self(7);
-    /// A quota or another resource is used up.
+    /// A quota or another resource is exhausted.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
-    /// The server cannot take calls at the moment.
+    /// The server is temporarily not able to take calls.
     pub const UNAVAILABLE: Self = Self(14);
     /// The method does not exist.
     pub const UNIMPLEMENTED: Self = Self(12);
     /// An error without a better code.
     pub const UNKNOWN: Self = Self(2);
 
-    /// The status of a number.
+    /// Returns the status of a number.
     #[must_use]
     pub const fn new(code: u32) -> Self {
         if code > 16 {
@@ -35,14 +35,14 @@ impl GrpcStatus {
         Self(code as u8)
     }
 
-    /// The value of a `grpc-status` field; what is no number is `UNKNOWN`.
+    /// Parses the value of a `grpc-status` field; if it is no number, it is `UNKNOWN`.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let text = std::str::from_utf8(value).unwrap_or_default();
         text.trim().parse().map_or(Self::UNKNOWN, Self::new)
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0

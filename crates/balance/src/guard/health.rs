@@ -1,18 +1,18 @@
-//! Active health checks: when the next one is due, and what a series of results means.
+//! Active health checks: their schedule, and the state that results from them.
 //!
-//! The words are Envoy's (`core.v3.HealthCheck`). An endpoint that has not been checked counts as
+//! The terms are Envoy's (`core.v3.HealthCheck`). An endpoint that has not been checked counts as
 //! healthy, so that a start does not wait; the first result decides at once, whatever the
 //! thresholds.
 //!
-//! A checker has one owner, which does the check (HTTP, gRPC, TCP), reports the result and passes a change
-//! to [`EndpointStats::set_healthy`](crate::EndpointStats::set_healthy).
+//! A checker has one owner, which performs the check (HTTP, gRPC, TCP), reports the result and
+//! passes a change to [`EndpointStats::set_healthy`](crate::EndpointStats::set_healthy).
 
 use std::time::Duration;
 
 use super::Percent;
 use crate::{Rng, Time};
 
-/// How often an endpoint is checked, and how many results change its state.
+/// The parameters of health checks.
 ///
 /// # Defaults
 ///
@@ -20,17 +20,18 @@ use crate::{Rng, Time};
 /// `healthy_threshold`: 2 (HAProxy's), `unhealthy_interval`: as `interval`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HealthParams {
-    /// Between the end of a check and the next.
+    /// The time between the end of a check and the next.
     pub interval: Duration,
     /// The same while the endpoint is unhealthy.
     pub unhealthy_interval: Duration,
-    /// An extra of up to this share of the interval, so that many proxies do not check at once.
+    /// The maximum random extension of the interval, relative to it, so that many proxies do not
+    /// check at once.
     pub interval_jitter: Percent,
-    /// A check that takes longer has failed.
+    /// The time after which a check has failed.
     pub timeout: Duration,
-    /// Failures in a row that make an endpoint unhealthy, 1 or more.
+    /// The number of consecutive failures that make an endpoint unhealthy, 1 or more.
     pub unhealthy_threshold: u32,
-    /// Successes in a row that make it healthy again, 1 or more.
+    /// The number of consecutive successes that make it healthy again, 1 or more.
     pub healthy_threshold: u32,
 }
 
@@ -47,14 +48,14 @@ impl Default for HealthParams {
     }
 }
 
-/// What is known of an endpoint by checks.
+/// The health of an endpoint according to checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Health {
     /// The checks succeed.
     Healthy,
     /// The checks fail.
     Unhealthy,
-    /// There was none; counts as healthy.
+    /// There was no check; counts as healthy.
     Unknown,
 }
 
@@ -63,14 +64,14 @@ pub enum Health {
 pub struct Checker {
     params: HealthParams,
     health: Health,
-    /// Results in a row that speak against `health`.
+    /// The number of consecutive results that contradict `health`.
     against: u32,
     due: Time,
 }
 
 impl Checker {
-    /// An endpoint that is there since `now`. Its first check is due within a tenth of the interval:
-    /// soon, but not at the same moment as those of all others.
+    /// Creates the checker of an endpoint that exists since `now`. Its first check is due within a
+    /// tenth of the interval: soon, but not at the same moment as those of all others.
     #[must_use]
     pub fn new(params: HealthParams, now: Time, rng: &mut Rng) -> Self {
         let soon = params.interval.mul_f64(rng.unit() / 10.0);
@@ -82,20 +83,20 @@ impl Checker {
         }
     }
 
-    /// When the next check is due.
+    /// Returns when the next check is due.
     #[must_use]
     pub fn due(&self) -> Time {
         self.due
     }
 
-    /// What the results so far say.
+    /// Returns the state according to the results so far.
     #[must_use]
     pub fn health(&self) -> Health {
         self.health
     }
 
-    /// Takes the result of a check that ended now. Returns the new state if it changed, other than
-    /// from unknown to healthy.
+    /// Records the result of a check that ended now. Returns the new state if it changed, other
+    /// than from unknown to healthy.
     pub fn report(&mut self, passed: bool, now: Time, rng: &mut Rng) -> Option<Health> {
         let seen = if passed {
             Health::Healthy

@@ -1,7 +1,7 @@
-//! How many at once: requests and connections of a cluster or of one endpoint, with a bounded queue.
+//! Limits of requests and connections of a cluster or of one endpoint, with a bounded queue.
 //!
-//! [`Slots`] decides admission; waiting itself (who sleeps, who is woken) is the caller's. The life
-//! of a request at a limit:
+//! [`Slots`] decides admission; waiting itself (sleeping and waking tasks) is the caller's. The
+//! life of a request at a limit:
 //!
 //! ```text
 //! admit ─► Admitted ─────────────────────────► release ─► true: wake one that waits
@@ -11,20 +11,20 @@
 //!       └► Overflow: answer at once, 503 with a reason and `Retry-After`
 //! ```
 //!
-//! First come, first served: while a request waits, newcomers wait behind. No wake is lost, because active
-//! and waiting are one word: a release that comes before a request waits leaves a place that
-//! [`admit`](Slots::admit) grants at once, one that comes later sees that a request waits. Where
-//! several releases may reach a sleeper as one wake, the claim passes the wake on.
+//! First come, first served: while a request waits, new ones wait behind it. No wake is lost,
+//! because the numbers of active and waiting requests are in one word: a release before a request
+//! waits leaves a slot that [`admit`](Slots::admit) grants at once, a later one sees the waiting
+//! request. If several releases reach a sleeper as one wake, the claim passes the wake on.
 //!
-//! Invariants: `active` never exceeds the limit that the call was given; `waiting` never exceeds
-//! `max_waiting`; both are exact as long as each admission is released once, and each wait ended
-//! once by `claim` or `leave`.
+//! Invariants: `active` never exceeds the limit of the call; `waiting` never exceeds `max_waiting`;
+//! both are exact as long as each admission is released once, and each wait ended once by `claim`
+//! or `leave`.
 
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Limits of a cluster (Envoy's `circuit_breakers.thresholds`, Istio's `connectionPool`).
+/// The limits of a cluster (Envoy's `circuit_breakers.thresholds`, Istio's `connectionPool`).
 ///
 /// # Defaults
 ///
@@ -32,22 +32,23 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// `queue_timeout`: 1 s; `endpoint`: no limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LimitParams {
-    /// Connections to all endpoints together, idle ones included.
+    /// Connections to all endpoints together, including idle ones.
     pub max_connections: Option<u32>,
     /// Requests in progress, from admission to the end of the response.
     pub max_requests: Option<u32>,
-    /// Requests that may wait for a place, and as many for a connection.
+    /// Requests that may wait for a slot, and as many for a connection.
     pub max_pending_requests: u32,
-    /// How long a request waits at most.
+    /// The maximum time that a request waits.
     pub queue_timeout: Duration,
-    /// Limits of each endpoint.
+    /// The limits of each endpoint.
     pub endpoint: EndpointLimits,
 }
 
-/// Limits of one endpoint. A request finds another endpoint, or waits until one has room.
+/// The limits of one endpoint. A request is sent to another endpoint, or waits until one has
+/// capacity.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EndpointLimits {
-    /// Connections to it, idle ones included (Envoy's `per_host_thresholds`).
+    /// Connections to it, including idle ones (Envoy's `per_host_thresholds`).
     pub max_connections: Option<u32>,
     /// Requests in progress at it.
     pub max_requests: Option<u32>,
@@ -66,64 +67,65 @@ impl Default for LimitParams {
 }
 
 impl LimitParams {
-    /// Places for requests.
+    /// Creates the slots for requests.
     #[must_use]
     pub fn requests(&self) -> Slots {
         Slots::new(self.max_requests, self.max_pending_requests)
     }
 
-    /// Places for connections.
+    /// Creates the slots for connections.
     #[must_use]
     pub fn connections(&self) -> Slots {
         Slots::new(self.max_connections, self.max_pending_requests)
     }
 
-    /// A queue for those who wait for any endpoint to have room; who has room is counted by endpoint.
+    /// Creates the queue of requests that wait for any endpoint to have capacity, which is counted
+    /// per endpoint.
     #[must_use]
     pub fn seats(&self) -> Slots {
         Slots::new(None, self.max_pending_requests)
     }
 }
 
-/// The answer to who wants a place.
+/// The decision about a request for a slot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "what was admitted is released, what waits claims or leaves"]
 pub enum Admission {
-    /// It has one: call [`Slots::release`] at the end.
+    /// It is admitted: call [`Slots::release`] at the end.
     Admitted,
     /// It waits: call [`Slots::claim`] when woken, or [`Slots::leave`].
     Waiting,
-    /// There is none, and the queue is full.
+    /// There is no free slot, and the queue is full.
     Overflow,
 }
 
-/// The answer to who was woken.
+/// The decision about a woken request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "what was claimed is released"]
 pub enum Claim {
-    /// It has a place now.
+    /// It has a slot now.
     Claimed {
-        /// There is another place, and another request waits: wake one more.
+        /// Whether there is another free slot and another waiting request: wake one more.
         wake: bool,
     },
-    /// Another request was faster: this one still waits.
+    /// Another request took the slot: this one still waits.
     Waiting,
 }
 
-/// A limited number of places with a bounded queue, shared by all threads.
+/// A limited number of slots with a bounded queue, shared by all threads.
 ///
-/// All accesses are `Relaxed`: the word is complete in itself, and waking (the caller's) orders what
-/// else there is. The limits may change while places are in use ([`Slots::set_limits`]).
+/// All accesses are `Relaxed`: the word is complete in itself, and waking (by the caller) orders
+/// other data. The limits may change while slots are in use ([`Slots::set_limits`]).
 #[derive(Debug)]
 pub struct Slots {
-    /// Waiting in the upper half, active in the lower.
+    /// The number of waiting requests in the upper half, of active ones in the lower.
     word: AtomicU64,
     limit: AtomicU32,
     max_waiting: AtomicU32,
 }
 
 impl Slots {
-    /// `limit` places (`None`: as many as wanted) and a queue of `max_waiting`.
+    /// Creates `limit` slots (`None`: unlimited) and a queue of `max_waiting`.
     #[must_use]
     pub fn new(limit: Option<u32>, max_waiting: u32) -> Self {
         Self {
@@ -133,8 +135,9 @@ impl Slots {
         }
     }
 
-    /// Other limits from now on. What is in use above a lower one is released as usual, and those that wait beyond
-    /// a shorter queue wait on. `true`: requests wait for which there may be places now; wake all.
+    /// Changes the limits. Slots in use above a lower limit are released as usual, and requests
+    /// beyond a shorter queue continue to wait. Returns `true` if there may be slots for waiting
+    /// requests now: wake all.
     #[must_use = "true: wake all that wait"]
     pub fn set_limits(&self, limit: Option<u32>, max_waiting: u32) -> bool {
         self.limit
@@ -148,8 +151,8 @@ impl Slots {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Asks for a place. `ceiling` lowers the limit for this call, as an adaptive
-    /// [`concurrency`](super::concurrency) limit does; `u32::MAX` leaves it.
+    /// Requests a slot. `ceiling` lowers the limit for this call, as an adaptive
+    /// [`concurrency`](super::concurrency) limit does; `u32::MAX` does not.
     #[inline]
     pub fn admit(&self, ceiling: u32) -> Admission {
         let limit = self.places().min(ceiling);
@@ -170,8 +173,8 @@ impl Slots {
         }
     }
 
-    /// Waits for a place in any case, such as for a connection that is in use; `false`: the queue is
-    /// full.
+    /// Enters the queue in any case, to wait for a connection in use, for example; returns `false`
+    /// if the queue is full.
     #[must_use = "what waits claims or leaves"]
     pub fn queue(&self) -> bool {
         let enter = |word| (unpack(word).0 < self.most_waiting()).then_some(word + WAITING);
@@ -180,7 +183,7 @@ impl Slots {
             .is_ok()
     }
 
-    /// Asks again, by one that waits.
+    /// Requests a slot again for a waiting request.
     pub fn claim(&self, ceiling: u32) -> Claim {
         let limit = self.places().min(ceiling);
         let mut word = self.word.load(Ordering::Relaxed);
@@ -200,7 +203,8 @@ impl Slots {
         }
     }
 
-    /// Ends a wait without a place. `true`: if this one was woken, wake another.
+    /// Ends a wait without a slot. Returns `true` if another request should be woken, in case this
+    /// one was.
     #[must_use = "true: wake another"]
     pub fn leave(&self) -> bool {
         let before = self.word.fetch_sub(WAITING, Ordering::Relaxed);
@@ -209,7 +213,7 @@ impl Slots {
         waiting > 1 && active < self.places()
     }
 
-    /// Returns a place. `true`: a request waits; wake one.
+    /// Releases a slot. Returns `true` if a waiting request should be woken.
     #[must_use = "true: wake one that waits"]
     #[inline]
     pub fn release(&self) -> bool {
@@ -219,27 +223,27 @@ impl Slots {
         waiting > 0
     }
 
-    /// Places in use.
+    /// Returns the number of slots in use.
     #[must_use]
     #[inline]
     pub fn active(&self) -> u32 {
         unpack(self.word.load(Ordering::Relaxed)).1
     }
 
-    /// How many wait.
+    /// Returns the number of waiting requests.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         unpack(self.word.load(Ordering::Relaxed)).0
     }
 
-    /// The number of places; `None`: no limit.
+    /// Returns the number of slots; `None`: no limit.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         let limit = self.places();
         (limit < u32::MAX).then_some(limit)
     }
 
-    /// How many may wait.
+    /// Returns the capacity of the queue.
     #[must_use]
     pub fn most_waiting(&self) -> u32 {
         self.max_waiting.load(Ordering::Relaxed)
@@ -251,10 +255,10 @@ impl Slots {
     }
 }
 
-/// One that waits.
+/// The increment of one waiting request.
 const WAITING: u64 = 1 << 32;
 
-/// Waiting and active.
+/// Splits a word into waiting and active.
 #[inline]
 fn unpack(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)

@@ -1,9 +1,9 @@
-//! Outlier ejection: endpoints whose answers are bad are left out for a while.
+//! Outlier ejection: endpoints with bad responses are removed from balancing for a while.
 //!
-//! Every worker writes to the [`Monitor`] of the endpoint that it has an answer from; a monitor says
-//! at once when failures in a row reach a threshold. One [`Detector`] a cluster, owned by the task that
-//! builds its views, decides: it alone knows how many are out already. What it decides it returns
-//! as [`Event`]s, for [`EndpointStats::set_ejected`], metrics and logs.
+//! Every worker writes to the [`Monitor`] of the endpoint whose response it received; a monitor
+//! reports at once when consecutive failures reach a threshold. One [`Detector`] per cluster, owned
+//! by the task that builds its views, decides: only it knows how many are ejected already. It
+//! returns its decisions as [`Event`]s, for [`EndpointStats::set_ejected`], metrics and logs.
 //!
 //! ```text
 //! serving ──► ejected (base time × recent ejections) ──► probed ──► serving, with slow start
@@ -11,20 +11,21 @@
 //!    │                                        └─────────────┘
 //! ```
 //!
-//! The guard: `max_ejection_percent` of the endpoints, rounded down, all but one at most
-//! ([`OutlierParams::max_ejections`]). It is enforced by counts at every ejection and at every change
-//! of the set: when endpoints leave, those whose time ends first return early.
+//! The limit: `max_ejection_percent` of the endpoints, rounded down, all but one at most
+//! ([`OutlierParams::max_ejections`]). It is enforced by counts at every ejection and at every
+//! change of the set: when endpoints leave, those whose ejection ends first return early.
 //!
-//! The way back: an endpoint that has served its time is probed (a health check, where there is one;
-//! a connection or a single request otherwise) every `probe_interval` until it answers. When no
-//! endpoint in service answers well any more, ejections do not last their time: all that are out are
+//! The return: after its ejection time an endpoint is probed (by a health check, if configured; by
+//! a connection or a single request otherwise) every `probe_interval` until a probe succeeds. When
+//! no endpoint in service responds successfully any more, ejections end early: all ejected ones are
 //! probed, so the first one that recovers is found within `probe_interval`. A caller without probes
-//! answers [`Event::Probe`] with success at once, and has Envoy's behaviour.
+//! responds to [`Event::Probe`] with success at once, and has Envoy's behaviour.
 //!
-//! Detectors and numbers are Envoy's; the differences are in [`OutlierParams`]. One is not there: an endpoint
-//! whose answers have statuses that its peers' have not, 4xx included, is found without any volume to configure. A failure without
-//! answer counts as a server error and a gateway failure, too, as with Envoy's
-//! `split_external_local_origin_errors` off.
+//! Detectors and numbers are Envoy's; the differences are in [`OutlierParams`]. One detector does
+//! not exist in Envoy: an endpoint whose responses have statuses that its peers' have not,
+//! including 4xx, is detected without a configured volume. A failure without response counts as a
+//! server error and a gateway failure, too, as with Envoy's `split_external_local_origin_errors`
+//! off.
 //!
 //! [`EndpointStats::set_ejected`]: crate::EndpointStats::set_ejected
 
@@ -43,38 +44,39 @@ pub use params::{Enforcing, OutlierParams};
 use super::Percent;
 use crate::Time;
 
-/// What is wrong with an endpoint.
+/// The reason for an ejection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Finding {
     /// `consecutive_5xx` server errors in a row.
     Consecutive5xx,
     /// `consecutive_gateway_failure` gateway errors in a row.
     ConsecutiveGatewayFailure,
-    /// `consecutive_local_origin_failure` failures without answer in a row.
+    /// `consecutive_local_origin_failure` failures without response in a row.
     ConsecutiveLocalOriginFailure,
-    /// Too large a part of its requests failed.
+    /// Too large a share of its requests failed.
     FailurePercentage {
-        /// Which part, 0–100.
+        /// The share, 0–100.
         percent: f64,
     },
-    /// It succeeds less than the others.
+    /// Its success rate is lower than that of the others.
     SuccessRate {
         /// Its success rate, 0–100.
         rate: f64,
-        /// What it should have been.
+        /// The minimum success rate, 0–100.
         threshold: f64,
     },
-    /// It answers requests with errors, those of clients (4xx) included, that its peers answer well.
+    /// It responds with errors, including those of clients (4xx), to requests to which its peers
+    /// respond successfully.
     StatusDifference {
-        /// Which part of its answers were errors, 0–100.
+        /// The share of its responses that were errors, 0–100.
         percent: f64,
-        /// Which part of the other endpoints' were, 0–100.
+        /// The share of the other endpoints' responses that were errors, 0–100.
         peers: f64,
     },
 }
 
 impl Finding {
-    /// Every name.
+    /// All names.
     pub const NAMES: [&str; 6] = [
         "consecutive-5xx",
         "consecutive-gateway-failure",
@@ -84,13 +86,13 @@ impl Finding {
         "status-difference",
     ];
 
-    /// The reason in metrics and logs.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self.number()]
     }
 
-    /// Its position in [`Self::NAMES`].
+    /// Returns its index in [`Self::NAMES`].
     #[must_use]
     pub const fn number(self) -> usize {
         match self {
@@ -116,54 +118,54 @@ impl Finding {
     }
 }
 
-/// What the detector decided about the endpoint with this id.
+/// A decision of the detector about the endpoint with this id.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// It is out: leave it out of the view.
+    /// It is ejected: remove it from the view.
     Ejected {
-        /// Which endpoint.
+        /// The endpoint.
         id: u64,
-        /// Why.
+        /// The reason.
         finding: Finding,
-        /// For how long at least.
+        /// The minimum duration.
         time: Duration,
-        /// How often recently, this time included.
+        /// The number of recent ejections, including this one.
         count: u32,
     },
-    /// It may return: probe it, and report the result to [`Detector::probed`].
+    /// Its ejection time is over: probe it, and report the result to [`Detector::probed`].
     Probe {
-        /// Which endpoint.
+        /// The endpoint.
         id: u64,
     },
-    /// It is back: put it into the view, with `added_at` now for slow start.
+    /// It returns: add it to the view, with `added_at` now for slow start.
     Returned {
-        /// Which endpoint.
+        /// The endpoint.
         id: u64,
-        /// How long it was out.
+        /// The duration of the ejection.
         after: Duration,
     },
-    /// It was found but stays, for metrics.
+    /// It was detected but not ejected, for metrics.
     Spared {
-        /// Which endpoint.
+        /// The endpoint.
         id: u64,
-        /// What was found.
+        /// The reason of its detection.
         finding: Finding,
-        /// Why it stays.
+        /// The reason why it was not ejected.
         why: Spared,
     },
 }
 
-/// Why an endpoint that was found stays in service.
+/// The reason why a detected endpoint stays in service.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Spared {
-    /// As many as may be are out already.
+    /// The maximum number of endpoints is ejected already.
     MaxEjectionPercent,
-    /// The detector is not enforced, or this time not.
+    /// The detector is not enforced, or not this time.
     NotEnforced,
 }
 
 impl Spared {
-    /// The reason in metrics and logs.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -173,18 +175,18 @@ impl Spared {
     }
 }
 
-/// Where an endpoint stands.
+/// The ejection state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EjectionState {
-    /// It is out.
+    /// It is ejected.
     Ejected {
-        /// Since when.
+        /// The beginning of the ejection.
         since: Time,
-        /// It is probed from here.
+        /// The time from which it is probed.
         until: Time,
-        /// Why.
+        /// The reason.
         finding: Finding,
     },
-    /// It serves.
+    /// It is in service.
     Serving,
 }

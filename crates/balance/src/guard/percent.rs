@@ -1,4 +1,4 @@
-//! Shares of events and of counts, exact to a millionth.
+//! Percentages of events and of counts, exact to a millionth.
 
 use std::fmt;
 
@@ -17,40 +17,40 @@ impl Percent {
     /// 0 %.
     pub const NONE: Self = Self(0);
 
-    /// The nearest step to `percent`; `None` outside 0–100.
+    /// Returns the nearest step to `percent`; `None` outside 0–100.
     #[must_use]
     pub fn new(percent: f64) -> Option<Self> {
         let fits = (0.0..=100.0).contains(&percent);
         fits.then(|| Self((percent * 10_000.0).round() as u32))
     }
 
-    /// A whole number of percent; more than 100 mean 100.
+    /// Creates a whole number of percent; more than 100 mean 100.
     #[must_use]
     pub const fn whole(percent: u8) -> Self {
         let percent = if percent > 100 { 100 } else { percent };
         Self(percent as u32 * (WHOLE / 100))
     }
 
-    /// Whether an event is one of this share. Draws nothing for 0 % and 100 %.
+    /// Draws whether an event is one of this share. Draws nothing for 0 % and 100 %.
     #[inline]
     pub fn hits(self, rng: &mut Rng) -> bool {
         self.0 > 0 && (self.0 >= WHOLE || rng.below(WHOLE) < self.0)
     }
 
-    /// This share of `count`, rounded down.
+    /// Returns this share of `count`, rounded down.
     #[must_use]
     pub const fn of(self, count: u64) -> u64 {
         ((count as u128 * self.0 as u128) / WHOLE as u128) as u64
     }
 
-    /// As a number between 0 and 100.
+    /// Returns a number between 0 and 100.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from(self.0) / 10_000.0
     }
 }
 
-/// `12.5`, without a sign.
+/// Formats as `12.5`, without a sign.
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)

@@ -1,17 +1,17 @@
 //! Local rate limits: a token bucket, or one for each key.
 //!
-//! A bucket of `burst` tokens is filled with `requests` tokens every `per`; a request takes one, or
-//! is answered with 429. The bucket is held as the time at which it will be full (the generic cell
-//! rate algorithm, ITU-T I.371): a token moves that time by T = per / requests, and there is one as
-//! long as it is at most burst · T away.
+//! A bucket of `burst` tokens is refilled with `requests` tokens every `per`; a request takes one,
+//! or gets a 429 response. The bucket is stored as the time at which it will be full (the generic
+//! cell rate algorithm, ITU-T I.371): a token moves that time by T = per / requests, and there is
+//! one as long as it is at most burst · T away.
 //!
-//! In any time t at most burst + t / T requests pass, exactly. T is rounded up to 1/64 ns, so a
-//! bucket that is always asked lets fewer pass than it might by less than one in a million, up to a
+//! In any time t at most burst + t / T requests pass, exactly. T is rounded up to 1/64 ns, so the
+//! throughput of a bucket under permanent demand is too low by less than one in a million, up to a
 //! rate of 10 000 a second, and less than one in 1000 up to 10 000 000.
 //!
 //! One bucket is shared by all threads, in one word. `Relaxed`: the word is complete in itself.
 //!
-//! A [`Verdict`] has the numbers of the header fields `RateLimit` and `RateLimit-Policy`
+//! A [`Verdict`] has the values of the header fields `RateLimit` and `RateLimit-Policy`
 //! (draft-ietf-httpapi-ratelimit-headers) and of `Retry-After`.
 
 mod keyed;
@@ -26,45 +26,47 @@ use crate::sync::{AtomicU64, Ordering};
 /// A rate and a burst.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RateParams {
-    /// Tokens that are filled in every `per`, 1 or more.
+    /// The number of tokens refilled every `per`, 1 or more.
     pub requests: u32,
-    /// Not zero, at most a day.
+    /// The interval of refilling; not zero, at most a day.
     pub per: Duration,
-    /// Tokens that the bucket holds, 1 or more: what may pass at once after a silence.
+    /// The capacity of the bucket, 1 or more: the number of requests that may pass at once after an
+    /// idle time.
     pub burst: u32,
 }
 
-/// Whether a request passes, and the limits that its client is informed of.
+/// Whether a request passes, and the limits to report to its client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verdict {
-    /// It passes.
+    /// Whether it passes.
     pub allowed: bool,
-    /// Tokens left: `r` of `RateLimit`.
+    /// The remaining tokens: `r` of `RateLimit`.
     pub remaining: u32,
-    /// Until the bucket is full: `t` of `RateLimit`.
+    /// The time until the bucket is full: `t` of `RateLimit`.
     pub reset: Duration,
-    /// Until the next token: `Retry-After` of what does not pass; zero for what does.
+    /// The time until the next token: `Retry-After` of a rejected request; zero if it passes.
     pub retry_after: Duration,
 }
 
-/// Binary digits behind the nanosecond. 58 before it are 9 years, which nothing runs.
+/// Binary digits of the fraction of a nanosecond. The other 58 cover 9 years, longer than any
+/// process runs.
 const FRACTION: u32 = 6;
 
 impl RateParams {
-    /// T, rounded up.
+    /// Returns T, rounded up.
     fn token(&self) -> u64 {
         let per = self.per.as_nanos() << FRACTION;
         let token = per.div_ceil(u128::from(self.requests.max(1)));
         u64::try_from(token).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Takes a token from a bucket that will be full at `full`: when it will be full then, if there
-    /// was one.
+    /// Takes a token from a bucket that will be full at `full`; returns the new time at which it
+    /// will be full, if there was a token.
     fn take(&self, full: u64, now: Time) -> (Option<u64>, Verdict) {
         let token = self.token();
         let capacity = token.saturating_mul(u64::from(self.burst.max(1)));
         let now = now.as_nanos().min(u64::MAX >> FRACTION) << FRACTION;
-        // Another thread's clock may be a little ahead: `full - now` stays what it is.
+        // Another thread's clock may be a little ahead: `full - now` is still correct.
         let missing = full.saturating_sub(now);
         let after = missing
             .checked_add(token)
@@ -94,12 +96,12 @@ fn span(fractions: u64) -> Duration {
 #[derive(Debug)]
 pub struct TokenBucket {
     params: RateParams,
-    /// When it will be full, in 1/64 ns.
+    /// The time at which it will be full, in 1/64 ns.
     full: AtomicU64,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Creates a full bucket.
     #[must_use]
     pub fn new(params: RateParams) -> Self {
         Self {
@@ -108,7 +110,7 @@ impl TokenBucket {
         }
     }
 
-    /// What it was made of.
+    /// Returns its parameters.
     #[must_use]
     pub fn params(&self) -> &RateParams {
         &self.params

@@ -1,20 +1,20 @@
-//! Whether a failed try is followed by another one.
+//! Decides whether a failed attempt is retried.
 //!
-//! [`Attempts`] belongs to one request and says after each attempt [`Decision::Retry`] or
-//! [`Decision::GiveUp`]. The rules, in the order in which they are asked:
+//! [`Attempts`] belongs to one request and returns [`Decision::Retry`] or [`Decision::GiveUp`]
+//! after each attempt. The rules, in the order of their evaluation:
 //!
 //! 1. The route allows retries, and the outcome meets one of its conditions.
-//! 2. The server did not ask to be left alone (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a
+//! 2. The server did not reject retries (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a
 //!    `Retry-After` that is too long).
-//! 3. The request may be repeated: the application has certainly not seen it, or its method is
-//!    idempotent (RFC 9110 §9.2.2), or the operator listed the gRPC status that it got, or allowed
-//!    all.
+//! 3. The request may be repeated: the application has certainly not received it, or its method is
+//!    idempotent (RFC 9110 §9.2.2), or the operator listed its gRPC status, or allowed all.
 //! 4. Its body can be sent again.
-//! 5. It has attempts left. What no application has seen does not count, up to [`FREE_RETRIES`]; all
-//!    else counts, and is not done for a request that is itself a retry of our client. So a chain of
-//!    k hops with r retries each makes at most 1 + k·r attempts at its end, not (1 + r)^k.
+//! 5. It has attempts left. An attempt that no application has received does not count, up to
+//!    [`FREE_RETRIES`]; all others count, and are not made for a request that is itself a retry of
+//!    our client. So a chain of k hops with r retries each makes at most 1 + k·r attempts at its
+//!    end, not (1 + r)^k.
 //! 6. The deadline is later than the end of the pause.
-//! 7. The [`budget`](super::budget) has room. Free retries do not draw on it.
+//! 7. The [`budget`](super::budget) allows it. Free retries do not count against it.
 //!
 //! A retry goes to another endpoint: the caller passes those attempted to
 //! [`PickCtx::excluding`](crate::PickCtx::excluding).
@@ -35,30 +35,31 @@ pub use outcome::{Answer, Failure, Outcome, Pushback, is_idempotent, retry_after
 use super::budget::{Budget, RetryPermit};
 use crate::{Rng, Time};
 
-/// Retries that a request may have for nothing, because no application saw the try before. It bounds
+/// The number of free retries of a request, after attempts that no application received. It bounds
 /// the search for a living endpoint in a set of dead ones.
 pub const FREE_RETRIES: u32 = 5;
 
-/// When a route's requests are retried.
+/// The retry policy of a route.
 ///
 /// # Defaults
 ///
-/// What is safe for any request: `attempts`: 2, `conditions`: `connect-failure`, `refused-stream`,
-/// `reset-before-request`; `back_off`: 25 ms to 250 ms; `max_retry_after`: 5 s.
+/// Retries that are safe for any request: `attempts`: 2, `conditions`: `connect-failure`,
+/// `refused-stream`, `reset-before-request`; `back_off`: 25 ms to 250 ms; `max_retry_after`: 5 s.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RetryPolicy {
-    /// Retries beyond the first try (Envoy's `num_retries`, Istio's `attempts`); 0: none, free ones
-    /// neither.
+    /// The number of retries beyond the first attempt (Envoy's `num_retries`, Istio's `attempts`);
+    /// 0: none, not even free ones.
     pub attempts: u32,
-    /// Which outcomes are retried; one of them is enough.
+    /// The outcomes that are retried; meeting one condition is enough.
     pub conditions: Conditions,
-    /// Statuses of the condition `retriable-status-codes`.
+    /// The statuses of the condition `retriable-status-codes`.
     pub status_codes: Box<[u16]>,
-    /// Repeat requests that are not idempotent even when an application may have seen them.
+    /// Whether to repeat requests that are not idempotent even if an application may have received
+    /// them.
     pub non_idempotent: bool,
-    /// Pauses between attempts.
+    /// The pauses between attempts.
     pub back_off: BackOff,
-    /// A longer `Retry-After` means no retry.
+    /// The `Retry-After` above which there is no retry.
     pub max_retry_after: Duration,
 }
 
@@ -80,7 +81,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// No retries.
+    /// Returns a policy without retries.
     #[must_use]
     pub fn off() -> Self {
         Self {
@@ -89,13 +90,13 @@ impl RetryPolicy {
         }
     }
 
-    /// Whether retries are allowed at all.
+    /// Returns whether retries are allowed at all.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.attempts > 0 && !self.conditions.is_empty()
     }
 
-    /// Whether an outcome is one that is retried. A few branches for a good answer.
+    /// Returns whether an outcome is retried. A few branches for a good response.
     #[must_use]
     #[inline]
     pub fn covers(&self, outcome: &Outcome) -> bool {
@@ -103,31 +104,32 @@ impl RetryPolicy {
     }
 }
 
-/// When a second try is started beside one that is slow.
+/// When a second attempt is started beside a slow one.
 ///
-/// The first good answer wins; the other try is abandoned. Both may be processed, so hedging asks
-/// for what a retry of a request that was seen asks for, and draws on the same budget.
+/// The first good response wins; the other attempt is cancelled. Both may be processed, so hedging
+/// has the same preconditions as a retry of a request that was received, and counts against the
+/// same budget.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HedgePolicy {
-    /// How long to wait for the head of an answer before the next try is started. `None`: for the
-    /// per-try timeout, which then ends no try (Envoy's `hedge_on_per_try_timeout`).
+    /// The time to wait for the head of a response before the next attempt is started. `None`: the
+    /// per-try timeout, which then does not end the attempt (Envoy's `hedge_on_per_try_timeout`).
     pub delay: Option<Duration>,
-    /// Attempts beside the first one, 1 or more.
+    /// The number of attempts beside the first one, 1 or more.
     pub attempts: u32,
 }
 
-/// What is known of a request.
+/// The relevant properties of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// Its method is idempotent ([`is_idempotent`]), or it has an `idempotency-key`.
+    /// Whether its method is idempotent ([`is_idempotent`]), or it has an `idempotency-key`.
     pub idempotent: bool,
-    /// Which try of its client it is, from 1 (`x-envoy-attempt-count`).
+    /// The number of its client's attempt, from 1 (`x-envoy-attempt-count`).
     pub attempt: u32,
-    /// When it is answered at the latest; `None`: never mind.
+    /// The deadline of its response; `None`: no deadline.
     pub deadline: Option<Time>,
 }
 
-/// The moment of a decision.
+/// The inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The route's policy.
@@ -136,42 +138,44 @@ pub struct Context<'a> {
     pub request: Request,
     /// The cluster's budget.
     pub budget: &'a Arc<Budget>,
-    /// Requests in progress in the cluster, waiting ones included.
+    /// The requests in progress in the cluster, including pending ones.
     pub active: u32,
-    /// The body can be sent (again): nothing of it was taken, or all that was taken is kept.
+    /// Whether the body can be sent (again): nothing of it was consumed, or all that was consumed
+    /// is buffered.
     pub replayable: bool,
-    /// There is a usable endpoint that this request has not attempted.
+    /// Whether there is a usable endpoint that this request has not attempted.
     pub elsewhere: bool,
-    /// Now.
+    /// The present time.
     pub now: Time,
 }
 
-/// Whether there is another try.
+/// The decision about another attempt.
 #[derive(Debug)]
 pub enum Decision {
-    /// No: the client gets what there is.
+    /// There is none: the client gets the present outcome.
     GiveUp(GiveUp),
-    /// Yes.
+    /// There is another attempt.
     Retry {
-        /// After this pause.
+        /// The pause before it.
         after: Duration,
-        /// Held until the try has ended; `None` where it is free.
+        /// Held until the attempt has ended; `None` if it is free.
         permit: Option<RetryPermit>,
     },
 }
 
-/// Why there is no other try. All but the first two are retries suppressed, worth a metric.
+/// The reason why there is no other attempt. All but the first two are suppressed retries, which
+/// deserve a metric.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum GiveUp {
-    /// The outcome is none that is retried: success, mostly.
+    /// The outcome is not retriable: success, mostly.
     NotRetriable,
     /// The route has no retries.
     Off,
     /// All attempts are used up.
     Attempts,
-    /// The body was longer than what is kept for a repetition.
+    /// The body was longer than the buffer for repetition.
     Body,
-    /// The budget is used up.
+    /// The budget is exhausted.
     Budget,
     /// The client retries this request itself.
     Chain,
@@ -179,14 +183,14 @@ pub enum GiveUp {
     Deadline,
     /// No other endpoint could take a hedged try.
     NoOtherEndpoint,
-    /// It is not idempotent, and an application may have seen it.
+    /// It is not idempotent, and an application may have received it.
     NotIdempotent,
-    /// The server asked to be left alone.
+    /// The server rejected retries.
     Pushback,
 }
 
 impl GiveUp {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::NotRetriable,
         Self::Off,
@@ -200,7 +204,7 @@ impl GiveUp {
         Self::Pushback,
     ];
 
-    /// The reason in metrics and logs.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -217,7 +221,7 @@ impl GiveUp {
         }
     }
 
-    /// Whether a retry that was worth it was left out.
+    /// Returns whether a useful retry was suppressed.
     #[must_use]
     pub const fn is_suppressed(self) -> bool {
         !matches!(self, Self::NotRetriable | Self::Off)
@@ -233,7 +237,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Before the first try.
+    /// Creates the state before the first attempt.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -243,20 +247,20 @@ impl Attempts {
         }
     }
 
-    /// Attempts begun so far, the first one included.
+    /// Returns the number of attempts so far, including the first one.
     #[must_use]
     pub const fn count(&self) -> u32 {
         1 + self.counted + self.free + self.hedged
     }
 
-    /// `x-envoy-attempt-count` of the current attempt, as the next hop receives it: an attempt of a request that
-    /// is itself a retry is never a first one.
+    /// Returns `x-envoy-attempt-count` of the current attempt for the next hop: an attempt of a
+    /// request that is itself a retry is never a first one.
     #[must_use]
     pub fn announced(&self, request: &Request) -> u32 {
         self.count().max(request.attempt)
     }
 
-    /// What follows an attempt that ended with `outcome`.
+    /// Decides what follows an attempt that ended with `outcome`.
     pub fn after(&mut self, outcome: &Outcome, cx: &Context<'_>, rng: &mut Rng) -> Decision {
         if !cx.policy.covers(outcome) {
             let off = cx.policy.attempts == 0;
@@ -295,7 +299,7 @@ impl Attempts {
         let number = self.counted + self.free + 1;
         let after = match asked {
             Some(asked) => asked,
-            // Another endpoint has not failed: there is nothing to wait for.
+            // Another endpoint has not failed: there is no reason to wait.
             None if free && cx.elsewhere => Duration::ZERO,
             None => cx.policy.back_off.pause(number, rng),
         };
@@ -304,7 +308,8 @@ impl Attempts {
             self.free += 1;
             None
         } else {
-            // Not only what was drawn: of two retries the one with less patience needs no more room.
+            // The upper end of the pause, not the drawn value: of two retries the one with the
+            // shorter pause needs no larger budget.
             let pause = after.max(cx.policy.back_off.ceiling(number));
             let permit = cx.budget.retry(cx.active, pause, cx.now);
             let permit = permit.ok_or(GiveUp::Budget)?;
@@ -314,10 +319,10 @@ impl Attempts {
         Ok((after, permit))
     }
 
-    /// Whether another try is started beside those that are under way; it holds the permit.
+    /// Decides whether another attempt is started beside those in progress; returns the permit.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn hedge(&mut self, hedge: &HedgePolicy, cx: &Context<'_>) -> Result<RetryPermit, GiveUp> {
         if self.hedged >= hedge.attempts {
             return Err(GiveUp::Attempts);
@@ -360,7 +365,7 @@ impl Attempts {
     }
 }
 
-/// The pause that the server asked for.
+/// Returns the pause that the server requested.
 fn asked_pause(
     outcome: &Outcome,
     policy: &RetryPolicy,
@@ -373,7 +378,7 @@ fn asked_pause(
         _ if answer.overloaded => Err(GiveUp::Pushback),
         (Some(Pushback::Never), _) => Err(GiveUp::Pushback),
         (Some(Pushback::After(wait)), _) if wait > policy.max_retry_after => Err(GiveUp::Pushback),
-        // gRPC wants exactly this: the server has spread its clients already.
+        // gRPC requires exactly this pause: the server has spread its clients already.
         (Some(Pushback::After(wait)), _) => Ok(Some(wait)),
         (None, Some(wait)) if wait > policy.max_retry_after => Err(GiveUp::Pushback),
         (None, Some(wait)) if !wait.is_zero() => Ok(Some(back_off::spread(wait, rng))),
@@ -381,8 +386,9 @@ fn asked_pause(
     }
 }
 
-/// Whether a request that an application may have seen may be sent again. A gRPC status is among
-/// the conditions only when the operator listed it, which is how gRPC declares methods retriable.
+/// Returns whether a request that an application may have received may be sent again. A gRPC status
+/// is among the conditions only when the operator listed it, which is how gRPC declares methods
+/// retriable.
 fn may_repeat(outcome: &Outcome, cx: &Context<'_>) -> bool {
     let by_grpc = matches!(outcome, Outcome::Answer(answer) if answer.grpc.is_some());
     cx.request.idempotent || cx.policy.non_idempotent || by_grpc

@@ -1,11 +1,11 @@
-//! Which of several clusters a request goes to, by weight: for each request anew, or always the same
-//! for the same client.
+//! Chooses among several clusters by weight: anew for each request, or always the same for the same
+//! client.
 
 use crate::Rng;
 use crate::hash::mix;
 use crate::rng::unit_from_bits;
 
-/// A position with probability weight / sum of the weights; `None` when the sum is 0.
+/// Draws an index with probability weight / sum of the weights; `None` when the sum is 0.
 pub fn random<I>(weights: I, rng: &mut Rng) -> Option<usize>
 where
     I: Iterator<Item = u32> + Clone,
@@ -23,11 +23,12 @@ where
     })
 }
 
-/// The position that the hash `key` always gets, each with probability weight / sum of the weights
-/// over the keys; `None` when the sum is 0. Targets are given by the hash of their name and weight.
+/// Returns the index that the hash `key` always gets, each with probability weight / sum of the
+/// weights over the keys; `None` when the sum is 0. A target is given as the hash of its name, and
+/// its weight.
 ///
 /// Weighted rendezvous hashing: a target's score is −weight / ln u, with u uniform by key and name,
-/// and the highest score wins. A change of weights moves no more keys than it has to: from 95/5 to
+/// and the highest score wins. A change of weights moves the minimal number of keys: from 95/5 to
 /// 90/10 only one key in twenty changes its target, and none changes back.
 pub fn sticky(targets: impl Iterator<Item = (u64, u32)>, key: u64) -> Option<usize> {
     let mut best: Option<(f64, usize)> = None;

@@ -1,12 +1,13 @@
-//! `bounce`: the request itself asks. It goes to a candidate with an admission limit in its head; the
-//! inbound proxy there knows the true count, and above the limit sends the request back at once,
-//! before its body, with that count. After `attempts` candidates the least loaded one must take it.
+//! `bounce`: the request itself is the query. It is sent to a candidate with an admission limit in
+//! its head; the inbound proxy there knows the true count, and above the limit rejects the request
+//! at once, before its body, with that count. After `attempts` candidates the least loaded one must
+//! accept it.
 //!
-//! All attempts but the last one ask for an idle server, the last one for one that is no busier than
-//! the best seen. With fewer candidates than attempts the last candidate is the last attempt, and an only
-//! one must take the request. What comes out is the choice of the shortest of `attempts` queues (Mitzenmacher,
-//! 2001) with true counts at any number of balancers, but the search ends early where it can: two
-//! messages a bounce, none while servers are idle. It needs nothing but sidecars.
+//! All attempts but the last one require an idle server, the last one a server that is no busier
+//! than the best seen. With fewer candidates than attempts the last candidate is the last attempt,
+//! and a single one must accept the request. The result is the choice of the shortest of `attempts`
+//! queues (Mitzenmacher, 2001) with true counts at any number of balancers, but the search ends
+//! early if possible: two messages a bounce, none while servers are idle. It needs only sidecars.
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
@@ -17,13 +18,13 @@ use crate::{Rng, View};
 #[derive(Debug)]
 pub(crate) struct Bounce {
     attempts: u32,
-    /// Where weights are those of localities.
+    /// Set if weights are those of localities.
     classes: Option<Classes>,
     local: LeastOutstanding,
 }
 
 impl Bounce {
-    /// For callers that say which endpoints are compared.
+    /// Creates a policy for callers that select the compared endpoints.
     pub(crate) fn new(attempts: u32) -> Self {
         Self {
             attempts,
@@ -39,7 +40,7 @@ impl Bounce {
         }
     }
 
-    /// The next candidate, or the least loaded one seen when there are no further ones.
+    /// Returns the next candidate, or the least loaded one seen when there are no further ones.
     pub(crate) fn next(
         &self,
         decision: &mut Decision,
@@ -66,12 +67,12 @@ impl Bounce {
         }
         match best {
             Some(best) => Step::try_at(next, best.in_flight),
-            // A single try must succeed.
+            // A single attempt must succeed.
             None => Step::send(Some(next)),
         }
     }
 
-    /// The same where shares are unequal: limits are requests a place ([`places`](crate::places)).
+    /// The same for unequal shares: limits are requests per place ([`places`](crate::places)).
     fn next_uneven(
         &self,
         decision: &mut Decision,
@@ -85,7 +86,7 @@ impl Bounce {
         let mut best: Option<(Index, f64)> = None;
         let mut left = &*candidates;
         while let Some(next) = left.first() {
-            // Places of a server one after the other are asked for together: one of them idle will do.
+            // Consecutive places of a server are requested together: one of them idle is enough.
             let run = left.iter().take_while(|place| place.of == next.of).count();
             let toss = (0..run).map(|_| tosses.unit()).fold(1.0, f64::min);
             left = &left[run..];
@@ -94,7 +95,7 @@ impl Bounce {
                 let most = match best {
                     _ if !left.is_empty() => 0.0,
                     Some((_, least)) => least,
-                    // A single try must succeed.
+                    // A single attempt must succeed.
                     None => return Step::send(Some(next.of)),
                 };
                 return Step::try_at(next.of, limit(most, places, toss));
@@ -112,7 +113,7 @@ impl Bounce {
 }
 
 impl Policy for Bounce {
-    /// Without the help of inbound proxies: `lor(choices=2)`.
+    /// Picks without the help of inbound proxies: `lor(choices=2)`.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         self.local.pick(view, ctx, rng)
     }
@@ -129,7 +130,7 @@ impl Policy for Bounce {
         decision.enter_class(classes, view, ctx, rng);
         let members = decision.members_of_class(classes);
         match self.next(decision, view, members, ctx, rng) {
-            // Everything has been attempted before: repeating beats giving up.
+            // All endpoints have been attempted before: repeating is better than giving up.
             Step::Fail => Step::send(self.pick(view, ctx, rng)),
             step => step,
         }

@@ -1,4 +1,5 @@
-//! What a policy does when there is nothing to ask: the same within one group, or over all endpoints.
+//! Fallbacks of policies if no host can be queried: the same policy within one group, or over all
+//! endpoints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::places::{least, unit_of};
 use crate::queue_protocol::{Answer, Decision, Patience, Step};
 use crate::{Rng, View};
 
-/// The policy that takes over when a ledger or board does not answer.
+/// The policy that takes over when a ledger or board does not respond.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Fallback {
     /// `bounce(tries=3)`.
@@ -22,7 +23,7 @@ pub enum Fallback {
 }
 
 impl Fallback {
-    /// The words that name them.
+    /// Their names.
     pub(crate) const WORDS: &'static [&'static str] = &["bounce", "lor", "probe"];
 
     pub(crate) fn from_word(word: &str) -> Option<Self> {
@@ -45,10 +46,10 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// Candidates of the fallback when it is `lor` or `probe`.
+/// The number of candidates of the fallback when it is `lor` or `probe`.
 const CHOICES: u32 = 2;
 
-/// Attempts of the fallback when it is `bounce`.
+/// The number of attempts of the fallback when it is `bounce`.
 const ATTEMPTS: u32 = 3;
 
 /// A fallback with its state.
@@ -60,7 +61,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// `patience` is for questions of the fallback itself.
+    /// Creates a fallback; `patience` is for its own queries.
     pub(crate) fn new(fallback: Fallback, patience: Arc<Patience>) -> Self {
         match fallback {
             Fallback::Bounce => Self::Bounce(Bounce::new(ATTEMPTS)),
@@ -140,7 +141,7 @@ impl Plan {
     }
 }
 
-/// `lor(choices=2)` among members.
+/// Picks by `lor(choices=2)` among members.
 fn least_of_members(
     decision: &mut Decision,
     view: &View,

@@ -1,14 +1,14 @@
-//! What the hash policies share: a table a level, the walk past endpoints that cannot take the
-//! request, and bounded load.
+//! The common part of the hash policies: a table per level, skipping of endpoints that cannot take
+//! the request, and bounded load.
 //!
 //! A table holds every member of its level, whatever its health: an endpoint that fails moves only
-//! its own keys, each to the next slot's owner, and gets exactly them back. A view whose members,
+//! its own keys, each to the next slot's owner, and gets exactly these back. A view whose members,
 //! weights and priorities are unchanged shares the tables of the one before it.
 //!
-//! Bounded load (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016): an
-//! endpoint takes no request beyond `⌈c · (total + 1) · share⌉`; further ones walk on. `c` is
-//! `hash_balance_factor / 100`; the total is counted at the pick, O(n), and only when the key's own
-//! endpoint has something outstanding.
+//! Bounded load (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016):
+//! an endpoint accepts no request beyond `⌈c · (total + 1) · share⌉`; further ones go to the next
+//! endpoint. `c` is `hash_balance_factor / 100`; the total is counted at the pick, O(n), and only
+//! when the key's own endpoint has outstanding requests.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -18,25 +18,25 @@ use super::{Index, PickCtx, Policy};
 use crate::hash::{combine, hash_bytes, mix};
 use crate::{Rng, View};
 
-/// What the next view's policy may go on with: tables of a hash policy, if they still fit, or what a policy
-/// that asks has learnt.
+/// Data that the next view's policy may reuse: tables of a hash policy, if they still fit, or a
+/// querying policy's knowledge of servers.
 pub(crate) type SharedTables = Arc<dyn Any + Send + Sync>;
 
 /// A consistent-hash table over the members of one level.
 pub(crate) trait Table: Debug + Send + Sync + Sized + 'static {
-    /// What determines a table besides its members.
+    /// The inputs of a table besides its members.
     type Params: Clone + Debug + PartialEq + Send + Sync;
 
-    /// A table of the members, each with a positive weight, ordered by key.
+    /// Builds a table of the members, each with a positive weight, ordered by key.
     fn build(members: &[Member], params: &Self::Params) -> Self;
 
-    /// Number of slots; 0 if there are no members.
+    /// Returns the number of slots; 0 if there are no members.
     fn len(&self) -> usize;
 
-    /// The slot that a hash belongs to, below `len`. Not called on an empty table.
+    /// Returns the slot of a hash, below `len`. Not called on an empty table.
     fn slot(&self, hash: u64) -> usize;
 
-    /// The endpoint that owns a slot.
+    /// Returns the endpoint that owns a slot.
     fn owner(&self, slot: usize) -> Index;
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Member {
     pub(crate) weight: f64,
 }
 
-/// The tables of all levels and what they were built from.
+/// The tables of all levels with the inputs that they were built from.
 #[derive(Debug)]
 struct Tables<T: Table> {
     params: T::Params,
@@ -67,7 +67,7 @@ pub(crate) struct Hashed<T: Table> {
 struct Bound {
     /// `hash_balance_factor / 100`, at least 1.
     factor: f64,
-    /// Fair share of each endpoint in its level; 0 for those that are not usable.
+    /// The fair share of each endpoint in its level; 0 for those that are not usable.
     shares: Box<[f64]>,
 }
 
@@ -101,14 +101,14 @@ impl<T: Table> Hashed<T> {
         Self { tables, bound }
     }
 
-    /// The walk from the key's slot to the first endpoint that can take the request.
+    /// Walks from the key's slot to the first endpoint that can take the request.
     #[cold]
     fn search(&self, view: &View, ctx: &PickCtx<'_>, hash: u64) -> Option<Index> {
         let bits = mix(hash);
         let home = view.level_at((bits >> 32) as u32)?;
         let untried = |level: usize| has_untried(view, level, ctx.excluded);
-        // The key's level; if all of it has been attempted, the highest with something left; if
-        // nothing is, the exclusions are ignored.
+        // The key's level; if all of it has been attempted, the highest with unattempted endpoints;
+        // if there is none, the exclusions are ignored.
         let levels = 0..view.levels().len();
         let (level, excluded) = match std::iter::once(home).chain(levels).find(|&l| untried(l)) {
             Some(level) => (level, ctx.excluded),
@@ -166,7 +166,8 @@ fn members(view: &View, level: usize) -> Vec<Member> {
             Member { key, index, weight }
         })
         .collect();
-    // All proxies must build the same table, in whatever order they learnt of the endpoints.
+    // All proxies must build the same table, whatever the order in which they received the
+    // endpoints.
     members.sort_by(|a, b| a.key.cmp(&b.key));
     members
 }
@@ -187,8 +188,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The first acceptable owner from the hash's slot on; failing that, the first that is only
-    /// overloaded; `None` if the walk meets none, which it is long enough to make a rarity.
+    /// Returns the first acceptable owner from the hash's slot on; failing that, the first that is
+    /// only overloaded; `None` if the walk finds none, which is rare due to its length.
     fn along<T: Table>(&self, table: &T, hash: u64, bound: Option<&Bound>) -> Option<Index> {
         if table.len() == 0 {
             return None;
@@ -216,7 +217,8 @@ impl Walk<'_> {
             && self.view.admits(owner, self.level, self.ctx.now, self.bits)
     }
 
-    /// Highest random weight among all usable endpoints, the key's level first: consistent, O(n).
+    /// Returns the highest random weight among all usable endpoints, the key's level first:
+    /// consistent, O(n).
     fn rendezvous(&self) -> Option<Index> {
         let best_of = |level: usize| {
             let slots = self.view.slots_of(level);
@@ -231,7 +233,7 @@ impl Walk<'_> {
             .find_map(best_of)
     }
 
-    /// Requests outstanding at the usable endpoints of the level.
+    /// Returns the requests outstanding at the usable endpoints of the level.
     fn total(&self) -> u64 {
         let slots = self.view.slots_of(self.level);
         slots.map(|slot| u64::from(slot.stats.outstanding())).sum()
@@ -259,7 +261,7 @@ impl Bound {
         }
     }
 
-    /// Whether one more request keeps the endpoint within its bound.
+    /// Returns whether one more request keeps the endpoint within its bound.
     fn admits(&self, owner: Index, walk: &Walk<'_>, total: &mut Option<u64>) -> bool {
         let stats = &walk.view.endpoints()[owner.get()].stats;
         let outstanding = stats.outstanding();

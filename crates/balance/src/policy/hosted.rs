@@ -1,11 +1,12 @@
-//! `ledger` and `join-idle-queue`: policies that ask one host about a group of servers.
+//! `ledger` and `join-idle-queue`: policies that query one host about a group of servers.
 //!
-//! A server is drawn as any policy draws, by weight, health and slow start; its group's host is
-//! asked. So every group gets traffic in proportion to what its servers deserve. Groups are the same at
-//! every node, but which of a group's servers a request may go to is not: the ledger is asked for one of
-//! the drawn server's [cell](Cell). Without an answer in time, or with an answer of no use, the fallback
-//! decides. A host that is silent several times in a row is left alone for a while; `ledger` then keeps to
-//! the servers of the cell, for the other ledgers' servers have their own share of the traffic already.
+//! A server is drawn as in any policy, by weight, health and slow start; its group's host is
+//! queried. So every group gets traffic in proportion to the shares of its servers. Groups are the
+//! same at every node, but the servers of a group that a request may go to are not: the ledger is
+//! queried for one of the drawn server's [cell](Cell). Without an answer in time, or with a useless
+//! one, the fallback decides. A host that fails to answer several times in a row is not queried for
+//! a while; `ledger` then keeps to the servers of the cell, for the other ledgers' servers have
+//! their own share of the traffic already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,42 +25,42 @@ use crate::{Rng, View};
 /// No cell: the endpoint is not usable.
 const NONE: u32 = u32::MAX;
 
-/// A policy that asks a group's host.
+/// A policy that queries a group's host.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     question: Question,
     groups: Groups,
     cells: Vec<Cell>,
-    /// The cell of each endpoint.
+    /// The index of the cell of each endpoint.
     cell_of: Box<[u32]>,
     learnt: Arc<Learnt>,
     fallback: Plan,
     local: LeastOutstanding,
 }
 
-/// The usable servers of a group that requests may be compared over, see [`Classes`].
+/// The usable servers of a group among which requests may be compared, see [`Classes`].
 #[derive(Debug)]
 struct Cell {
     group: u32,
     members: Box<[Index]>,
-    /// Whether they are to have equal shares.
+    /// Whether they should have equal shares.
     equal: bool,
-    /// `None`: the ledger cannot be asked for these.
+    /// `None`: the ledger cannot be queried for these.
     question: Option<Question>,
 }
 
-/// What is known of hosts. It outlives the view.
+/// The knowledge about hosts. It outlives the view.
 #[derive(Debug, Default)]
 struct Learnt {
     patience: Arc<Patience>,
-    /// Of the fallback.
+    /// The patience of the fallback.
     probe: Arc<Patience>,
-    /// One a group, with the name of its host.
+    /// The trust in each group's host, with its name.
     trust: Box<[(Name, Arc<Trust>)]>,
 }
 
 impl Hosted {
-    /// `ledger(group=…)`.
+    /// Creates `ledger(group=…)`.
     pub(crate) fn ledger(
         view: &View,
         size: u32,
@@ -70,7 +71,7 @@ impl Hosted {
         Self::new(view, Question::Referral, groups, fallback, previous)
     }
 
-    /// `join-idle-queue(boards=…)`.
+    /// Creates `join-idle-queue(boards=…)`.
     pub(crate) fn board(
         view: &View,
         boards: u32,
@@ -137,19 +138,19 @@ impl Hosted {
         if self.question != Question::Referral {
             return Some(self.question);
         }
-        // Weights that the ledger knows may be those of its own node.
+        // Weights known to the ledger may be those of its own node.
         let alike = !equal || view.endpoints().iter().all(|one| one.locality.is_none());
         if members.len() == all && alike {
             return Some(Question::Referral);
         }
         match self.groups.among(group, members, equal) {
             Some(among) => Some(Question::ReferralAmong(among)),
-            // What it names fits most often.
+            // The named server is usable most often.
             None => (4 * members.len() >= 3 * all).then_some(Question::Referral),
         }
     }
 
-    /// The question for this request, which does not want those that it has attempted.
+    /// Returns the query for this request, which excludes the servers it has attempted.
     fn question(&self, cell: &Cell, ctx: &PickCtx<'_>) -> Option<Question> {
         if ctx.excluded.is_empty() || cell.question == Some(Question::Idle) {
             return cell.question;
@@ -172,13 +173,13 @@ impl Hosted {
             .fallback
             .begin(decision, view, self.members(decision), ctx, rng)
         {
-            // Everything has been attempted before: repeating beats giving up.
+            // All endpoints have been attempted before: repeating is better than giving up.
             Step::Fail => Step::send(self.pick(view, ctx, rng)),
             step => step,
         }
     }
 
-    /// The servers that the fallback may choose from.
+    /// Returns the servers that the fallback may choose from.
     fn members(&self, decision: &Decision) -> Option<&[Index]> {
         match self.question {
             Question::Referral | Question::ReferralAmong(_) => {
@@ -193,7 +194,7 @@ impl Hosted {
         self.cells.get(decision.scope? as usize)
     }
 
-    /// The endpoint of this name, if it is one that the request may be compared over.
+    /// Returns the endpoint of this name, if the request may be compared over it.
     fn known(&self, name: Name, decision: &Decision) -> Option<Index> {
         let index = self.groups.named(name)?;
         let fits = match self.question {
@@ -206,7 +207,7 @@ impl Hosted {
         fits.then_some(index)
     }
 
-    /// The server that an answer names, if the request may go there.
+    /// Returns the server that an answer names, if the request may go there.
     fn named(
         &self,
         answer: Answer,
@@ -227,7 +228,8 @@ impl Hosted {
         fits.then_some((index, ticket))
     }
 
-    /// The server whose turn it is, where its load is not known, and the one to compare it with.
+    /// Returns the server whose turn it is, if its load is not known, and the one to compare it
+    /// with.
     fn turn_of(&self, answer: Answer, decision: &Decision) -> SmallVec<[Index; 2]> {
         match answer {
             Answer::Referral(Some(referral)) if referral.ticket.is_none() => {
@@ -250,7 +252,7 @@ impl Hosted {
 }
 
 impl Learnt {
-    /// Hosts that were known before are known as they were.
+    /// Keeps the state of hosts that were known before.
     fn new(view: &View, groups: &Groups, previous: Option<&Self>) -> Self {
         let trust = (0..groups.len() as u32).filter_map(|group| {
             let host = view.endpoint(groups.host(group)?)?;
@@ -272,7 +274,7 @@ impl Learnt {
 }
 
 impl Policy for Hosted {
-    /// Without the help of inbound proxies: `lor(choices=2)`.
+    /// Picks without the help of inbound proxies: `lor(choices=2)`.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         self.local.pick(view, ctx, rng)
     }
@@ -295,7 +297,7 @@ impl Policy for Hosted {
             .members(decision)
             .is_some_and(|members| members == [drawn])
         {
-            // The ledger of a single server could name no other: a round trip for nothing.
+            // The ledger of a single server could name no other: an unnecessary round trip.
             return Step::send(Some(drawn));
         }
         let host = self.cell(decision).and_then(|cell| {

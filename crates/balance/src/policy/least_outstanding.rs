@@ -7,8 +7,8 @@
 //! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k
 //! with probability `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
 //!
-//! `a-lsq` is the same rule on counts that servers correct from time to time (§V): the own
-//! outstanding requests plus what others had there when the server last reported.
+//! `a-lsq` is the same policy on counts that servers correct periodically (§V): the own outstanding
+//! requests plus those of others when the server last reported.
 
 use std::hint::select_unpredictable;
 
@@ -19,8 +19,8 @@ use crate::places::{Candidate, Contest, Tie, least, unit_of};
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
-/// `ESTIMATED`: whether the load is what the endpoint is estimated to have from all balancers
-/// (`a-lsq`), or what this process has outstanding there.
+/// `ESTIMATED`: whether the load is the endpoint's estimated load from all balancers (`a-lsq`), or
+/// the outstanding requests of this process there.
 #[derive(Debug)]
 pub(crate) struct LeastOutstanding<const ESTIMATED: bool = false> {
     choices: Choices,
@@ -45,8 +45,9 @@ impl<const ESTIMATED: bool> Policy for LeastOutstanding<ESTIMATED> {
     }
 }
 
-/// The least loaded of `d` draws. The first of equals wins: draws are independent and alike, so
-/// among equals the first is each with the same chance, and no further coin is needed.
+/// Returns the least loaded of `d` draws. The first of equals wins: draws are independent and
+/// alike, so among equals each is the first with the same probability, and no further draw is
+/// needed.
 #[inline]
 fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
     let mut best = field.draw(rng);
@@ -54,7 +55,7 @@ fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng)
     for _ in 1..d {
         let next = field.draw(rng);
         let outstanding = load::<ESTIMATED>(next);
-        // Which of two random endpoints is less loaded no branch predictor can know.
+        // Which of two random endpoints is less loaded is unpredictable for branch predictors.
         let better = outstanding < least;
         best = select_unpredictable(better, next, best);
         least = select_unpredictable(better, outstanding, least);
@@ -62,7 +63,7 @@ fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng)
     best
 }
 
-/// The same where shares are unequal. It allocates for more than eight candidates.
+/// The same for unequal shares. It allocates for more than eight candidates.
 fn least_of_uneven<'v>(
     field: &Field<'v>,
     d: u32,
@@ -80,7 +81,7 @@ fn least_of_uneven<'v>(
     least(&drawn, unit_of(&drawn), rng).unwrap_or(&field.group.slots()[0])
 }
 
-/// The least loaded of all candidates, ties at random.
+/// Returns the least loaded of all candidates, ties at random.
 fn least_of_all<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     let mut best: Option<(&Slot, u32)> = None;
     let mut ties = 0_u32;
@@ -92,7 +93,8 @@ fn least_of_all<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> 
         match best {
             Some((_, least)) if outstanding > least => {}
             Some((_, least)) if outstanding == least => {
-                // A running choice among equals: each replaces it with chance 1 / equals so far.
+                // A running choice among equals: each replaces it with probability 1 / equals so
+                // far.
                 ties += 1;
                 if rng.unit() * f64::from(ties) < 1.0 {
                     best = Some((slot, outstanding));
@@ -104,7 +106,7 @@ fn least_of_all<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> 
     best.map_or(&field.group.slots()[0], |(slot, _)| slot)
 }
 
-/// The same where shares are unequal. It allocates for more than 32 endpoints.
+/// The same for unequal shares. It allocates for more than 32 endpoints.
 fn least_of_all_uneven<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     let slots = field.group.slots();
     let mut candidates: SmallVec<[Candidate<&'v Slot>; 32]> = slots

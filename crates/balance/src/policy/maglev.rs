@@ -24,8 +24,8 @@ use crate::prime;
 /// * `hash_balance_factor`: none (off)
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct MaglevParams {
-    /// Number of slots: a prime, 2–5000011. A hundred times the number of endpoints or more keeps
-    /// shares within 1 % of each other.
+    /// The number of slots: a prime, 2–5000011. A hundred times the number of endpoints or more
+    /// keeps shares within 1 % of each other.
     pub table_size: u32,
     /// Bounded load: no endpoint gets more than this percentage of its fair share of outstanding
     /// requests, 100–100000; `None` turns it off.
@@ -45,11 +45,12 @@ impl MaglevParams {
     /// Envoy's limit; it is prime.
     pub(crate) const MAX_TABLE_SIZE: u32 = 5_000_011;
 
-    /// Slots for each endpoint that keep shares within 1 % of each other (Maglev paper, §3.4).
+    /// The number of slots for each endpoint that keeps shares within 1 % of each other (Maglev
+    /// paper, §3.4).
     const SLOTS_PER_ENDPOINT: usize = 100;
 
-    /// The smallest table that keeps the shares of `endpoints` within 1 % of each other, where this
-    /// one is smaller; the largest possible one for more endpoints than that can hold.
+    /// Returns the smallest table that keeps the shares of `endpoints` within 1 % of each other, if
+    /// this one is smaller; the largest possible one for more endpoints than that can hold.
     #[must_use]
     pub fn wanted_table_size(&self, endpoints: usize) -> Option<u32> {
         let wanted = endpoints.saturating_mul(Self::SLOTS_PER_ENDPOINT);
@@ -103,7 +104,7 @@ impl Table for MaglevTable {
     }
 }
 
-/// A member's way through its permutation.
+/// The state of a member's walk through its permutation.
 struct Walker {
     slot: u32,
     skip: u32,
@@ -136,7 +137,7 @@ fn populate(members: &[Member], size: u32) -> Vec<u32> {
         let i = first.0 as u32 as usize;
         table.assign_next(&mut walkers[i]);
         had[i] += 1;
-        // Saturates for weights beyond any use: such a member gets no further turn.
+        // Saturates for absurdly large ratios of weights: such a member gets no further turn.
         let round = (f64::from(had[i]) * heaviest / members[i].weight).ceil() as u32;
         let next = ((first.0 >> 32) as u32).saturating_add(1);
         let round = round.max(next);
@@ -156,7 +157,7 @@ impl Walker {
         }
     }
 
-    /// Steps on along the permutation; `size` is prime, so every slot is met once.
+    /// Advances along the permutation; `size` is prime, so every slot is visited once.
     fn step(&mut self, size: u32) {
         self.slot += self.skip;
         if self.slot >= size {
@@ -171,8 +172,8 @@ struct Slots {
 }
 
 impl Slots {
-    /// Assigns the walker the first free slot of its permutation. There is one: callers grant no more turns
-    /// than slots.
+    /// Assigns the walker the first free slot of its permutation. There is one: callers grant no
+    /// more turns than slots.
     fn assign_next(&mut self, walker: &mut Walker) {
         let size = self.owners.len() as u32;
         while self.taken.contains(walker.slot) {

@@ -1,9 +1,9 @@
 //! `peak-ewma`: the least of d candidates by expected wait, latency average × (outstanding + 1).
 //!
 //! As Linkerd's balancer and tower's `PeakEwma`, but candidates are drawn with replacement like
-//! everywhere in this crate. With weights, `outstanding` is counted place by place ([`places`](crate::places)),
-//! so that endpoints that are equally fast share in proportion to their weights; where they are not, the faster
-//! ones get more. So this policy promises no shares.
+//! everywhere in this crate. With weights, `outstanding` is counted place by place
+//! ([`places`](crate::places)), so that endpoints that are equally fast share in proportion to
+//! their weights; otherwise, the faster ones get more. So this policy guarantees no shares.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use crate::{Choices, Rng, Time, View};
 /// * `default_rtt`: 30 ms (Linkerd)
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PeakEwmaParams {
-    /// Candidates compared, 1–1024.
+    /// The number of compared candidates, 1–1024.
     pub choices: NonZeroU32,
-    /// Time constant of the average: 1 ms – 1 h, whole milliseconds.
+    /// The time constant of the average: 1 ms – 1 h, whole milliseconds.
     pub decay: Duration,
-    /// What an endpoint without samples is taken to need: 1 ms – 1 h, whole milliseconds.
+    /// The assumed latency of an endpoint without samples: 1 ms – 1 h, whole milliseconds.
     pub default_rtt: Duration,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// Also sets the time constant with which the endpoints' statistics average.
+    /// Creates the policy, and sets the time constant of the endpoints' latency averages.
     pub(crate) fn new(params: &PeakEwmaParams, view: &View) -> Self {
         for endpoint in view.endpoints().iter() {
             endpoint.stats.set_latency_decay(params.decay);
@@ -75,7 +75,7 @@ impl PeakEwma {
         self.latency(slot, now) * (slot.stats.outstanding() as f32 + 1.0)
     }
 
-    /// Where shares are unequal. It allocates for more than eight candidates.
+    /// The pick for unequal shares. It allocates for more than eight candidates.
     fn pick_uneven(&self, field: &Field<'_>, now: Time, rng: &mut Rng) -> Option<Index> {
         let drawn: SmallVec<[_; 8]> = (0..self.choices)
             .map(|_| field.draw(rng))

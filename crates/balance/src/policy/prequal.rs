@@ -1,16 +1,17 @@
-//! `prequal`: a pool of recent answers to probes that were sent beside earlier requests.
+//! `prequal`: a pool of recent answers to probes that were sent with earlier requests.
 //!
 //! Wydrowski, Kleinberg, Rumble, Archer, "Load is not what you should balance: Introducing Prequal"
-//! (NSDI 2024): each request sends `probes` questions to random servers and waits for none of them;
+//! (NSDI 2024): each request sends `probes` queries to random servers and waits for none of them;
 //! it goes to a server of the pool by the hot–cold rule. Servers whose count is above a quantile of
 //! the pool's counts are hot; of the cold ones the one with the least latency is taken, and if all
-//! are hot, the one with the least count. An answer is dropped when it is old, and with each request
-//! the worst or the oldest one is dropped.
+//! are hot, the one with the least count. An answer is dropped when it is old, and with each
+//! request the worst or the oldest one is dropped.
 //!
-//! An answer is used once. The paper's formula for reuse (§4.3) allows three uses for 40 servers; with
-//! 20 balancers that led to 68 ms where one use leads to 40 ms (ρ = 0.75, Ts = 20 ms).
+//! An answer is used once. The paper's formula for reuse (§4.3) allows three uses for 40 servers;
+//! with 20 balancers that led to 68 ms where one use leads to 40 ms (ρ = 0.75, Ts = 20 ms).
 //!
-//! For comparison: with many balancers each one's answers are older than the queues that they describe.
+//! For comparison: with many balancers each one's answers are older than the queues that they
+//! describe.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -24,10 +25,10 @@ use crate::{Rng, Time, View};
 /// The quantile above which a count is hot (the paper's best value).
 const HOT: f64 = 0.84;
 
-/// Fewer answers than these are no choice; the request goes to a random server.
+/// The number of answers below which the request goes to a random server.
 const LEAST_POOL: usize = 2;
 
-/// An answer that is older says nothing any more.
+/// The age above which an answer is useless.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Parameters of `prequal`.
@@ -38,9 +39,9 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// * `pool`: 16
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PrequalParams {
-    /// Questions sent beside each request, 1–16.
+    /// The number of queries sent with each request, 1–16.
     pub probes: u32,
-    /// Answers kept, 2–1024.
+    /// The number of answers kept, 2–1024.
     pub pool: u32,
 }
 
@@ -61,17 +62,17 @@ impl PrequalParams {
 #[derive(Debug)]
 pub(crate) struct Prequal {
     params: PrequalParams,
-    /// A lock, for a choice reads and changes several answers at once; held for some ten
+    /// A lock, because a choice reads and changes several answers at once; held for some ten
     /// nanoseconds, and this policy is for comparison.
     pool: Mutex<Pool>,
     local: LeastOutstanding,
 }
 
-/// Answers, the oldest first.
+/// The answers, the oldest first.
 #[derive(Debug, Default)]
 struct Pool {
     answers: Vec<Known>,
-    /// Whether the next one to go is the worst rather than the oldest.
+    /// Whether the next dropped answer is the worst rather than the oldest.
     drop_worst: bool,
 }
 
@@ -84,7 +85,8 @@ struct Known {
 }
 
 impl Known {
-    /// An unknown latency is not the least: it is chosen when nothing else is cold.
+    /// Returns the latency; an unknown one is not the least: it is chosen when nothing else is
+    /// cold.
     fn expected(&self) -> Duration {
         match self.latency {
             Duration::ZERO => Duration::MAX,
@@ -103,7 +105,7 @@ impl Prequal {
     }
 
     fn choose(&self, view: &View, ctx: &PickCtx<'_>) -> Option<Index> {
-        // A panic elsewhere leaves a pool that is as good as any.
+        // A panic elsewhere leaves a usable pool.
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.answers.retain(|known| {
             ctx.now.saturating_since(known.heard_at) < MAX_AGE && view.is_usable(known.index)
@@ -126,7 +128,7 @@ impl Pool {
         counts.get(at).copied().unwrap_or(u32::MAX)
     }
 
-    /// The answer to follow, among those that `fit`.
+    /// Returns the answer to use, among those that `fit`.
     fn best(&self, fit: impl Fn(&Known) -> bool) -> Option<usize> {
         let limit = self.limit();
         let rank = |known: &Known| {
@@ -146,7 +148,7 @@ impl Pool {
             .map(|(at, _)| at)
     }
 
-    /// Drops one answer a request, by turns the worst and the oldest.
+    /// Drops one answer per request, alternately the worst and the oldest.
     fn shrink(&mut self) {
         if self.answers.len() <= LEAST_POOL {
             return;
@@ -164,7 +166,7 @@ impl Pool {
 }
 
 impl Policy for Prequal {
-    /// Without the help of inbound proxies: `lor(choices=2)`.
+    /// Picks without the help of inbound proxies: `lor(choices=2)`.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         self.local.pick(view, ctx, rng)
     }

@@ -1,8 +1,8 @@
-//! `probe`: asks some servers for their true load when a request arrives, and takes the least loaded
-//! of those that answer in time. The choice of the shortest of d queues at any number of balancers,
-//! for 2·d messages and a round trip.
+//! `probe`: queries some servers for their true load when a request arrives, and takes the least
+//! loaded of those that answer in time. The choice of the shortest of d queues at any number of
+//! balancers, for 2·d messages and a round trip.
 //!
-//! Candidates are distinct, unlike those of `lor`: a second question to a server adds nothing.
+//! Candidates are distinct, unlike those of `lor`: a second query to a server adds nothing.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ pub(crate) struct Probe {
     choices: u32,
     /// Outlives the view.
     patience: Arc<Patience>,
-    /// Where weights are those of localities.
+    /// Set if weights are those of localities.
     classes: Option<Classes>,
     local: LeastOutstanding,
 }
 
 impl Probe {
-    /// The most servers that one request may ask.
+    /// The maximum number of servers that one request may query.
     pub(crate) const MAX_CHOICES: u32 = 16;
 
-    /// For callers that say which endpoints are compared.
+    /// Creates a policy for callers that select the compared endpoints.
     pub(crate) fn new(choices: u32, patience: Arc<Patience>) -> Self {
         Self {
             choices,
@@ -96,7 +96,7 @@ impl Probe {
             .map_or(Step::Wait, |best| Step::send(Some(best)))
     }
 
-    /// The least loaded of those that have answered.
+    /// Returns the least loaded of those that have answered.
     fn best(
         &self,
         decision: &mut Decision,
@@ -122,7 +122,7 @@ impl Probe {
 }
 
 impl Probe {
-    /// The best of what has been heard when the time is over.
+    /// Returns the best of the answers received when the time is over.
     pub(crate) fn settle(
         &self,
         decision: &mut Decision,
@@ -140,7 +140,7 @@ impl Probe {
 }
 
 impl Policy for Probe {
-    /// Without the help of inbound proxies: `lor(choices=2)`.
+    /// Picks without the help of inbound proxies: `lor(choices=2)`.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         self.local.pick(view, ctx, rng)
     }

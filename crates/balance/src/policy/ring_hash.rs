@@ -4,10 +4,10 @@
 //! A request goes to the first point at or after its hash. The ring grows beyond `min` so far that
 //! the lightest endpoint has a whole number of points, and never beyond `max`.
 //!
-//! The shares vary: with p points each they scatter by about 1/√p. Removing an endpoint moves no other
-//! key as long as p stays. Where few endpoints share the `min` points p grows (256 each of four, 342
-//! each of three), and the new points take keys from everybody: about a tenth of them. `maglev` moves
-//! less than a hundredth, so prefer it unless the ring has to be that of an Envoy.
+//! The shares vary: with p points each they scatter by about 1/√p. Removing an endpoint moves no
+//! other key as long as p stays. If few endpoints share the `min` points p grows (256 each of four,
+//! 342 each of three), and the new points take keys from all others: about a tenth of them.
+//! `maglev` moves less than a hundredth, so prefer it unless the ring has to be that of an Envoy.
 
 use super::Index;
 use super::hashed::{Member, Table};
@@ -22,9 +22,10 @@ use crate::hash::hash_bytes;
 /// * `hash_balance_factor`: none (off)
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RingHashParams {
-    /// Least number of points on the ring, 1–8388608, not above `max`.
+    /// The least number of points on the ring, 1–8388608, not above `max`.
     pub min: u32,
-    /// Greatest number of points, 1–8388608. With fewer points than endpoints some get no traffic.
+    /// The greatest number of points, 1–8388608. With fewer points than endpoints some get no
+    /// traffic.
     pub max: u32,
     /// Bounded load: no endpoint gets more than this percentage of its fair share of outstanding
     /// requests, 100–100000; `None` turns it off.
@@ -45,7 +46,8 @@ impl RingHashParams {
     /// Envoy's limit on both sizes: 8 Mi points.
     pub(crate) const LIMIT: u32 = 8 << 20;
 
-    /// The smallest `max` with a point for each of `endpoints`, where this one has none for some.
+    /// Returns the smallest `max` with a point for each of `endpoints`, if this one has none for
+    /// some.
     #[must_use]
     pub fn wanted_max(&self, endpoints: usize) -> Option<u32> {
         let wanted = u32::try_from(endpoints)
@@ -55,14 +57,14 @@ impl RingHashParams {
     }
 }
 
-/// Least and greatest number of points.
+/// The least and greatest number of points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RingSize {
     pub(crate) min: u32,
     pub(crate) max: u32,
 }
 
-/// Points in ascending order, and whose they are.
+/// Points in ascending order, with their owners.
 #[derive(Debug)]
 pub(crate) struct Ring {
     points: Box<[u64]>,
@@ -109,7 +111,7 @@ fn points(members: &[Member], size: RingSize) -> Vec<(u64, Index)> {
     let mut target = 0.0;
     let mut name = String::new();
     for member in members {
-        // Fractions carry over to the next member, so that the sum comes out.
+        // Fractions carry over to the next member, so that the sum is exact.
         target += scale * member.weight / total;
         let mut copy = 0_u32;
         // Half a thousandth of a point: the error of the sum must not add one.

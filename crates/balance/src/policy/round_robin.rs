@@ -1,12 +1,13 @@
 //! `round-robin`: smooth weighted round robin that threads share without a lock.
 //!
-//! For each group one period of the order is computed when the policy is built, and an atomic cursor
-//! walks over it from a random start. The order is that of Tijdeman, "The chairman assignment
-//! problem" (1980): among the endpoints that have earned a turn, the one whose turn is due first.
+//! For each group one period of the order is computed when the policy is built, and an atomic
+//! cursor walks over it from a random start. The order is that of Tijdeman, "The chairman
+//! assignment problem" (1980): among the endpoints that have earned a turn, the one whose turn is
+//! due first.
 //!
 //! Invariant: in every prefix of the period the number of turns of each of n endpoints differs from
 //! its exact share by at most 1 − 1/(2n − 2), the best possible bound; nginx's smooth order, to
-//! which it is equal or close for small sets, promises none.
+//! which it is equal or close for small sets, guarantees none.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,27 +17,28 @@ use super::{Index, PickCtx, Policy};
 use crate::view::{Group, Slot};
 use crate::{Rng, View};
 
-/// Longest period. Sums of weights above it (after division by their greatest common divisor) are
-/// scaled down, each weight to at least one turn.
+/// The longest period. Sums of weights above it (after division by their greatest common divisor)
+/// are scaled down, each weight to at least one turn.
 const MAX_PERIOD: u64 = 1 << 16;
 
-/// Turns passed over (excluded, or held back by slow start) before going over to a random draw.
+/// The number of turns skipped (excluded, or held back by slow start) before changing to a random
+/// draw.
 const MAX_SKIPS: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct RoundRobin {
-    /// One a group, in the order of the view's groups.
+    /// The turns of each group, in the order of the view's groups.
     turns: Box<[Turns]>,
 }
 
-/// The order of one group and where it stands.
+/// The order of one group and the position in it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Turns {
     /// Positions in the group; `None` means one after the other.
     order: Option<Box<[u32]>>,
     period: u64,
-    /// The next turn; 0 means not started, so that proxies started together do not march in step.
+    /// The next turn; 0 means not started, so that proxies started together are not synchronized.
     cursor: AtomicU64,
 }
 
@@ -84,10 +86,10 @@ impl Turns {
     }
 
     fn next(&self, rng: &mut Rng) -> usize {
-        // Relaxed throughout: the cursor orders nothing but itself.
+        // Relaxed throughout: the cursor orders no other data.
         if self.cursor.load(Ordering::Relaxed) == 0 {
             let start = 1 + u64::from(rng.next_u32());
-            // If another thread was first, its start stands.
+            // If another thread was first, its start is used.
             let _ = self
                 .cursor
                 .compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed);
@@ -99,7 +101,7 @@ impl Turns {
     }
 }
 
-/// Weights as whole turns of a period of at most about [`MAX_PERIOD`].
+/// Returns weights as whole turns of a period of at most about [`MAX_PERIOD`].
 fn turns_of(slots: &[Slot]) -> Vec<u64> {
     let gcd = slots
         .iter()
@@ -123,10 +125,10 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     }
 }
 
-/// One period in which endpoint `i` has `turns[i]` turns.
+/// Returns one period in which endpoint `i` has `turns[i]` turns.
 ///
-/// With share x and c turns had, an endpoint earns its next turn at time (c + ε)/x, and it is due at
-/// (c + 1 − ε)/x, where ε = 1/(2n − 2). Times count from 1; all values are exact integers.
+/// With share x and c turns had, an endpoint earns its next turn at time (c + ε)/x, and it is due
+/// at (c + 1 − ε)/x, where ε = 1/(2n − 2). Times count from 1; all values are exact integers.
 fn smooth_order(turns: &[u64]) -> Box<[u32]> {
     if turns.len() < 2 {
         return vec![0; turns.iter().sum::<u64>() as usize].into_boxed_slice();
@@ -155,7 +157,7 @@ fn smooth_order(turns: &[u64]) -> Box<[u32]> {
         order.push(i as u32);
         had[i] += 1;
         if had[i] < turns[i] {
-            // Earned already, it is ready from the next time on.
+            // If it is earned already, it is ready from the next time on.
             waiting[earned(i, had[i]).max(now + 1) as usize].push(i);
         }
     }

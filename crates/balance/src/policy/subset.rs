@@ -1,10 +1,11 @@
-//! `subset`: least outstanding requests within a fixed part of the endpoints, one part a client.
+//! `subset`: least outstanding requests within a fixed subset of the endpoints, one subset per
+//! client.
 //!
-//! Deterministic subsetting (Beyer et al., "Site Reliability Engineering", 2016, chapter 20): clients
-//! are numbered; each run of `n / size` of them divides one random order of the endpoints among
-//! itself, so that every endpoint serves nearly the same number of clients. Fewer connections, and
-//! each client's own counts say more about a server's queue; but a client cannot leave its part when
-//! the others of that part are busy.
+//! Deterministic subsetting (Beyer et al., "Site Reliability Engineering", 2016, chapter 20):
+//! clients are numbered; each run of `n / size` of them divides one random order of the endpoints
+//! among itself, so that every endpoint serves nearly the same number of clients. There are fewer
+//! connections, and each client's own counts contain more information about a server's queue; but a
+//! client cannot leave its subset when the other clients of that subset are busy.
 
 use smallvec::SmallVec;
 
@@ -14,8 +15,8 @@ use crate::queue_protocol::Name;
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
-/// Draws for each one that is expected to be needed to hit the part; after that any endpoint is
-/// taken, because the part is down or has been attempted.
+/// The number of draws for each one that is expected to be needed to hit the subset; after that any
+/// endpoint is taken, because the subset is down or has been attempted.
 const PERSEVERANCE: usize = 16;
 
 /// Parameters of `subset`.
@@ -27,11 +28,11 @@ const PERSEVERANCE: usize = 16;
 /// * `choices`: 2
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SubsetParams {
-    /// Endpoints in a part, 1–65536.
+    /// The number of endpoints in a subset, 1–65536.
     pub size: u32,
     /// The number of this client; the configuration of several clients numbers them.
     pub client: u32,
-    /// Candidates compared, 1–1024.
+    /// The number of compared candidates, 1–1024.
     pub choices: u32,
 }
 
@@ -54,9 +55,9 @@ impl SubsetParams {
 #[derive(Debug)]
 pub(crate) struct Subset {
     choices: u32,
-    /// Which endpoints are in this client's part.
+    /// Whether each endpoint is in this client's subset.
     chosen: Box<[bool]>,
-    /// Draws before giving the part up.
+    /// The number of draws before any endpoint is taken.
     draws: usize,
 }
 
@@ -88,7 +89,7 @@ impl Subset {
     }
 }
 
-/// The endpoints of a client, of more endpoints than `size`.
+/// Returns the subset of a client, of more endpoints than `size`.
 fn part(params: &SubsetParams, view: &View) -> Vec<Index> {
     let size = params.size as usize;
     let parts = view.len() / size;
@@ -98,7 +99,7 @@ fn part(params: &SubsetParams, view: &View) -> Vec<Index> {
         .enumerate()
         .map(|(at, endpoint)| (Name::of(&endpoint.key), Index::new(at)))
         .collect();
-    // By name first: clients may know the endpoints in different orders.
+    // By name first: clients may have the endpoints in different orders.
     order.sort_unstable();
     let round = params.client as usize / parts;
     let mut rng = Rng::seed(round as u64);

@@ -1,14 +1,14 @@
-//! What an inbound proxy says of its own accord when a request has ended.
+//! Unsolicited messages of an inbound proxy after a request has ended.
 
 use crate::Rng;
 
-/// Recipients of a server's notification that a request has ended. It follows from the policy that the server's
-/// clients use; see [`Spec::announce`](crate::Spec::announce).
+/// The recipients of a server's message that a request has ended. It follows from the policy of the
+/// server's clients; see [`Spec::announce`](crate::Spec::announce).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Announce {
     /// Its load, to each balancer with probability min(overhead / balancers, 1).
     Balancers {
-        /// Messages a request, on average.
+        /// The number of messages per request, on average.
         overhead: f64,
     },
     /// Its name, to the board of its group, when it has become idle.
@@ -20,8 +20,8 @@ pub enum Announce {
 }
 
 impl Announce {
-    /// Chooses which of `balancers` balancers are notified this time, each independently of the others; calls
-    /// `notify` with their positions in increasing order.
+    /// Chooses which of `balancers` balancers are notified this time, each independently of the
+    /// others; calls `notify` with their positions in increasing order.
     pub fn choose_balancers(self, balancers: u32, rng: &mut Rng, mut notify: impl FnMut(u32)) {
         let Self::Balancers { overhead } = self else {
             return;

@@ -1,33 +1,33 @@
 //! The board of join-idle-queue: names of servers that have become idle, each handed out once.
 //!
 //! Lu, Xie, Kliot, Geller, Larus, Greenberg, "Join-Idle-Queue" (2011): the server announces itself
-//! when its last request ends, so that an arriving request need not ask for loads. A name may be
-//! stale, for other traffic reaches the server without the board.
+//! when its last request ends, so that no loads have to be queried for an arriving request. A name
+//! may be stale, because other traffic reaches the server without the board.
 
 use super::message::Name;
 use crate::Rng;
 
-/// Idle servers of a group.
+/// The idle servers of a group.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     idle: Vec<Name>,
 }
 
 impl Board {
-    /// An empty board.
+    /// Creates an empty board.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A server says that it is idle; saying it twice changes nothing.
+    /// Adds an idle server; adding it twice changes nothing.
     pub fn post(&mut self, name: Name) {
         if !self.idle.contains(&name) {
             self.idle.push(name);
         }
     }
 
-    /// The answer to [`Question::Idle`](super::Question::Idle): a random one of the idle servers.
+    /// Answers [`Question::Idle`](super::Question::Idle): removes and returns a random idle server.
     pub fn take(&mut self, rng: &mut Rng) -> Option<Name> {
         if self.idle.is_empty() {
             return None;

@@ -1,15 +1,15 @@
-//! Which endpoints a request may be compared with by their true loads.
+//! The classes of endpoints that may be compared with each other by their true loads.
 //!
-//! Those of one priority level, and of one locality where traffic is divided by localities: comparing over
-//! these bounds would send traffic where shares and priorities send none. And, where weights are those of
-//! localities, those of one locality. `localFirst` assigns each node weights of its own, which say how much of
-//! the node's calls goes where; compared with counts of requests from everywhere they would say how many
-//! requests each server should have, which is the same for all. So a request is given to a locality by the
-//! weights, and to a server there by the loads.
+//! A class is one priority level, and one locality if traffic is divided by localities: comparing
+//! across these bounds would violate shares and priorities. If weights are those of localities, it
+//! is also one locality. `localFirst` assigns each node weights of its own, which determine how
+//! much of the node's calls goes where; compared with counts of requests from everywhere they would
+//! be interpreted as how many requests each server should have, which is the same for all. So a
+//! request is assigned to a locality by the weights, and to a server there by the loads.
 //!
-//! Weights are taken as those of localities where endpoints of the same locality have the same weight, and
-//! those of two localities differ; endpoints without a locality count as those of one. Other weights are the
-//! servers' own.
+//! Weights are treated as those of localities if endpoints of the same locality have the same
+//! weight, and those of two localities differ; endpoints without a locality form one. Other weights
+//! are the servers' own.
 //!
 //! Invariant: each usable endpoint is in exactly one class.
 
@@ -22,7 +22,7 @@ use crate::{Locality, View};
 /// No class: the endpoint is not usable.
 const NONE: u32 = u32::MAX;
 
-/// See the module's documentation.
+/// The classes; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     classes: Vec<Class>,
@@ -61,7 +61,8 @@ impl Classes {
         all
     }
 
-    /// Where weights are those of localities; `None` where the parts of the view are the classes.
+    /// Returns the classes if weights are those of localities; `None` if the parts of the view are
+    /// the classes.
     pub(crate) fn by_locality(view: &View) -> Option<Self> {
         let mut groups = view.groups().iter();
         groups
@@ -76,7 +77,7 @@ impl Classes {
         self.classes.push(Class { members, equal });
     }
 
-    /// The class of an endpoint; `None` if it is not usable, or of another view.
+    /// Returns the class of an endpoint; `None` if it is not usable, or of another view.
     pub(crate) fn of(&self, index: Index) -> Option<u32> {
         let class = self.of.get(index.get()).copied();
         class.filter(|class| *class != NONE)

@@ -1,11 +1,11 @@
-//! One request's way to an endpoint, for policies that talk to others.
+//! The assignment of one request to an endpoint, for policies that query others.
 //!
-//! The caller keeps a [`Decision`] beside the request, does what a [`Step`] says and hands back what
-//! came of it, until the request is sent and admitted. A local policy needs one step. The state is
-//! the caller's, so that a policy can be shared by threads and a request can be dropped at any point.
+//! The caller keeps a [`Decision`] with the request, executes each [`Step`] and passes its result
+//! back, until the request is sent and admitted. A local policy needs one step. The state is the
+//! caller's, so that a policy can be shared by threads and a request can be dropped at any point.
 //!
-//! Invariant: a decision ends. Each answer, refusal or time-out brings it nearer to a step
-//! `Send { admission: Always, … }`, which cannot be refused.
+//! Invariant: a decision ends. Each answer, rejection or time-out brings it nearer to a step
+//! `Send { admission: Always, … }`, which cannot be rejected.
 
 use std::time::Duration;
 
@@ -18,41 +18,41 @@ use crate::places::Candidate;
 use crate::policy::{Index, PickCtx};
 use crate::{Rng, Time, View};
 
-/// Endpoints that are asked at once: most often one, with `probe(choices=2)` two.
+/// The endpoints that are queried at once: most often one, with `probe(choices=2)` two.
 pub type Asked = SmallVec<[Index; 4]>;
 
-/// What to do next for a request.
+/// The next action for a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// Put a question to the inbound proxies of these endpoints, and hand each answer to
-    /// [`Balancer::answered`](crate::Balancer::answered) as it comes. After `patience` without the
-    /// last of them, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
+    /// Send a query to the inbound proxies of these endpoints, and pass each answer to
+    /// [`Balancer::answered`](crate::Balancer::answered) as it arrives. If not all arrive within
+    /// `patience`, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
     Ask {
-        /// Whom.
+        /// The queried endpoints.
         to: Asked,
-        /// What.
+        /// The query.
         question: Question,
         /// How long the request waits for answers.
         patience: Duration,
     },
     /// No endpoint is usable.
     Fail,
-    /// Send the request, with the condition and the ticket in its head. If the endpoint refuses,
+    /// Send the request, with the condition and the ticket in its head. If the endpoint rejects it,
     /// call [`Balancer::refused`](crate::Balancer::refused).
     Send {
-        /// Where to.
+        /// The endpoint.
         to: Index,
-        /// When the endpoint may refuse.
+        /// The condition of its admission.
         admission: Admission,
-        /// From the ledger.
+        /// The ticket from the ledger.
         ticket: Option<Ticket>,
     },
-    /// Go on waiting: not everybody has answered yet.
+    /// Continue to wait: not all have answered yet.
     Wait,
 }
 
 impl Step {
-    /// A step that cannot be refused.
+    /// Returns a step that cannot be rejected.
     pub(crate) fn send(to: Option<Index>) -> Self {
         to.map_or(Self::Fail, |to| Self::Send {
             to,
@@ -70,28 +70,29 @@ impl Step {
     }
 }
 
-/// What a request has learnt on its way. Reused from request to request it does not allocate.
+/// The state of a request's assignment. Reused from request to request it does not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Endpoints whose true load is known, by answer or by refusal.
+    /// The endpoints whose true load is known, from an answer or a rejection.
     pub(crate) seen: SmallVec<[Seen; 4]>,
-    /// The servers of a ledger or board that the request stays with.
+    /// The ledger's or board's group of servers that the request stays with.
     pub(crate) scope: Option<u32>,
-    /// The part of the view, of one priority level and locality, that it stays in: comparing over
-    /// its bounds would send traffic where shares and priorities send none.
+    /// The part of the view, of one priority level and locality, that it stays in: comparing across
+    /// its bounds would violate shares and priorities.
     pub(crate) part: Option<u32>,
-    /// The class of endpoints that it stays in, where a part has several.
+    /// The class of endpoints that it stays in, if a part has several.
     pub(crate) class: Option<u32>,
-    /// Answers that are still to come.
+    /// The number of answers to come.
     pub(crate) waiting: u32,
-    /// When the question was asked.
+    /// When the query was sent.
     pub(crate) asked_at: Time,
     /// Whether the first plan failed and the fallback decides.
     pub(crate) fallen_back: bool,
-    /// What the next draws give, if the request may go there.
+    /// The results of the next draws, if the request may go there.
     pub(crate) first: SmallVec<[Index; 2]>,
-    /// Determines the candidates and the toss where shares are unequal; 0 before it is drawn. The candidates
-    /// are drawn anew from it at each step rather than kept: every request would carry the room for them.
+    /// Determines the candidates and the random numbers of unequal shares; 0 before it is drawn.
+    /// The candidates are drawn anew from it at each step rather than kept, which would take memory
+    /// in every request.
     seed: u64,
 }
 
@@ -103,13 +104,13 @@ pub(crate) struct Seen {
 }
 
 impl Decision {
-    /// A request that nothing is known about.
+    /// Creates the state of a request without any knowledge.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets everything, for the next request or the next try of this one.
+    /// Resets it, for the next request or the next attempt of this one.
     pub fn reset(&mut self) {
         self.seen.clear();
         self.scope = None;
@@ -121,7 +122,8 @@ impl Decision {
         self.seed = 0;
     }
 
-    /// Chooses the class of endpoints that the request is compared over, by drawing the first one of them.
+    /// Chooses the class of endpoints over which the request is compared, by drawing the first one
+    /// of them.
     pub(crate) fn enter_class(
         &mut self,
         classes: Option<&Classes>,
@@ -135,13 +137,13 @@ impl Decision {
         self.first.extend(drawn);
     }
 
-    /// The endpoints that it is compared over; `None`: those of a part of the view.
+    /// Returns the endpoints over which it is compared; `None`: those of a part of the view.
     pub(crate) fn members_of_class<'c>(&self, classes: Option<&'c Classes>) -> Option<&'c [Index]> {
         let class = classes?.get(self.class?)?;
         Some(&class.members)
     }
 
-    /// Whether the policy's first plan failed: no answer in time, or an answer of no use.
+    /// Returns whether the policy's first plan failed: no answer in time, or a useless one.
     #[must_use]
     pub fn has_fallen_back(&self) -> bool {
         self.fallen_back
@@ -151,12 +153,13 @@ impl Decision {
         self.seen.push(Seen { index, in_flight });
     }
 
-    /// The least loaded of those seen; the first of equals, as they were drawn independently.
+    /// Returns the least loaded of those seen; the first of equals, as they were drawn
+    /// independently.
     pub(crate) fn best(&self) -> Option<Seen> {
         self.seen.iter().copied().min_by_key(|seen| seen.in_flight)
     }
 
-    /// Asks `to` and remembers when.
+    /// Sends a query to `to` and records the time.
     pub(crate) fn ask(
         &mut self,
         to: Asked,
@@ -173,9 +176,9 @@ impl Decision {
         }
     }
 
-    /// An endpoint that the request has neither attempted nor seen, nor one of `but`; `None` when there
-    /// is none left. `members` narrows the choice down to a group; without them all draws of a
-    /// request are from the part of the view that the first one was from.
+    /// Draws an endpoint that the request has neither attempted nor seen, and that is not in `but`;
+    /// `None` when there is none left. `members` restricts the choice to a group; without them all
+    /// draws of a request are from the part of the view that the first one was from.
     pub(crate) fn draw(
         &mut self,
         view: &View,
@@ -207,10 +210,11 @@ impl Decision {
         draw_member(view, members, &known, rng)
     }
 
-    /// The candidates of a request where shares are unequal: `attempts` places, as in
-    /// [`places`](crate::places), drawn by weight, each once at most. So a server can come up several times,
-    /// and less often the nearer the weights are to each other, never where they are equal. Draws of
-    /// distinct servers would make a light one the second choice of nearly all requests.
+    /// Returns the candidates of a request with unequal shares: `attempts` places, as in
+    /// [`places`](crate::places), drawn by weight, each once at most. So a server can be drawn
+    /// several times, and less often the nearer the weights are to each other, never if they are
+    /// equal. Draws of distinct servers would make a light one the second choice of nearly all
+    /// requests.
     pub(crate) fn candidates(
         &mut self,
         view: &View,
@@ -251,18 +255,18 @@ impl Decision {
         drawn
     }
 
-    /// The tosses of the candidates, by turns.
+    /// Returns the random numbers of the candidates, in their order.
     pub(crate) fn tosses(&self) -> Rng {
         Rng::seed(mix(self.seed))
     }
 
-    /// What is in flight at an endpoint, if it has been seen.
+    /// Returns the requests in flight at an endpoint, if it has been seen.
     pub(crate) fn load_of(&self, index: Index) -> Option<u32> {
         let seen = self.seen.iter().find(|seen| seen.index == index);
         seen.map(|seen| seen.in_flight)
     }
 
-    /// Whether a further [`draw`](Self::draw) could give anything but `next`.
+    /// Returns whether a further [`draw`](Self::draw) could return anything but `next`.
     pub(crate) fn has_more_than(
         &self,
         next: Index,
@@ -287,10 +291,10 @@ impl Decision {
     }
 }
 
-/// Places drawn by weight, most often not more than four.
+/// Places drawn by weight, usually not more than four.
 pub(crate) type Candidates = SmallVec<[Candidate<Index>; 4]>;
 
-/// Places that were drawn before are drawn again so often before a draw is given up.
+/// The number of repeated draws of the same places before a draw is given up.
 const REPEATS: u32 = 16;
 
 /// Draws `attempts` places by `draw`, which draws servers by weight; `unit` is the size of a place.
@@ -319,7 +323,7 @@ fn draw_places(
     }
 }
 
-/// The same among the members of a group.
+/// Draws places among the members of a group.
 fn draw_members(
     drawn: &mut Candidates,
     view: &View,
@@ -351,7 +355,7 @@ fn draw_members(
     draw_places(drawn, unit, attempts, draw, rng);
 }
 
-/// Draws before the members are looked at one by one.
+/// The number of draws before the members are checked one by one.
 const DRAWS: u32 = 8;
 
 fn draw_member(view: &View, members: &[Index], known: &[Index], rng: &mut Rng) -> Option<Index> {

@@ -1,16 +1,17 @@
-//! Which servers form a group, and which of them hosts the group's ledger or board.
+//! Divides servers into groups, and selects the member of each that hosts the group's ledger or
+//! board.
 //!
-//! Every process computes it from the membership, without coordination. Only names enter:
-//! priorities, localities, weights and health differ from process to process, so a group may hold servers
-//! that a balancer must not compare; what it may choose from is its own to say
+//! Every process computes it from the membership, without coordination. Only names are used:
+//! priorities, localities, weights and health differ from process to process, so a group may hold
+//! servers that a balancer must not compare; the balancer itself restricts the choice
 //! ([`Among`](super::Among)).
 //!
-//! Groups of about a given size are the leaves of a binary tree over the hashes of names: a node is split
-//! by the next bit while it holds 1.5 times that size or more, unless a tiny part would be split off (see
-//! [`is_leaf`]). So a server that joins or leaves changes the groups of at most one group's servers, where
-//! positions in a sorted list would move a part of every group. The host is the member with the highest
-//! hash of name and purpose (rendezvous, Thaler and Ravishankar, 1998), so that a host which leaves moves
-//! its own ledger only.
+//! Groups of about a given size are the leaves of a binary tree over the hashes of names: a node is
+//! split by the next bit while it holds 1.5 times that size or more, unless a tiny part would be
+//! split off (see [`is_leaf`]). So a server that joins or leaves changes the groups of at most one
+//! group's servers, whereas positions in a sorted list would move a part of every group. The host
+//! is the member with the highest hash of name and purpose (rendezvous, Thaler and Ravishankar,
+//! 1998), so that a host which leaves moves its own ledger only.
 //!
 //! Invariant: each endpoint is in exactly one group, and its group's host is a member.
 
@@ -19,10 +20,10 @@ use crate::View;
 use crate::hash::mix;
 use crate::policy::Index;
 
-/// Mixed into a name when hosts are compared, so that the order of names does not decide.
+/// Mixed into a name when hosts are compared, so that hosts do not depend on the order of names.
 const HOSTING: u64 = 0x6c65_6467_6572_2121;
 
-/// Mixed into a name for its place in the tree.
+/// Mixed into a name for its position in the tree.
 const GROUPING: u64 = 0x6772_6f75_7069_6e67;
 
 /// A partition of a view's endpoints.
@@ -31,11 +32,11 @@ pub struct Groups {
     groups: Box<[Group]>,
     /// The group of each endpoint.
     of: Box<[u32]>,
-    /// Endpoints by name, for what messages say.
+    /// Endpoints by name, as used in messages.
     names: Box<[(Name, Index)]>,
 }
 
-/// Members, ordered by name, and the host among them.
+/// The members, ordered by name, and the host among them.
 #[derive(Clone, Debug)]
 struct Group {
     members: Box<[Index]>,
@@ -43,7 +44,7 @@ struct Group {
     membership: u64,
 }
 
-/// An endpoint, and its place in the tree.
+/// An endpoint with its position in the tree.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Leaf {
     hash: u64,
@@ -52,7 +53,7 @@ struct Leaf {
 }
 
 impl Groups {
-    /// Groups of about `size` servers each.
+    /// Creates groups of about `size` servers each.
     #[must_use]
     pub fn of_size(view: &View, size: u32) -> Self {
         let size = size.max(1) as usize;
@@ -63,7 +64,7 @@ impl Groups {
         Self::new(view, parts)
     }
 
-    /// So many groups; those to which no server falls are left out.
+    /// Creates this number of groups; those without servers are left out.
     #[must_use]
     pub fn of_count(view: &View, groups: u32) -> Self {
         let mut parts = vec![Vec::new(); groups.max(1) as usize];
@@ -105,25 +106,25 @@ impl Groups {
         }
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     #[must_use]
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether there are no endpoints.
+    /// Returns whether there are no endpoints.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// The group of an endpoint; `None` for an index of another view.
+    /// Returns the group of an endpoint; `None` for an index of another view.
     #[must_use]
     pub fn of(&self, index: Index) -> Option<u32> {
         self.of.get(index.get()).copied()
     }
 
-    /// The members of a group, ordered by name; empty for a number that is none.
+    /// Returns the members of a group, ordered by name; empty for an unknown group.
     #[must_use]
     pub fn members(&self, group: u32) -> &[Index] {
         self.groups
@@ -131,7 +132,8 @@ impl Groups {
             .map_or(&[], |group| &group.members)
     }
 
-    /// These members of a group, for a question to its ledger; `None` if the group is too large for that.
+    /// Returns the restriction of a ledger query to these members; `None` if the group is too large
+    /// for that.
     pub(crate) fn among(&self, group: u32, some: &[Index], equal: bool) -> Option<Among> {
         let group = self.groups.get(group as usize)?;
         if group.members.len() > Among::MOST {
@@ -148,13 +150,13 @@ impl Groups {
         })
     }
 
-    /// Whose inbound proxy hosts the group's ledger or board.
+    /// Returns the server whose inbound proxy hosts the group's ledger or board.
     #[must_use]
     pub fn host(&self, group: u32) -> Option<Index> {
         self.groups.get(group as usize).map(|group| group.host)
     }
 
-    /// The endpoint that a message names; `None` = it is unknown.
+    /// Returns the endpoint that a message names; `None` = it is unknown.
     #[must_use]
     pub fn named(&self, name: Name) -> Option<Index> {
         let at = self.names.binary_search_by_key(&name, |(name, _)| *name);
@@ -175,8 +177,8 @@ fn leaves(view: &View) -> Vec<Leaf> {
     endpoints.map(leaf).collect()
 }
 
-/// Adds the groups of a node of the tree to `groups`. `leaves` are ordered, and have their first `depth` bits in
-/// common.
+/// Adds the groups of a node of the tree to `groups`. `leaves` are ordered, and have their first
+/// `depth` bits in common.
 fn split(leaves: &[Leaf], depth: u32, size: usize, groups: &mut Vec<Vec<Leaf>>) {
     if leaves.is_empty() {
         return;
@@ -190,9 +192,9 @@ fn split(leaves: &[Leaf], depth: u32, size: usize, groups: &mut Vec<Vec<Leaf>>) 
     split(ones, depth + 1, size, groups);
 }
 
-/// Whether a node of the tree is a group. It follows from the node's members alone, so that a join or a leave
-/// matters on one way from the root only: the highest node there that becomes a group, or is none any more,
-/// holds all servers whose group changes.
+/// Returns whether a node of the tree is a group. It depends on the node's members only, so that a
+/// join or a leave affects only one path from the root: the highest node there that becomes a
+/// group, or ceases to be one, holds all servers whose group changes.
 fn is_leaf(leaves: &[Leaf], depth: u32, size: usize) -> bool {
     // 50 servers in groups of 40 are one group, 60 are two.
     if 2 * leaves.len() < 3 * size || depth == u64::BITS {
@@ -204,12 +206,12 @@ fn is_leaf(leaves: &[Leaf], depth: u32, size: usize) -> bool {
     } else {
         (ones, zeros)
     };
-    // Of few servers a ledger knows little, of a single one nothing.
+    // With few servers a ledger has little information, with a single one none.
     let least = size.div_ceil(2).max(2.min(size));
     less.len() < least && is_leaf(more, depth + 1, size)
 }
 
-/// The members of a node without and with the bit at `depth`.
+/// Returns the members of a node without and with the bit at `depth`.
 fn halves(leaves: &[Leaf], depth: u32) -> (&[Leaf], &[Leaf]) {
     let bit = 1_u64 << (u64::BITS - 1 - depth);
     leaves.split_at(leaves.partition_point(|leaf| leaf.hash & bit == 0))

@@ -1,11 +1,11 @@
-//! The server's side: what its inbound proxy knows and no balancer does.
+//! The server's side: the inbound proxy's knowledge that no balancer has.
 //!
-//! A request that waits for calls of its own to other services costs its server nothing meanwhile.
-//! An inbound proxy that sees those calls, as a sidecar does, says so ([`Admitted::wait`]), and the
-//! request does not count until the calls have ended: in a chain of services counts would describe the
-//! queues below otherwise.
+//! A request that waits for calls of its own to other services does not load its server meanwhile.
+//! An inbound proxy that sees those calls, as a sidecar does, records it ([`Admitted::wait`]), and
+//! the request does not count until the calls have ended: in a chain of services counts would
+//! describe the queues below otherwise.
 //!
-//! A request that is answered with an error keeps its place until a good answer would have come
+//! A request with an error response keeps its slot until a good response would have arrived
 //! ([`Admitted::fail`], [`Usual`]), so that a server that fails fast looks neither idle nor fast.
 //!
 //! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards that do not wait, and of live
@@ -18,74 +18,75 @@ use std::time::Duration;
 use super::message::{Admission, Load, Report, Ticket};
 use crate::{Time, Usual};
 
-/// One in so many: the weight of a new sample in the averages of pace and latency.
+/// The inverse of the weight of a new sample in the averages of pace and latency.
 const SMOOTHING: u64 = 16;
 
-/// How long the first error of a server keeps its place that has never answered well.
+/// How long a slot is held after the first error of a server without any good response so far.
 const FIRST_HOLD: Duration = Duration::from_millis(100);
 
-/// Places kept at once, at most: one takes a timer.
+/// The maximum number of slots held at once: each takes a timer.
 const MOST_HELD: u32 = 1024;
 
-/// Numbers of requests ahead whose latency is averaged apart; the last one stands for all above.
+/// The number of separate latency averages, by the number of requests ahead; the last one includes
+/// all larger numbers.
 const DEPTHS: usize = 8;
 
 /// A server's true load. Shared by the workers of an inbound proxy.
 ///
-/// All accesses are `Relaxed`: the numbers are advice, each complete in itself.
+/// All accesses are `Relaxed`: the numbers are advisory, each complete in itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Inbound {
     in_flight: AtomicU32,
     /// The latest ticket, epoch in the upper half; 0 before the first one.
     ticket: AtomicU64,
-    /// When the last request ended, or the first of a busy period came, in nanoseconds.
+    /// When the last request ended, or the first of a busy period arrived, in nanoseconds.
     progress_at: AtomicU64,
     /// Average nanoseconds between ends of requests while busy; 0 while unknown.
     pace: AtomicU64,
-    /// Average nanoseconds from arrival to end, by how many requests were ahead at the arrival; 0
-    /// while unknown. An average over all would say nothing about the next request.
+    /// The average nanoseconds from arrival to end, by the number of requests ahead at the arrival;
+    /// 0 while unknown. An average over all would not predict the next request.
     latency: [AtomicU64; DEPTHS],
-    /// How long good answers take, calls of their own not counted.
+    /// The usual duration of good responses, not counting calls of their own.
     usual: Usual,
-    /// Places that are kept after errors; they are in `in_flight`, too.
+    /// The number of slots held after errors; they are included in `in_flight`.
     held: AtomicU32,
 }
 
-/// The place of a request that was answered with an error before a good answer would have come: it
-/// counts as in flight until it is dropped, at [`until`](Self::until).
+/// The slot of a request whose error response came earlier than a good one would have: it counts as
+/// in flight until it is dropped, at [`until`](Self::until).
 #[derive(Debug)]
 pub struct Held {
     inbound: Arc<Inbound>,
     until: Time,
 }
 
-/// A request that was let in: counts as in flight until finished or dropped, but not while it waits.
+/// An admitted request: counts as in flight until finished or dropped, but not while it waits.
 #[derive(Debug)]
 pub struct Admitted {
     inbound: Arc<Inbound>,
     since: Time,
-    /// How many were in flight before it.
+    /// The number of requests in flight before it.
     ahead: u32,
     waiting: bool,
-    /// When it began to count, the last time.
+    /// When it last began to count.
     counts_since: Time,
-    /// How long it has counted before that.
+    /// How long it counted before that.
     counted: Duration,
 }
 
 impl Inbound {
-    /// Nothing in flight, nothing known.
+    /// Creates the state without requests and measurements.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets a request in, or says how many are in flight when that is above its limit.
+    /// Admits a request, or returns the number in flight if that is above its limit.
     ///
     /// # Errors
     ///
-    /// The number in flight, for the balancer to try elsewhere.
+    /// The number in flight, for the balancer's next attempt.
     pub fn admit(
         self: &Arc<Self>,
         admission: Admission,
@@ -112,7 +113,7 @@ impl Inbound {
     fn enter(&self, admission: Admission) -> Result<u32, u32> {
         match admission {
             Admission::Always => Ok(self.in_flight.fetch_add(1, Ordering::Relaxed)),
-            // Two that come at once must not both be the last to fit.
+            // Two that arrive at once must not both be the last to fit.
             Admission::AtMost(limit) => {
                 self.in_flight
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
@@ -122,8 +123,8 @@ impl Inbound {
         }
     }
 
-    /// Keeps the latest ticket: one that was overtaken on its way says nothing new, one of another
-    /// epoch comes from a ledger that has restarted or moved.
+    /// Keeps the latest ticket: one that was overtaken in transit is outdated, one of another epoch
+    /// comes from a ledger that has restarted or moved.
     fn saw(&self, ticket: Ticket) {
         let word = u64::from(ticket.epoch) << 32 | u64::from(ticket.number);
         let _ = self
@@ -134,14 +135,14 @@ impl Inbound {
             });
     }
 
-    /// The number of requests in flight.
+    /// Returns the number of requests in flight.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// The answer to [`Question::Load`](super::Question::Load).
+    /// Answers [`Question::Load`](super::Question::Load).
     #[must_use]
     pub fn load(&self) -> Load {
         let in_flight = self.in_flight();
@@ -152,7 +153,7 @@ impl Inbound {
         }
     }
 
-    /// Report to a ledger or a balancer.
+    /// Returns the report to a ledger or a balancer.
     #[must_use]
     pub fn report(&self) -> Report {
         let word = self.ticket.load(Ordering::Relaxed);
@@ -167,7 +168,7 @@ impl Inbound {
         }
     }
 
-    /// The server has done what it had to do for a request, for now.
+    /// Records that the server has finished its work on a request, for now.
     fn progressed(&self, now: Time) {
         let progress = Time::from_nanos(self.progress_at.swap(now.as_nanos(), Ordering::Relaxed));
         smooth(&self.pace, now.saturating_since(progress));
@@ -178,7 +179,8 @@ fn depth(ahead: u32) -> usize {
     (ahead as usize).min(DEPTHS - 1)
 }
 
-/// A moving average. Two workers at once may lose a sample, which an average survives.
+/// Updates a moving average. Two workers at once may lose a sample, which is tolerable in an
+/// average.
 fn smooth(average: &AtomicU64, sample: Duration) {
     let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
     let old = average.load(Ordering::Relaxed);
@@ -191,14 +193,14 @@ fn smooth(average: &AtomicU64, sample: Duration) {
 }
 
 impl Admitted {
-    /// How many were in flight before it.
+    /// Returns the number of requests in flight before it.
     #[must_use]
     pub fn ahead(&self) -> u32 {
         self.ahead
     }
 
-    /// The request waits for calls of its own from now on. Returns what to report: the server has one
-    /// less to work on.
+    /// Marks the request as waiting for calls of its own. Returns the report: the server has one
+    /// request less to work on.
     pub fn wait(&mut self, now: Time) -> Report {
         if !std::mem::replace(&mut self.waiting, true) {
             self.counted += now.saturating_since(self.counts_since);
@@ -208,7 +210,7 @@ impl Admitted {
         self.inbound.report()
     }
 
-    /// None of its calls is under way any more: the server works on it again.
+    /// Marks the request as active again, when none of its calls is in progress any more.
     pub fn resume(&mut self, now: Time) {
         if std::mem::replace(&mut self.waiting, false) {
             self.counts_since = now;
@@ -220,8 +222,8 @@ impl Admitted {
         }
     }
 
-    /// Ends the request: takes it into the averages and returns what to report. There is nothing to
-    /// report when it was waiting to the end, for the server's load has not changed.
+    /// Ends the request: adds it to the averages and returns the report. There is none if it was
+    /// waiting until its end, because the server's load has not changed.
     pub fn finish(mut self, now: Time) -> Option<Report> {
         let latency = now.saturating_since(self.since);
         smooth(&self.inbound.latency[depth(self.ahead)], latency);
@@ -236,18 +238,18 @@ impl Admitted {
         self.leave()
     }
 
-    /// Ends a request that nothing is learnt from: its client has gone. Returns what to report.
+    /// Ends a request without measurements: its client has disconnected. Returns the report.
     pub fn abandon(self) -> Option<Report> {
         self.leave()
     }
 
-    /// Ends a request that was answered with an error, or not at all. That is no sign of speed: it does
-    /// not enter the pace, counts as slow in the latency, and keeps its place until a good answer would
-    /// have come. Returns what to report.
+    /// Ends a request with an error response or without any. That is no measurement of speed: it
+    /// does not count in the pace, counts as slow in the latency, and keeps its slot until a good
+    /// response would have arrived. Returns the report.
     ///
     /// # Errors
     ///
-    /// The place, to be dropped in time; then there is something to report.
+    /// The slot, to be dropped in time; then there is something to report.
     pub fn fail(mut self, now: Time) -> Result<Option<Report>, Held> {
         if !self.waiting {
             self.counted += now.saturating_since(self.counts_since);
@@ -281,7 +283,7 @@ impl Admitted {
 }
 
 impl Held {
-    /// When to drop it.
+    /// Returns when to drop it.
     #[must_use]
     pub fn until(&self) -> Time {
         self.until

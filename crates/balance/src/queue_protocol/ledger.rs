@@ -1,25 +1,26 @@
-//! The ledger: one place that knows the true load of every server of a group, and says for each
-//! request which one is the least loaded.
+//! The ledger: tracks the true load of every server of a group in one place, and returns the least
+//! loaded server for each request.
 //!
-//! For a server it estimates `in flight, as last reported + referrals not yet seen there`. Referrals
-//! carry numbers, and a report names the latest that has arrived: everything before it has either
-//! arrived, then it is among those in flight, or was lost, then it is forgotten. So losses, doubles,
-//! reordering and traffic that no ledger referred correct themselves with the next report.
+//! For a server it estimates `in flight, as last reported + referrals not yet seen there`.
+//! Referrals carry numbers, and a report names the latest that has arrived: each one before it has
+//! either arrived, and is then among those in flight, or was lost, and is then dropped. So losses,
+//! duplicates, reordering and traffic without referrals are corrected by the next report.
 //!
-//! What no report would correct is silence: a server that is idle has nothing to report, though the
-//! ledger may estimate it as busy because the last referral or report was lost. The ledger therefore
-//! audits a server that has been silent for several service times although it should be busy.
+//! Silence is not corrected by reports: an idle server has nothing to report, though the ledger may
+//! estimate it as busy because the last referral or report was lost. The ledger therefore audits a
+//! server that has been silent for several service times although it should be busy.
 //!
-//! After a restart the ledger estimates all servers idle, and knows better as soon as each of them
-//! has ended a request. Its new epoch keeps tickets of the old life out of the count.
+//! After a restart the ledger estimates all servers idle, and corrects this as soon as each of them
+//! has ended a request. Its new epoch excludes tickets of its former life.
 //!
-//! A server that does not answer audits either loses its place until it reports again, see
+//! A server that does not answer audits either is excluded until it reports again, see
 //! [`Ledger::ask`].
 //!
-//! A host that has just started sees all servers for the first time. It takes their ages, which slow start depends on,
-//! from their reports.
+//! A host that has just started sees all servers for the first time. It takes their ages, which
+//! slow start depends on, from their reports.
 //!
-//! Invariant: a belief is never below zero, and every member that has a place can be referred to.
+//! Invariant: an estimate is never below zero, and every member that is not excluded can be
+//! referred to.
 
 mod ages;
 mod pace;
@@ -34,41 +35,42 @@ use super::message::{Among, Name, Referral, Report, Ticket};
 use crate::places::{Candidate, Contest, Tie};
 use crate::{Rng, SlowStart, Time};
 
-/// Silence after which a busy server is audited, in its own mean service times. An exponential
+/// The silence after which a busy server is audited, in its own mean service times. An exponential
 /// service lasts longer with probability e⁻⁴ = 1.8 %; audits cost 0.03 messages a request.
 const SILENCE: u32 = 4;
 
-/// Silence before the first report shows how fast the servers are.
+/// The silence before an audit while the pace of the servers is unknown.
 const FIRST_SILENCE: Duration = Duration::from_millis(100);
 
-/// A referral that is older than this has reached its server or never will.
+/// The age after which a referral has reached its server or never will.
 const TRANSIT: Duration = Duration::from_millis(20);
 
-/// Audits without answer after which a server loses its place. One or two are what lossy links bring.
+/// The number of unanswered audits after which a server is excluded. One or two occur on lossy
+/// links.
 const AUDITS: u32 = 3;
 
-/// How long the answer to an audit may take: an inbound proxy answers at once.
+/// The time to wait for the answer to an audit: an inbound proxy answers at once.
 const AUDIT_WAIT: Duration = Duration::from_millis(50);
 
-/// How often a server without a place is audited.
+/// The interval of audits of an excluded server.
 const LOST_AUDIT: Duration = Duration::from_secs(1);
 
-/// Shares of servers in slow start are computed so many times a window.
+/// The number of computations of the shares in slow start per window.
 const RAMP_STEPS: u32 = 256;
 
-/// Loads of one group's servers.
+/// The loads of one group's servers.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     epoch: u32,
-    /// Ordered by name.
+    /// The servers, ordered by name.
     entries: Vec<Entry>,
-    /// Positions of entries, the greatest share first.
+    /// The indices of entries, the greatest share first.
     order: Vec<u32>,
     slow_start: Option<SlowStart>,
-    /// When shares are to be computed again; `None` where none changes with time.
+    /// When shares have to be computed again; `None` if none changes over time.
     weigh_at: Option<Time>,
     paces: Paces,
-    /// Which servers there are, for balancers that name some of them.
+    /// Identifies the membership, for balancers that name some of the servers.
     membership: u64,
 }
 
@@ -77,50 +79,50 @@ pub struct Ledger {
 pub struct Member {
     /// Its name.
     pub name: Name,
-    /// Its share of the requests relative to the others; 0 is taken as 1.
+    /// Its share of the requests relative to the others; 0 counts as 1.
     pub weight: u32,
-    /// When it joined: slow start ramps from here.
+    /// When it joined: slow start begins here.
     pub joined: Time,
-    /// Whether balancers are referred to it that do not say which servers they may use. One that is leaving
-    /// is not.
+    /// Whether it may be referred to by queries that do not list the allowed servers. A draining
+    /// one may not.
     pub offered: bool,
 }
 
-/// That a ledger wants a report from a server, for it has not heard of it for long.
+/// A request of a ledger for a report from a server that has been silent for long.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Audit(pub Name);
 
-/// What the ledger estimates about a server.
+/// The ledger's state of a server.
 #[derive(Clone, Debug)]
 struct Entry {
     name: Name,
     weight: u32,
     joined: Time,
     offered: bool,
-    /// Its weight, less while slow start ramps.
+    /// Its weight, reduced during slow start.
     share: f64,
-    /// Its age as reported, and when; the oldest of all reports.
+    /// Its reported age, and when; the oldest of all reports.
     reported_age: Option<(Duration, Time)>,
-    /// What it last reported.
+    /// Its last report.
     reported: Report,
-    /// Number of the latest referral to it.
+    /// The number of the latest referral to it.
     sent: u32,
-    /// Number of the latest referral that it is known to have received, or that is given up.
+    /// The number of the latest referral that it is known to have received, or that is given up.
     seen: u32,
     sent_at: Time,
-    /// When the first referral was made since it last reported.
+    /// When the first referral since its last report was made.
     pending_since: Time,
-    /// When it last reported or was last asked to.
+    /// When it last reported or was last audited.
     heard_at: Time,
-    /// Audits since it last reported.
+    /// The number of audits since it last reported.
     audits: u32,
-    /// Whether it has no place, for it does not report.
+    /// Whether it is excluded because it does not report.
     lost: bool,
     pace: Pace,
 }
 
 impl Member {
-    /// A server that has been there from the beginning.
+    /// Creates a server that has existed from the beginning.
     #[must_use]
     pub fn new(name: Name, weight: u32) -> Self {
         Self {
@@ -132,29 +134,29 @@ impl Member {
     }
 }
 
-/// The servers that a question is about.
+/// The servers that a query is about.
 #[derive(Clone, Copy, Debug)]
 enum Scope {
-    /// Those at these positions.
+    /// The servers at these positions.
     Among(Among),
     /// All that are offered.
     Offered,
 }
 
-/// What a look at all servers finds.
+/// The result of a pass over all servers.
 struct Scan {
-    /// The one to refer to.
+    /// The server to refer to.
     best: Option<usize>,
-    /// One that should have been heard of.
+    /// A server that has been silent for too long.
     silent: Option<usize>,
-    /// Sum of the shares of the servers in question, and of those of them without a place.
+    /// The sum of the shares of the servers in question, and of the excluded ones among them.
     weight: f64,
     lost: f64,
 }
 
 impl Ledger {
-    /// A ledger for the servers of a group. `epoch` must differ from that of earlier ledgers of
-    /// the group with high probability: a random number will do. 0 is taken as 1.
+    /// Creates a ledger for the servers of a group. `epoch` must differ from that of earlier
+    /// ledgers of the group with high probability: a random number is sufficient. 0 counts as 1.
     #[must_use]
     pub fn new(
         members: impl IntoIterator<Item = Member>,
@@ -174,7 +176,7 @@ impl Ledger {
         ledger
     }
 
-    /// Takes over a changed membership; what is known about those that stay is kept.
+    /// Updates the membership; the state of servers that stay is kept.
     pub fn set_members(
         &mut self,
         members: impl IntoIterator<Item = Member>,
@@ -192,7 +194,7 @@ impl Ledger {
         self.membership = Among::membership(entries.iter().map(|entry| entry.name));
         self.entries = entries;
         self.slow_start = slow_start.filter(|ramp| !ramp.window.is_zero());
-        // With the first question, which brings the time.
+        // With the first query, which provides the time.
         self.weigh_at = Some(Time::ZERO);
     }
 
@@ -207,7 +209,7 @@ impl Ledger {
             if ages.iter().any(|age| *age < ramp.window) {
                 self.weigh_at = Some(now + ramp.window / RAMP_STEPS);
             }
-            // Relative to the oldest one, as in a view: a group that is entirely new ramps nothing.
+            // Relative to the oldest one, as in a view: a group that is entirely new has no ramp.
             let factor = |age: &Duration| ramp.factor(Time::ZERO, Time::ZERO + *age);
             let best = ages.iter().map(factor).fold(0.0, f64::max);
             for (entry, age) in self.entries.iter_mut().zip(&ages) {
@@ -219,19 +221,20 @@ impl Ledger {
         self.order.sort_by(|a, b| share(b).total_cmp(&share(a)));
     }
 
-    /// The answer to [`Question::Referral`](super::Question::Referral): the server with the least
-    /// estimated load for its weight, which counts one more from now on. Also whom to audit.
+    /// Answers [`Question::Referral`](super::Question::Referral): returns the server with the least
+    /// estimated load for its weight, which counts one more from now on. Also returns a server to
+    /// audit.
     ///
-    /// A server that neither reports nor answers audits has no place here: estimated loads would grow for
-    /// ever, and the others with them. Its share of the requests is left to balancers.
+    /// A server that neither reports nor answers audits is excluded here: its estimated load would
+    /// grow for ever, and the others' with it. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
         self.ask_among(None, now, rng)
     }
 
-    /// The same, of some servers only.
+    /// Answers the same query for some servers only.
     ///
-    /// A balancer that knows other members than the ledger means others by its positions: it gets no
-    /// referral, or any where it may use most of the group.
+    /// The positions of a balancer with another membership than the ledger's refer to other
+    /// servers: it gets no referral, or any server if it may use most of the group.
     pub fn ask_among(
         &mut self,
         among: Option<Among>,
@@ -275,7 +278,7 @@ impl Ledger {
         (Some(referral), audit)
     }
 
-    /// One that has been silent for too long is audited, or loses its place.
+    /// Audits a server that has been silent for too long, or excludes it.
     fn audit(&mut self, at: usize, now: Time) -> Option<Audit> {
         let entry = &mut self.entries[at];
         entry.heard_at = now;
@@ -287,7 +290,7 @@ impl Ledger {
         None
     }
 
-    /// Takes in what a server reports, of itself or because it was audited.
+    /// Processes a server's report, unsolicited or after an audit.
     pub fn report(&mut self, from: Name, report: &Report, now: Time) {
         let Some(at) = self.find(from) else {
             return;
@@ -302,7 +305,7 @@ impl Ledger {
             age: None,
             ..*report
         };
-        // A repetition shows nothing about the pace.
+        // A repeated report contains no information about the pace.
         if entry.reported != report {
             entry.pace.learn(report.pace, now, &mut self.paces);
         }
@@ -325,7 +328,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger's estimate of the requests in flight at a server; `None` = it is unknown.
+    /// Returns the ledger's estimate of the requests in flight at a server; `None` = it is unknown.
     #[must_use]
     pub fn estimated_load(&self, name: Name) -> Option<u32> {
         self.find(name).map(|at| self.entries[at].estimated_load())
@@ -337,7 +340,7 @@ impl Ledger {
             .ok()
     }
 
-    /// `None` where it is not known which servers are meant.
+    /// Returns the servers of a query; `None` if their positions refer to another membership.
     fn scope(&self, among: Option<Among>) -> Option<Scope> {
         let Some(among) = among else {
             return Some(Scope::Offered);
@@ -349,8 +352,8 @@ impl Ledger {
         most.then_some(Scope::Offered)
     }
 
-    /// One pass: the server to refer to, by its estimated load and its share ([`places`](crate::places)), and
-    /// one that should have been heard of.
+    /// Finds in one pass the server to refer to, by its estimated load and its share
+    /// ([`places`](crate::places)), and one that has been silent for too long.
     fn scan(&self, scope: Scope, now: Time, rng: &mut Rng) -> Scan {
         let patience = self.silence();
         let mut contest = Contest::new();
@@ -386,7 +389,7 @@ impl Ledger {
         }
     }
 
-    /// Positions of entries, the greatest share first.
+    /// Returns the indices of entries, the greatest share first.
     fn order(&self, scope: Scope) -> Cow<'_, [u32]> {
         let ramps = self.weigh_at.is_some();
         if !ramps || !matches!(scope, Scope::Among(Among { equal: true, .. })) {
@@ -417,7 +420,7 @@ impl Scope {
 
     fn share(self, entry: &Entry) -> f64 {
         match self {
-            // What slow start leaves of it.
+            // The factor of slow start.
             Self::Among(Among { equal: true, .. }) => entry.share / f64::from(entry.weight),
             Self::Among(_) | Self::Offered => entry.share,
         }
@@ -446,7 +449,8 @@ impl Entry {
         }
     }
 
-    /// The same server as it is listed now. The reported age holds while it has not joined anew.
+    /// Returns the same server as it is listed now. The reported age applies while it has not
+    /// joined again.
     fn described(&self, member: &Member) -> Self {
         Self {
             weight: member.weight.max(1),
@@ -462,7 +466,7 @@ impl Entry {
         reported.saturating_add(self.sent.wrapping_sub(self.seen))
     }
 
-    /// Of servers with the same share and load the one is preferred that is clearly faster.
+    /// Prefers, of servers with the same share and load, the one that is clearly faster.
     fn against(&self, best: &Self) -> Tie {
         if self.pace.beats(&best.pace) {
             Tie::Better

@@ -1,32 +1,36 @@
-//! How long to wait for an answer, and whether to ask at all: learnt from the answers themselves.
+//! The time to wait for an answer, and whether to send a query at all: learnt from the answers
+//! themselves.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Time;
 
-/// Patience in round trips. Late answers are wasted, so it is well above the usual spread.
+/// The patience in round trips. Late answers are useless, so it is well above the usual spread.
 const ROUND_TRIPS: u64 = 4;
 
-/// Bounds of the patience, and what it is before the first answer.
+/// The bounds of the patience, and its value before the first answer.
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(50);
 const FIRST: Duration = Duration::from_millis(10);
 
-/// One in so many: the weight of a new round trip in the average.
+/// The inverse of the weight of a new round trip in the average.
 const SMOOTHING: u64 = 8;
 
-/// Time-outs in a row for which the patience is doubled once, and how often it is at most.
+/// The number of consecutive time-outs for which the patience is doubled once, and the maximum
+/// number of doublings.
 const SILENCES_A_DOUBLING: u32 = 4;
 const MAX_DOUBLINGS: u32 = 6;
 
-/// Time-outs in a row after which a host is left alone. One or two are what lossy links bring.
+/// The number of consecutive time-outs after which a host is not queried for a while. One or two
+/// occur on lossy links.
 const STRIKES: u32 = 3;
 
-/// How long it is left alone the first time; doubled with each further strike.
+/// The length of the first pause; doubled with each further strike.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Doublings of the pause: at most 4 s, which is how long a host that is back stays unknown.
+/// The maximum number of doublings of the pause: at most 4 s, the time for which a host that is
+/// back stays undetected.
 const DOUBLINGS: u32 = 4;
 
 /// The time to wait for answers of one kind.
@@ -34,20 +38,20 @@ const DOUBLINGS: u32 = 4;
 /// Accesses are `Relaxed`: a lost update of an average does no harm.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// Average round trip in nanoseconds; 0 before the first answer.
+    /// The average round trip in nanoseconds; 0 before the first answer.
     round_trip: AtomicU64,
-    /// Time-outs since the last answer.
+    /// The number of time-outs since the last answer.
     silences: AtomicU32,
 }
 
 impl Patience {
-    /// Takes in a time-out. Several in a row make the patience grow: a round trip above it would never
-    /// be known otherwise. Single ones are losses, and say nothing about time.
+    /// Records a time-out. Several in a row make the patience grow: otherwise a longer round trip
+    /// would never be measured. Single ones are losses, and contain no information about time.
     pub(crate) fn waited_in_vain(&self) {
         self.silences.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes in how long an answer took.
+    /// Records the round trip of an answer.
     pub(crate) fn learn(&self, asked_at: Time, now: Time) {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let sample = nanos(now.saturating_since(asked_at)).clamp(1, nanos(MOST));
@@ -73,18 +77,18 @@ impl Patience {
     }
 }
 
-/// Whether a host has answered lately.
+/// Whether a host has answered recently.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     strikes: AtomicU32,
     /// When the last strike was counted, in nanoseconds.
     struck_at: AtomicU64,
-    /// In nanoseconds.
+    /// The end of the pause in nanoseconds.
     shunned_until: AtomicU64,
 }
 
 impl Trust {
-    /// Whether to ask it. Once the pause is over, one question a pause is let through to find out.
+    /// Returns whether to query it. After the pause, one query per pause is allowed to find out.
     pub(crate) fn allows(&self, now: Time) -> bool {
         let until = self.shunned_until.load(Ordering::Relaxed);
         if until == 0 {
@@ -93,7 +97,8 @@ impl Trust {
         if now.as_nanos() < until {
             return false;
         }
-        // The one who moves the end of the pause asks; the others go on shunning.
+        // The thread that moves the end of the pause sends the query; the others continue to avoid
+        // the host.
         let next = (now + self.pause()).as_nanos();
         let moved =
             self.shunned_until
@@ -102,15 +107,15 @@ impl Trust {
     }
 
     pub(crate) fn answered(&self) {
-        // Read first: the usual case writes nothing to a line that all workers read.
+        // Read first: usually nothing is written to a line that all workers read.
         if self.strikes.load(Ordering::Relaxed) > 0 {
             self.strikes.store(0, Ordering::Relaxed);
             self.shunned_until.store(0, Ordering::Relaxed);
         }
     }
 
-    /// A question that was asked at `asked_at` has had no answer. Questions that were under way together
-    /// are one strike: a host that stalls for a moment leaves all of them without answer.
+    /// Records that a query sent at `asked_at` has had no answer. Concurrent queries are one
+    /// strike: a host that stalls for a moment leaves all of them without answer.
     pub(crate) fn silent(&self, asked_at: Time, now: Time) {
         if asked_at.as_nanos() < self.struck_at.load(Ordering::Relaxed) {
             return;

@@ -1,5 +1,5 @@
-//! The canonical form of a [`Spec`]: the parameters that make the policy what it is always, others
-//! when they differ from their default.
+//! The canonical form of a [`Spec`]: always with the parameters that characterize the policy, with
+//! others when they differ from their default.
 
 use std::fmt;
 

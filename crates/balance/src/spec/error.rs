@@ -1,11 +1,11 @@
-//! Why a policy cannot be had. Every message names the parameter, the reason, the valid range and,
-//! for a misspelt word, the nearest one.
+//! Errors of a policy's notation. Every message names the parameter, the reason, the valid range
+//! and, for a misspelt word, the nearest one.
 
 /// An error in a [`Spec`](crate::Spec).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The same parameter twice.
+    /// A parameter is given twice.
     #[error("policy {policy}: parameter {parameter} is given twice")]
     DuplicateParameter {
         /// The policy.
@@ -13,7 +13,7 @@ pub enum SpecError {
         /// The parameter.
         parameter: String,
     },
-    /// A value that is not a number or is out of range.
+    /// A value is not a number or is out of range.
     #[error("policy {policy}: {parameter}={value} {reason}; valid: {valid}")]
     InvalidParameter {
         /// The policy.
@@ -22,23 +22,23 @@ pub enum SpecError {
         parameter: &'static str,
         /// The value as written.
         value: String,
-        /// What is wrong with it, with a suggestion if there is one.
+        /// The reason, with a suggestion if there is one.
         reason: String,
         /// The valid range.
         valid: String,
     },
-    /// A mapping without `name`.
+    /// A mapping has no `name`.
     #[error("policy: `name` is missing; write `{{name: lor, choices: 2}}` or `lor(choices=2)`")]
     MissingName,
-    /// Not of the form `name(parameter=value, …)`.
+    /// The text is not of the form `name(parameter=value, …)`.
     #[error("policy `{text}`: {reason}; write `name` or `name(parameter=value, ...)`")]
     Syntax {
         /// The text, shortened if it is long.
         text: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// A parameter that the policy does not have.
+    /// The policy does not have the parameter.
     #[error("policy {policy} has no parameter `{parameter}`{}", hint(*suggestion, &known_parameters(known)))]
     UnknownParameter {
         /// The policy.
@@ -50,7 +50,7 @@ pub enum SpecError {
         /// The parameters it has.
         known: &'static [&'static str],
     },
-    /// A word that names no policy.
+    /// There is no policy of this name.
     #[error("there is no policy `{name}`{}", hint(*suggestion, &format!("available: {}", join(&super::forms::NAMES))))]
     UnknownPolicy {
         /// The word, shortened if it is long.
@@ -60,7 +60,7 @@ pub enum SpecError {
     },
 }
 
-/// A suggestion, and what there is.
+/// Formats a suggestion and the known words.
 fn hint(suggestion: Option<&'static str>, known: &str) -> String {
     match suggestion {
         Some(word) => format!("; did you mean `{word}`? ({known})"),

@@ -1,5 +1,5 @@
-//! The policies there are, with their parameters and the values of these: what the parser accepts, for schemas and
-//! suggestions.
+//! The known policies, with their parameters and the values of these: the notation that the parser
+//! accepts, for schemas and suggestions.
 
 use super::bounds;
 use crate::policy::Choices;
@@ -11,12 +11,12 @@ use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
 
-/// How a policy is written.
+/// The notation of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     /// Its name.
     pub name: &'static str,
-    /// Its parameters; each may be left out.
+    /// Its parameters; each may be omitted.
     pub parameters: &'static [Parameter],
 }
 
@@ -25,10 +25,10 @@ pub struct Form {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// The least and the greatest number that it may be; `None` where it is a word. Values in between may be refused:
-    /// the size of a table has to be a prime.
+    /// The least and the greatest number; `None` if it is a word. Values in between may be
+    /// rejected: the size of a table has to be a prime.
     pub numbers: Option<(u32, u32)>,
-    /// The words that it may be.
+    /// The allowed words.
     pub words: &'static [&'static str],
 }
 
@@ -54,7 +54,7 @@ const FALLBACK: Parameter = Parameter {
 
 const HASH_BALANCE_FACTOR: Parameter = number("hash_balance_factor", 100, 100_000);
 
-/// By name.
+/// Ordered by name.
 pub(super) const FORMS: &[Form] = &[
     Form {
         name: "a-lsq",
@@ -140,7 +140,7 @@ pub(super) const NAMES: [&str; FORMS.len()] = {
 };
 
 impl Form {
-    /// The form of a policy that there is.
+    /// Returns the form of a known policy.
     pub(super) fn of(name: &str) -> Option<&'static Self> {
         FORMS.iter().find(|form| form.name == name)
     }

@@ -1,4 +1,4 @@
-//! Parameters between text and policy: taken one by one by name, checked against ranges.
+//! Reads parameters by name from text, and checks them against ranges.
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use crate::policy::fallback::Fallback;
 use crate::policy::peak_ewma::PeakEwmaParams;
 use crate::prime;
 
-/// Makes the errors of one policy's parameters.
+/// Creates the errors of one policy's parameters.
 #[derive(Clone, Copy)]
 pub(super) struct Check {
     pub(super) policy: &'static str,
@@ -37,7 +37,7 @@ impl Check {
         }
     }
 
-    /// A whole number of milliseconds between 1 ms and 1 h.
+    /// Checks for a whole number of milliseconds between 1 ms and 1 h.
     pub(super) fn millis(self, parameter: &'static str, value: Duration) -> Result<(), SpecError> {
         let valid = 1..=PeakEwmaParams::MAX_MS;
         let millis = value.as_millis();
@@ -96,14 +96,14 @@ fn range_text(valid: &RangeInclusive<u32>) -> String {
     format!("{}-{}", valid.start(), valid.end())
 }
 
-/// The parameters as written, from which a policy takes its own.
+/// The parameters as written, from which a policy reads its own.
 pub(super) struct Parameters {
     check: Check,
     given: Vec<(String, String)>,
 }
 
 impl Parameters {
-    /// Refuses names that are not `known`, and repeated ones.
+    /// Rejects names that are not `known`, and repeated ones.
     pub(super) fn new(
         policy: &'static str,
         known: &'static [&'static str],
@@ -140,7 +140,7 @@ impl Parameters {
             .map(|(_, value)| value.as_str())
     }
 
-    /// A whole number in `valid`, or `None` when it is not given.
+    /// Returns a whole number in `valid`, or `None` when it is not given.
     pub(super) fn number(
         &self,
         name: &'static str,
@@ -162,7 +162,7 @@ impl Parameters {
         }
     }
 
-    /// A whole number from 1 to `max`, or `default` when it is not given.
+    /// Returns a whole number from 1 to `max`, or `default` when it is not given.
     pub(super) fn positive(
         &self,
         name: &'static str,
@@ -173,7 +173,7 @@ impl Parameters {
         Ok(given.and_then(NonZeroU32::new).unwrap_or(default))
     }
 
-    /// `choices`, which may be `all`; two when it is not given.
+    /// Returns `choices`, which may be `all`; two when it is not given.
     pub(super) fn choices(&self) -> Result<Choices, SpecError> {
         match self.text("choices") {
             None => Ok(Choices::TWO),

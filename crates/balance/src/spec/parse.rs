@@ -1,5 +1,5 @@
-//! From text to [`Spec`]: the grammar `name [ "(" [ parameter "=" value { "," … } ] ")" ]`, with
-//! spaces allowed anywhere between, and suggestions for misspelt words.
+//! Parses a [`Spec`]: the grammar `name [ "(" [ parameter "=" value { "," … } ] ")" ]`, with spaces
+//! allowed anywhere between, and suggestions for misspelt words.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
 
-/// What others call our policies.
+/// Names of our policies in other programs.
 const ALIASES: &[(&str, &str)] = &[
     ("alsq", "a-lsq"),
     ("consistent", "maglev"),
@@ -55,7 +55,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("wrr", "round-robin"),
 ];
 
-/// Longest part of a text that an error quotes, in characters.
+/// The longest part of a text that an error quotes, in characters.
 const QUOTED: usize = 60;
 
 impl FromStr for Spec {
@@ -98,7 +98,7 @@ impl FromStr for Spec {
 }
 
 impl Spec {
-    /// From a name and parameters as written, whichever form they were written in.
+    /// Creates a spec of a name and parameters as written, in either form.
     pub(super) fn from_parts(name: &str, given: Vec<(String, String)>) -> Result<Self, SpecError> {
         if Form::of(name).is_none() {
             return Err(unknown(name));
@@ -240,9 +240,9 @@ fn unknown(name: &str) -> SpecError {
     }
 }
 
-/// The word that takes the fewest edits, if they are few for its length.
+/// Returns the word with the fewest edits, if they are few for its length.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
-    // Longer texts are near to nothing, and must not cost quadratic time.
+    // Longer texts have no near word, and must not cost quadratic time.
     if word.len() > 32 {
         return None;
     }
@@ -254,7 +254,8 @@ pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str
     (edits <= allowed).then_some(best)
 }
 
-/// Levenshtein's distance between words: insertions, deletions and substitutions of characters.
+/// Returns Levenshtein's distance between words: insertions, deletions and substitutions of
+/// characters.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -270,7 +271,7 @@ fn edits(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// At most 60 characters of what was written, for quoting in an error.
+/// Returns at most 60 characters of a text, for quoting in an error.
 pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         None => text.to_owned(),

@@ -50,7 +50,7 @@ impl<'de> Visitor<'de> for SpecVisitor {
     }
 }
 
-/// A value of the mapping as the text that the string form would have.
+/// Converts a value of the mapping to the text that the string form would have.
 struct Scalar(String);
 
 impl<'de> Deserialize<'de> for Scalar {

@@ -1,5 +1,5 @@
-//! The field of candidates of one pick: a group, less what the request has attempted, thinned by slow
-//! start.
+//! The candidates of one pick: a group, without the endpoints that the request has attempted,
+//! thinned by slow start.
 //!
 //! Invariant: every draw is proportional to `weight × slow-start factor` among the endpoints that
 //! are not excluded. Without exclusions and ramps it costs one test more than a plain draw.
@@ -9,8 +9,8 @@ use super::{SlowStart, View};
 use crate::policy::{Index, PickCtx};
 use crate::{Rng, Time};
 
-/// Rejections before a draw goes over to an exact scan. With half of the weight admissible the
-/// scan is reached once in 65 536 draws.
+/// The number of rejections after which a draw changes to an exact scan. With half of the weight
+/// admissible the scan is reached once in 65 536 draws.
 const MAX_REJECTIONS: u32 = 16;
 
 /// The candidates of one pick. Small and by value, so that a plain pick keeps it in registers.
@@ -22,14 +22,14 @@ pub(crate) struct Field<'v> {
     narrowing: Narrowing,
 }
 
-/// What stands between the group and its candidates.
+/// The restrictions of the group to its candidates.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Narrowing {
     /// Exclusions and slow start.
     Full,
-    /// Nothing: the group as it is.
+    /// No restriction: the whole group.
     None,
-    /// Slow start only: everything has been attempted.
+    /// Slow start only: all endpoints have been attempted.
     RampOnly,
 }
 
@@ -38,8 +38,8 @@ enum Narrowing {
 struct Ramp<'v> {
     slow_start: &'v SlowStart,
     now: Time,
-    /// Factor of the oldest endpoint. Factors are taken relative to it, so that a set
-    /// that is entirely new is not thinned at all: only ratios of weights matter.
+    /// The factor of the oldest endpoint. Factors are taken relative to it, so that a set that is
+    /// entirely new is not thinned at all: only ratios of weights matter.
     best: f64,
 }
 
@@ -50,12 +50,12 @@ impl Ramp<'_> {
 }
 
 impl View {
-    /// The candidates of a pick; `None` when no endpoint is usable.
+    /// Returns the candidates of a pick; `None` when no endpoint is usable.
     ///
-    /// The group is drawn by its share of the traffic. When the request has attempted all of it, the
-    /// highest group with an untried endpoint is taken instead, even one that gets no traffic of
-    /// its own; when everything has been attempted, the exclusions are ignored: a repeated attempt beats
-    /// none.
+    /// The group is drawn by its share of the traffic. If the request has attempted all of it, the
+    /// highest group with an unattempted endpoint is taken instead, even one that gets no traffic
+    /// of its own; if all endpoints have been attempted, the exclusions are ignored: a repeated
+    /// attempt is better than none.
     #[inline]
     pub(crate) fn field<'v>(&'v self, ctx: &'v PickCtx<'_>, rng: &mut Rng) -> Option<Field<'v>> {
         let group = match &*self.groups {
@@ -73,8 +73,9 @@ impl View {
         Some(self.narrowed(group, ctx))
     }
 
-    /// The candidates of a further pick of a request that compares endpoints one by one: those of
-    /// the [`part`](Field::part) that the first was from, even when all of them have been attempted.
+    /// Returns the candidates of a further pick of a request that compares endpoints one by one:
+    /// those of the [`part`](Field::part) that the first was from, even when all of them have been
+    /// attempted.
     pub(crate) fn field_within<'v>(&'v self, part: u32, ctx: &'v PickCtx<'_>) -> Option<Field<'v>> {
         Some(Field {
             view: self,
@@ -84,7 +85,7 @@ impl View {
         })
     }
 
-    /// The usable endpoints of a [`part`](Field::part).
+    /// Returns the usable endpoints of a [`part`](Field::part).
     pub(crate) fn members_of(&self, part: u32) -> impl Iterator<Item = Index> {
         let group = self.groups.get(part as usize);
         group
@@ -93,13 +94,13 @@ impl View {
             .map(|slot| slot.index)
     }
 
-    /// Whether endpoints have unequal shares as of `now`.
+    /// Returns whether endpoints have unequal shares as of `now`.
     #[inline]
     pub(crate) fn is_uneven(&self, now: Time) -> bool {
         self.uneven || now < self.ramp_end
     }
 
-    /// An endpoint's weight as of `now`; 0 for an index of another view.
+    /// Returns an endpoint's weight as of `now`; 0 for an index of another view.
     pub(crate) fn weight_of(&self, index: Index, now: Time) -> f64 {
         let Some(endpoint) = self.endpoint(index) else {
             return 0.0;
@@ -143,9 +144,10 @@ impl View {
         })
     }
 
-    /// Whether slow start lets this endpoint have a request whose key has the uniform `bits`. The
-    /// same key gets in at the same moment for good, so hashed traffic ramps without flapping.
-    /// The upper half of the bits has chosen the level, so that the lower one tosses the coin.
+    /// Returns whether slow start admits a request to this endpoint whose key has the uniform
+    /// `bits`. The same key is admitted from the same moment on, so hashed traffic ramps without
+    /// flapping. The upper half of the bits has chosen the level, so that the lower one decides
+    /// here.
     pub(crate) fn admits(&self, index: Index, level: usize, now: Time, bits: u64) -> bool {
         let Some(ramp) = self.ramp(level, now) else {
             return true;
@@ -170,7 +172,7 @@ fn has_untried(group: &Group, excluded: &[Index]) -> bool {
 }
 
 impl<'v> Field<'v> {
-    /// One candidate, independent of earlier ones (with replacement).
+    /// Draws one candidate, independent of earlier ones (with replacement).
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> &'v Slot {
         if self.is_plain() {
@@ -180,7 +182,7 @@ impl<'v> Field<'v> {
         }
     }
 
-    /// The number of its group.
+    /// Returns the number of its group.
     pub(crate) fn part(&self) -> Option<u32> {
         let groups = self.view.groups.iter();
         let at = groups
@@ -189,19 +191,19 @@ impl<'v> Field<'v> {
         at.map(|at| at as u32)
     }
 
-    /// Whether every endpoint of the group is a candidate at its full weight.
+    /// Returns whether every endpoint of the group is a candidate at its full weight.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.narrowing == Narrowing::None
     }
 
-    /// Whether all candidates have the same share.
+    /// Returns whether all candidates have the same share.
     #[inline]
     pub(crate) fn is_even(&self) -> bool {
         self.group.equal_weights() && (self.is_plain() || self.ramp().is_none())
     }
 
-    /// An endpoint's weight as of now.
+    /// Returns an endpoint's weight as of now.
     pub(crate) fn weight(&self, slot: &Slot) -> f64 {
         let weight = f64::from(slot.weight);
         if self.is_plain() {
@@ -211,19 +213,19 @@ impl<'v> Field<'v> {
         }
     }
 
-    /// A weight that no candidate is below.
+    /// Returns a lower bound of the candidates' weights.
     pub(crate) fn least_weight(&self) -> f64 {
         let floor = self.ramp().map_or(1.0, |ramp| ramp.slow_start.floor());
         f64::from(self.group.least_weight()) * floor
     }
 
-    /// Whether this endpoint is a candidate of this pick: not excluded, and let in by a toss of
-    /// the slow-start coin.
+    /// Returns whether this endpoint is a candidate of this pick: not excluded, and admitted by a
+    /// random draw of slow start.
     pub(crate) fn admits(&self, slot: &Slot, rng: &mut Rng) -> bool {
         self.is_untried(slot) && self.passes(slot, self.ramp(), rng)
     }
 
-    /// Whether the request has not attempted this endpoint yet, or must repeat one anyway.
+    /// Returns whether the request has not attempted this endpoint yet, or must repeat one anyway.
     pub(crate) fn is_untried(&self, slot: &Slot) -> bool {
         self.narrowing != Narrowing::Full || !self.ctx.excluded.contains(&slot.index)
     }
@@ -255,7 +257,8 @@ impl<'v> Field<'v> {
         self.scan(ramp, rng)
     }
 
-    /// The same law as a draw by rejection, by one pass over the running sum of weights.
+    /// Draws with the same distribution as by rejection, in one pass over the running sum of
+    /// weights.
     fn scan(&self, ramp: Option<Ramp<'_>>, rng: &mut Rng) -> &'v Slot {
         let slots = self.group.slots();
         let weight = |slot: &Slot| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::policy::Index;
 use crate::{EndpointStats, Rng};
 
-/// The part of an endpoint that a pick reads, 16 bytes, side by side in memory.
+/// The part of an endpoint that a pick reads, 16 bytes, adjacent in memory.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) stats: Arc<EndpointStats>,
@@ -19,7 +19,7 @@ pub(crate) struct Slot {
 /// Endpoints that share traffic in proportion to their weights.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Upper end of this group's part of [0, 2^32); a part of no width is never drawn.
+    /// The upper end of this group's part of [0, 2^32); a part of no width is never drawn.
     pub(super) threshold: u64,
     pub(super) level: usize,
     slots: Box<[Slot]>,
@@ -45,7 +45,7 @@ impl Group {
         }
     }
 
-    /// One endpoint with probability proportional to its weight.
+    /// Draws one endpoint with probability proportional to its weight.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> &Slot {
         match &self.alias {
@@ -75,18 +75,18 @@ struct AliasEntry {
     alias: u32,
 }
 
-/// One word serves both draws: its upper half chooses the column (bias below n / 2^32), its lower
-/// half is the coin.
+/// Uses one word for both draws: its upper half chooses the column (bias below n / 2^32), its lower
+/// half decides whether to stay.
 fn draw_column(alias: &[AliasEntry], rng: &mut Rng) -> usize {
     let bits = rng.next_u64();
     let column = (((bits >> 32) * alias.len() as u64) >> 32) as usize;
     let entry = &alias[column];
-    // A fair coin defeats every branch predictor.
+    // A fair coin is unpredictable for branch predictors.
     let stays = (bits as u32) < entry.threshold;
     select_unpredictable(stays, column, entry.alias as usize)
 }
 
-/// Vose's alias method (1991) in exact integer arithmetic.
+/// Builds the table by Vose's alias method (1991) in exact integer arithmetic.
 fn alias_table(slots: &[Slot]) -> Box<[AliasEntry]> {
     let n = slots.len() as u128;
     let total: u128 = slots.iter().map(|slot| u128::from(slot.weight)).sum();

@@ -1,4 +1,4 @@
-//! Laying out a view: from levels and their loads to groups of endpoints with parts of the traffic.
+//! Computes a view: from levels and their loads to groups of endpoints with parts of the traffic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl View {
         self.levels = levels.into_boxed_slice();
     }
 
-    /// The usable members of a level by locality, with the part of the level's traffic of each.
+    /// Returns the usable members of a level by locality, with the part of the level's traffic of
+    /// each.
     fn split(&self, members: &[Index], load: Load, factor: f64) -> Vec<(Vec<Index>, f64)> {
         let usable = self.choose_usable(members, load.panic);
         if usable.is_empty() {
@@ -92,7 +93,7 @@ impl View {
             .collect()
     }
 
-    /// The available members; in panic all that are not draining; if all are, those too.
+    /// Returns the available members; in panic all that are not draining; if all are, those too.
     fn choose_usable(&self, members: &[Index], panic: bool) -> Vec<Index> {
         let keep = |test: &dyn Fn(&Endpoint) -> bool| -> Vec<Index> {
             members
@@ -129,7 +130,7 @@ impl View {
             let members = level.members.iter();
             members.map(|i| self.endpoints[i.get()].added_at).collect()
         };
-        // Only ratios count: a level whose endpoints have joined together ramps nothing.
+        // Only ratios count: a level whose endpoints have joined together has no ramp.
         let uneven = |times: &Vec<Time>| times.windows(2).any(|pair| pair[0] != pair[1]);
         let ends = self.levels.iter().map(joined).filter(uneven).flatten();
         let ends = ends.map(|joined| joined + slow_start.window);
@@ -137,7 +138,7 @@ impl View {
     }
 }
 
-/// A cumulative share as the upper end of a part of [0, 2^32).
+/// Converts a cumulative share to the upper end of a part of [0, 2^32).
 fn part(share: f64) -> u64 {
     // Rounding to the nearest absorbs the error of the sums: the last share ends at 2^32 exactly.
     (share * (1_u64 << 32) as f64).round() as u64

@@ -1,30 +1,32 @@
-//! How traffic is divided over priority levels, and which levels are in panic.
+//! Divides traffic among priority levels, and decides which levels are in panic.
 //!
 //! The rules are Envoy's (architecture overview, "Priority levels" and "Panic threshold"), with
 //! exact fractions in place of whole percents.
 
-/// What the division needs to know of a level.
+/// The counts of a level.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Census {
-    /// Endpoints that may take requests.
+    /// The number of endpoints that may take requests.
     pub(super) available: usize,
-    /// All endpoints except draining ones: those leave on purpose and are no sign of trouble.
+    /// The number of endpoints without draining ones: these leave on purpose and do not indicate
+    /// failures.
     pub(super) total: usize,
-    /// All endpoints, draining ones included.
+    /// The number of endpoints, including draining ones.
     pub(super) members: usize,
 }
 
-/// The verdict on a level.
+/// The load of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Load {
-    /// Share of all traffic, 0–1; the shares of all levels sum to 1, or to 0 if nothing is usable.
+    /// The share of all traffic, 0–1; the shares of all levels sum to 1, or to 0 if nothing is
+    /// usable.
     pub(super) share: f64,
     /// Whether all endpoints are used regardless of health.
     pub(super) panic: bool,
 }
 
 impl Census {
-    /// `min(1, factor × available / total)`; 0 for an empty level.
+    /// Returns `min(1, factor × available / total)`; 0 for an empty level.
     pub(super) fn health(self, factor: f64) -> f64 {
         if self.total == 0 {
             return 0.0;
@@ -55,7 +57,7 @@ pub(super) fn divide(levels: &[Census], factor: f64, panic_percent: u8) -> Vec<L
             0.0
         };
         left -= share;
-        // A level without traffic does not panic: its unhealthy endpoints stay out of reach.
+        // A level without traffic does not panic: its unhealthy endpoints stay excluded.
         loads.push(Load {
             share,
             panic: share > 0.0 && panics(level),

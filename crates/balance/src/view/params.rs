@@ -1,4 +1,4 @@
-//! What an operator may ask of a view: panic threshold, overprovisioning, localities, slow start.
+//! The parameters of a view: panic threshold, overprovisioning, localities, slow start.
 //!
 //! Meanings and defaults are Envoy's (`common_lb_config`, `Cluster.SlowStartConfig`).
 
@@ -43,7 +43,7 @@ impl Default for ViewParams {
     }
 }
 
-/// Where an endpoint runs.
+/// The location of an endpoint.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Locality {
     /// The region, e.g. `eu-west`. Empty when unknown, as are the others.
@@ -55,7 +55,7 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// A locality from its three parts.
+    /// Creates a locality of its three parts.
     #[must_use]
     pub fn new(
         region: impl Into<Arc<str>>,
@@ -70,7 +70,7 @@ impl Locality {
     }
 }
 
-/// `region/zone/sub_zone`.
+/// Formats as `region/zone/sub_zone`.
 impl fmt::Display for Locality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.region, self.zone, self.sub_zone)
@@ -86,7 +86,7 @@ impl fmt::Display for Locality {
 pub struct LocalityWeights(BTreeMap<Locality, u32>);
 
 impl LocalityWeights {
-    /// The weight of a locality; 0 when it is absent or unlisted.
+    /// Returns the weight of a locality; 0 when it is absent or unlisted.
     #[must_use]
     pub fn weight(&self, locality: Option<&Locality>) -> u32 {
         locality.and_then(|l| self.0.get(l)).copied().unwrap_or(0)
@@ -111,11 +111,11 @@ impl FromIterator<(Locality, u32)> for LocalityWeights {
 /// * `min_weight_percent`: 10
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowStart {
-    /// Length of the ramp. Zero means no ramp.
+    /// The length of the ramp. Zero means no ramp.
     pub window: Duration,
-    /// Shape: 1 is linear, above 1 rises faster at first. Values that are not positive mean 1.
+    /// The shape: 1 is linear, above 1 rises faster at first. Values that are not positive mean 1.
     pub aggression: f64,
-    /// Where the ramp starts, in percent of the full weight, 1–100; values outside are clamped.
+    /// The start of the ramp, in percent of the full weight, 1–100; values outside are clamped.
     pub min_weight_percent: u8,
 }
 
@@ -130,12 +130,12 @@ impl Default for SlowStart {
 }
 
 impl SlowStart {
-    /// The least factor.
+    /// Returns the least factor.
     pub(crate) fn floor(&self) -> f64 {
         f64::from(self.min_weight_percent.clamp(1, 100)) / 100.0
     }
 
-    /// The factor on the weight, in (0, 1], of an endpoint that joined at `added_at`.
+    /// Returns the factor on the weight, in (0, 1], of an endpoint that joined at `added_at`.
     #[must_use]
     pub fn factor(&self, added_at: Time, now: Time) -> f64 {
         let age = now.saturating_since(added_at);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::settings::{Setting, own};
 use super::split;
 
-/// TrafficPolicies, routes that divide requests, and patches of Deployments.
+/// Writes TrafficPolicies, routes that split requests, and patches of Deployments.
 pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
     each(advice, rows, namespace, |text, one| {
         let (namespace, name) = split(&one.service, namespace);
@@ -22,7 +22,7 @@ pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> S
         }
         if let Some(divided) = &one.split {
             reasons(text, &one.service, rows, is_split);
-            // The Gateway API knows no subsets.
+            // The Gateway API has no subsets.
             match divided.versions.iter().any(|version| version.subset) {
                 true => document(text, virtual_service_of(namespace, name, divided)),
                 false => document(text, http_route(namespace, name, divided)),
@@ -31,7 +31,7 @@ pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> S
     })
 }
 
-/// DestinationRules and VirtualServices, as in the paper's Fig. 5, and the same patches.
+/// Writes DestinationRules and VirtualServices, as in the paper's Fig. 5, and the same patches.
 pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
     each(advice, rows, namespace, |text, one| {
         let (namespace, name) = split(&one.service, namespace);
@@ -62,7 +62,7 @@ pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> St
     })
 }
 
-/// What divides requests among Services.
+/// Returns a route that splits requests among Services.
 fn http_route(namespace: &str, name: &str, divided: &SplitAdvice) -> Value {
     let backends = divided.versions.iter().map(|version| {
         json!({"name": version.name, "port": divided.port, "weight": version.weight.value})
@@ -78,7 +78,7 @@ fn http_route(namespace: &str, name: &str, divided: &SplitAdvice) -> Value {
     })
 }
 
-/// The same, which knows subsets.
+/// Returns a route that splits requests among Services or subsets.
 fn virtual_service_of(namespace: &str, name: &str, divided: &SplitAdvice) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1",
@@ -99,14 +99,14 @@ fn destinations(name: &str, divided: &SplitAdvice) -> Value {
     Value::Array(each.collect())
 }
 
-/// Subsets by the label that Istio's own examples have.
+/// Returns subsets by the label of Istio's own examples.
 fn subsets(divided: &SplitAdvice) -> Vec<Value> {
     let subsets = divided.versions.iter().filter(|version| version.subset);
     let subset = |name: &str| json!({"name": name, "labels": {"version": name}});
     subsets.map(|version| subset(&version.name)).collect()
 }
 
-/// The patch of each Deployment, and behind it what is written of the traffic.
+/// Writes the patch of each Deployment, followed by the traffic settings.
 fn each(
     advice: &[&Advice],
     rows: &[Setting],
@@ -137,8 +137,8 @@ fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), writ
     );
 }
 
-/// What containers of the Deployment request: each its own if known, else the one of the service's name
-/// all.
+/// Returns the requests of the Deployment's containers: of each if known, else all of them for the
+/// container with the service's name.
 fn containers(advice: &Advice, name: &str) -> Vec<Value> {
     let amounts = |cpu: Option<&Advised<u64>>, memory: Option<&Advised<u64>>| {
         let cpu = cpu.map(|cpu| ("cpu", json!(format!("{}m", cpu.value))));
@@ -161,14 +161,14 @@ fn containers(advice: &Advice, name: &str) -> Vec<Value> {
             requests.map(|requests| json!({"name": name, "resources": {"requests": requests}})),
         );
     }
-    // Whose limit it is, is only known of a single one.
+    // The container with the limit is known only if there is one.
     if let (Some(limit), [one]) = (&advice.memory_limit_mib, &mut containers[..]) {
         one["resources"]["limits"] = json!({"memory": format!("{}Mi", limit.value)});
     }
     containers
 }
 
-/// A patch of the Deployment with the service's name.
+/// Writes a patch of the Deployment with the service's name.
 fn deployment(text: &mut String, advice: &Advice, rows: &[Setting], namespace: &str) {
     let (namespace, name) = split(&advice.service, namespace);
     let mut spec = Map::new();
@@ -205,7 +205,7 @@ fn is_traffic(setting: &str) -> bool {
     setting.starts_with("cluster.") || setting.starts_with("route.")
 }
 
-/// Begins a document with the reasons of what is in it; each reason once.
+/// Begins a document with the reasons of its contents; each reason once.
 fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str) -> bool) {
     text.push_str("---\n");
     let mut last = "";
@@ -215,7 +215,7 @@ fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str)
     {
         if row.reason != last {
             let line = format!("# {} {}: {}", row.setting, row.advised, row.reason);
-            // Names are as a file has them, and what ends a line would end the comment.
+            // Names are copied from a file, and a line break would end the comment.
             text.push_str(&line.replace(char::is_control, " "));
             text.push('\n');
         }
@@ -227,7 +227,7 @@ fn document(text: &mut String, value: Value) {
     text.push_str(&maglor_inject::yaml::to_string(&pruned(value)).unwrap_or_default());
 }
 
-/// Without what is not set.
+/// Removes fields that are not set.
 fn pruned(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

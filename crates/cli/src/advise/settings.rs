@@ -15,9 +15,9 @@ use crate::live::table::{Column, Row, or_dash};
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) service: String,
-    /// Its path in the resource that has it.
+    /// Its path in the resource.
     pub(super) setting: String,
-    /// What there is, if known.
+    /// The present value, if known.
     pub(super) now: Option<String>,
     pub(super) advised: String,
     pub(super) reason: String,
@@ -43,7 +43,7 @@ impl Row for Setting {
     }
 }
 
-/// Why policies that are in force cannot be compared with.
+/// The reason why present policies cannot be compared.
 #[derive(Debug, Error)]
 pub(super) enum CurrentError {
     #[error("{0}")]
@@ -52,23 +52,23 @@ pub(super) enum CurrentError {
     Nothing,
 }
 
-/// Policies that are in force.
+/// The present policies.
 #[derive(Debug)]
 pub(super) struct Current {
-    /// Those that hold first, first.
+    /// The policies, those with precedence first.
     policies: Vec<Policy>,
 }
 
 #[derive(Debug)]
 struct Policy {
     namespace: String,
-    /// The Services that it names; none: all of the namespace.
+    /// The Services that it names; empty: all of the namespace.
     services: Vec<String>,
     level: Level,
     spec: Value,
 }
 
-/// How close a policy is to a Service ("TrafficPolicy" in docs/policies.md).
+/// How specific a policy is for a Service ("TrafficPolicy" in docs/policies.md).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Level {
     Service,
@@ -77,7 +77,7 @@ enum Level {
 }
 
 impl Current {
-    /// Documents, or `kubectl`'s list of them, in which there may be none.
+    /// Parses documents, or `kubectl`'s list of them, which may be empty.
     pub(super) fn read(text: &str, namespace: &str) -> Result<Self, CurrentError> {
         let (mut documents, mut lists) = (Vec::new(), false);
         for document in yaml::documents(text)? {
@@ -94,7 +94,7 @@ impl Current {
         if documents.is_empty() && !lists {
             return Err(CurrentError::Nothing);
         }
-        // Of two policies on one level the older one holds; the sort is stable.
+        // Of two policies on one level the older one takes precedence; the sort is stable.
         let age = |document: &Value| document["metadata"]["creationTimestamp"].to_string();
         documents.sort_by_key(age);
         let policies = documents.iter().map(|one| Policy::of(one, namespace));
@@ -103,7 +103,8 @@ impl Current {
         Ok(Self { policies })
     }
 
-    /// The blocks that hold for a Service: each field as the closest policy has it that has it at all.
+    /// Returns the effective settings of a Service: each field from the most specific policy that
+    /// sets it.
     fn of(&self, namespace: &str, service: &str) -> Value {
         let names = |policy: &&Policy| {
             let all = policy.services.is_empty();
@@ -147,7 +148,7 @@ impl Policy {
     }
 }
 
-/// The settings of a service; with policies to compare with, those that differ.
+/// Returns the settings of a service; with policies to compare with, those that differ.
 pub(super) fn rows(
     advice: &Advice,
     last: &Snapshot,
@@ -175,7 +176,7 @@ pub(super) fn rows(
     rows
 }
 
-/// For people: what has the reason of the line above says so.
+/// Replaces a reason that is the same as that of the line above, for readability.
 pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
     let mut last = "";
     let mut once = rows.to_vec();
@@ -188,7 +189,8 @@ pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
     once
 }
 
-/// The containers of which it is known what they use, without the sidecar: what that requests is the mesh's to say.
+/// Returns the containers with known usage, without the sidecar, whose requests are set by the
+/// mesh.
 pub(super) fn own(advice: &Advice) -> impl Iterator<Item = &ContainerAdvice> {
     let containers = advice.containers.iter();
     containers.filter(|one| one.name != maglor_inject::PROXY)
@@ -244,7 +246,7 @@ fn said<T: ToString>(advised: Option<&Advised<T>>) -> Option<(String, &String)> 
     advised.map(|advised| (advised.value.to_string(), &advised.reason))
 }
 
-/// The fields of the policy, each with the reason of what it comes from.
+/// Returns the fields of the policy, each with its reason.
 fn traffic(service: &str, advice: &TrafficAdvice, spec: Option<&Value>) -> Vec<Setting> {
     let value = |block: Result<Value, _>| block.unwrap_or(Value::Null);
     let mut leaves = Vec::new();
@@ -289,7 +291,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The reason of a field; None for those that only say how another one is meant.
+/// Returns the reason of a field; `None` for those that only qualify another one.
 fn reason(path: &str, advice: &TrafficAdvice) -> Option<String> {
     let breaker = || Some(advice.breaker.as_ref()?.reason.clone());
     let retry = || Some(advice.retry.as_ref()?.reason.clone());

@@ -1,4 +1,5 @@
-//! The controller: whether it runs, is ready, of this version, and who of its replicas writes.
+//! Checks the controller: whether it runs, is ready, is of this version, and has exactly one
+//! leader.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
@@ -29,10 +30,10 @@ struct Nack {
     reason: String,
 }
 
-/// Looks at every replica; those that answer.
+/// Checks every replica; returns those that respond.
 ///
 /// # Errors
-/// When the API server does not answer.
+/// When the API server does not respond.
 pub(super) async fn check(
     cluster: &Cluster,
     report: &mut Report,
@@ -109,7 +110,7 @@ async fn revisions(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
     Ok(())
 }
 
-/// Looks at these replicas; those that answer.
+/// Checks these replicas; returns those that respond.
 pub(super) async fn replicas(all: Vec<Instance>, report: &mut Report) -> Vec<Instance> {
     let mut answering = Vec::new();
     let mut leaders = 0;
@@ -145,7 +146,7 @@ pub(super) async fn replicas(all: Vec<Instance>, report: &mut Report) -> Vec<Ins
     answering
 }
 
-/// Whether the replica writes.
+/// Checks a replica; returns whether it is the leader.
 async fn look(replica: &Instance, report: &mut Report) -> Result<bool, LiveError> {
     let page = replica.admin.get("/metrics").await?;
     let page = String::from_utf8_lossy(&page);

@@ -1,4 +1,5 @@
-//! The API server: its version, its clock, what one may do, and which definitions it has.
+//! Checks the API server: its version, its clock, the user's permissions, and the installed
+//! definitions.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -22,12 +23,12 @@ use crate::live::access::{Cluster, asked};
 
 const ABOUT: &str = "kubernetes";
 const RESOURCES: &str = "resources";
-/// Native sidecars are on from here.
+/// Native sidecars are enabled by default since this version.
 const OLDEST: u32 = 29;
-/// Certificates begin a minute early; half of it is left for the way.
+/// Certificates begin a minute early; half of it is left for transit.
 const SKEW: Duration = Duration::from_secs(30);
 
-/// What who installs the mesh has to be allowed: group, resource.
+/// The permissions needed to install the mesh: group, resource.
 const CREATED: [(&str, &str); 9] = [
     ("", "namespaces"),
     ("", "secrets"),
@@ -43,10 +44,10 @@ const CREATED: [(&str, &str); 9] = [
     ("rbac.authorization.k8s.io", "clusterrolebindings"),
 ];
 
-/// Looks at the API server itself.
+/// Checks the API server itself.
 ///
 /// # Errors
-/// When it does not answer: nothing else can be said then.
+/// When it does not respond: then nothing else can be checked.
 pub(super) async fn check(
     cluster: &Cluster,
     pre: bool,
@@ -105,7 +106,7 @@ async fn clock(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> 
     let Some(theirs) = theirs else {
         return Ok(());
     };
-    // The date is cut to seconds.
+    // The date has whole seconds.
     let skew = match begun.duration_since(theirs) {
         Ok(ahead) => ahead.saturating_sub(Duration::from_secs(1)),
         Err(behind) => behind.duration(),
@@ -196,7 +197,7 @@ async fn gateway_api(cluster: &Cluster, report: &mut Report) -> Result<(), LiveE
     Ok(())
 }
 
-/// The mesh's own definitions, against those that this program has.
+/// Compares the mesh's own definitions with those of this program.
 pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
     let advice = || {
         Advice(
@@ -214,7 +215,7 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
         match api.get_opt(&name).await {
             Err(error) => report.bad(RESOURCES, format!("{name}: {error}"), advice()),
             Ok(None) => report.bad(RESOURCES, format!("{name} is not installed"), advice()),
-            // The controller does not put in force what is written to such a one.
+            // The controller does not apply objects of such a definition.
             Ok(Some(there))
                 if own.spec.names.kind == "AuthorizationPolicy"
                     && crd::pruned(&own, &there).is_some() =>
@@ -237,7 +238,8 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
     }
 }
 
-/// What a definition allows, by version. What the API server adds elsewhere is not looked at.
+/// Returns the schemas of a definition, by version. Other fields, which the API server sets, are
+/// ignored.
 fn schemas(definition: &CustomResourceDefinition) -> Value {
     let versions = definition.spec.versions.iter();
     let schema = |version: &CustomResourceDefinitionVersion| {
@@ -251,7 +253,7 @@ fn schemas(definition: &CustomResourceDefinition) -> Value {
         .into()
 }
 
-/// The first place where two values differ. Numbers are compared as such: 1.0 is 1.
+/// Returns the first place where two values differ. Numbers are compared by value: 1.0 is 1.
 fn difference(own: &Value, there: &Value, place: &str) -> Option<String> {
     match (own, there) {
         (Value::Object(own), Value::Object(there)) => {

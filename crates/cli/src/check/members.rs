@@ -1,5 +1,5 @@
-//! Pods: whether their proxies are connected and of this version, which have none and should, and whom
-//! strict mTLS keeps out.
+//! Checks pods: whether their proxies are connected and of this version, which pods lack a proxy,
+//! and which clients strict mTLS rejects.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,14 +17,14 @@ use crate::live::access::{Cluster, Instance, Pods, asked, has_proxy, workload};
 
 const PROXIES: &str = "proxies";
 const PODS: &str = "pods";
-/// Whether pods are injected: a label of namespaces, a label or an annotation of pods.
+/// The label of namespaces, and label or annotation of pods, that enables injection.
 const INJECT: &str = maglor_inject::INJECT;
 /// Namespaces without injection.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-/// Less left than this: the certificate should have been renewed.
+/// The remaining validity in seconds below which the certificate should have been renewed.
 const SOON: f64 = 3600.0;
 
-/// The error in proxies, by what it is.
+/// The proxies with errors, by error.
 #[derive(Debug, Default)]
 struct Wrong {
     silent: Vec<String>,
@@ -43,7 +43,7 @@ pub(super) async fn check(cluster: &Cluster, report: &mut Report) -> Result<(), 
     pods(cluster, report).await
 }
 
-/// Looks at these proxies.
+/// Checks these proxies.
 pub(super) async fn proxies(all: &[Instance], report: &mut Report) {
     let mut wrong = Wrong::default();
     for proxy in all {
@@ -81,7 +81,7 @@ async fn look(proxy: &Instance, wrong: &mut Wrong) -> Result<(), LiveError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0.0, |now| now.as_secs_f64());
     let expires = value("maglor_identity_expiry_seconds").filter(|at| *at > 0.0);
-    // Proxies of earlier versions do not say whether theirs can be used.
+    // Proxies of earlier versions do not report whether their identity is usable.
     let is_unusable = value("maglor_identity_usable") == Some(0.0);
     match expires {
         Some(_) if is_unusable => wrong.unusable.push(name(proxy)),
@@ -198,7 +198,7 @@ async fn pods(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     strict(cluster, &[missing, others].concat(), report).await
 }
 
-/// Who cannot call workloads of the mesh any more.
+/// Reports clients that can no longer call workloads of the mesh.
 async fn strict(
     cluster: &Cluster,
     without: &[String],
@@ -207,7 +207,7 @@ async fn strict(
     let api: Api<MeshConfig> = Api::all(cluster.client.clone());
     let config = match api.get_opt(MESH_CONFIG_NAME).await {
         Ok(config) => config,
-        // The definition is missing, which has been said.
+        // The missing definition has been reported already.
         Err(kube::Error::Api(status)) if status.code == 404 => None,
         Err(error) => return Err(asked("the MeshConfig")(error)),
     };
@@ -243,8 +243,9 @@ fn says(value: &str, wanted: bool) -> bool {
     }
 }
 
-/// What a pod says itself about a proxy, as the webhook reads it: of label and annotation `disabled` counts, and an
-/// annotation alone enables nothing, as the API server does not ask about such a pod.
+/// Returns the injection setting of a pod, as the webhook reads it: `disabled` in label or
+/// annotation takes precedence, and an annotation alone enables nothing, because the API server
+/// does not call the webhook for such a pod.
 fn wants(pod: &Pod) -> Option<bool> {
     let says = |map: Option<&BTreeMap<String, String>>| {
         let value = map?.get(INJECT)?;
@@ -259,7 +260,7 @@ fn wants(pod: &Pod) -> Option<bool> {
     }
 }
 
-/// Pods that run without one, and are no part of the system.
+/// Returns whether a pod runs without a proxy, and is not part of the system.
 fn could_have_a_proxy(cluster: &Cluster, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let phase = pod

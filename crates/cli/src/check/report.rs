@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::live::table::{Format, serialized};
 
-/// Where the documents are.
+/// The URL of the documentation.
 const DOCUMENTS: &str = "https://github.com/maglor-mesh/maglor/blob/main/docs/";
-/// Names that a line has room for.
+/// The maximum number of names in a line.
 const NAMED: usize = 5;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Outcome {
@@ -32,13 +32,13 @@ struct Finding {
     see: Option<String>,
 }
 
-/// All lines, in the order in which they were found.
+/// All findings, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     findings: Vec<Finding>,
 }
 
-/// What to do, and which document has more; the name of a file below docs, and a heading.
+/// A hint, and where to read more: the name of a file below docs, and a heading.
 #[derive(Clone, Debug)]
 pub(super) struct Advice(pub(super) String, pub(super) &'static str);
 
@@ -120,7 +120,7 @@ impl Report {
     }
 }
 
-/// The first of some names, and how many more there are.
+/// Formats the first names, and the number of others.
 pub(super) fn some_of(names: &[String]) -> String {
     let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>();
     match names.len().saturating_sub(NAMED) {

@@ -18,14 +18,14 @@ use crate::live::access::{Cluster, Instance, asked};
 
 const WEBHOOK: &str = "webhook";
 const IDENTITY: &str = "identity";
-/// Which webhooks are ours.
+/// The label selector of our webhooks.
 const OURS: &str = "app.kubernetes.io/part-of=maglor";
-/// The authority's Secret, in the mesh's namespace.
+/// The Secret of the authority, in the mesh's namespace.
 const AUTHORITY: &str = "maglor-ca";
-/// What members trust, in every namespace.
+/// The trust bundle of members, in every namespace.
 const BUNDLE: &str = "maglor-trust-bundle";
 const BUNDLE_KEY: &str = "ca.pem";
-/// With less time left it should have been renewed.
+/// The remaining validity below which it should have been renewed.
 const SOON_WEBHOOK: Duration = Duration::from_secs(24 * 3600);
 const SOON_AUTHORITY: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -54,7 +54,7 @@ async fn webhooks(
     }
     for configuration in found {
         let hooks = configuration.webhooks.unwrap_or_default();
-        // One certificate stands behind all of them.
+        // All of them have the same certificate.
         let Some(hook) = hooks.first() else { continue };
         let Some(bundle) = &hook.client_config.ca_bundle else {
             let hint = "the controller writes it; see its log";
@@ -92,7 +92,7 @@ async fn webhooks(
     Ok(())
 }
 
-/// Speaks TLS with a replica as the API server does.
+/// Performs a TLS handshake with a replica as the API server does.
 async fn handshake(
     hook: &MutatingWebhook,
     bundle: &[u8],
@@ -128,7 +128,7 @@ async fn handshake(
     }
 }
 
-/// How long the certificates of a PEM text are valid.
+/// Checks the validity of the certificates of a PEM text.
 fn expiry(about: &'static str, what: &str, pem: &[u8], soon: Duration, report: &mut Report) {
     let advice = || {
         Advice(
@@ -157,7 +157,8 @@ fn expiry(about: &'static str, what: &str, pem: &[u8], soon: Duration, report: &
 async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.mesh_namespace);
     match secrets.get_opt(AUTHORITY).await {
-        // Who may not read the key cannot look at the certificate beside it; the bundle has it, too.
+        // Without permission to read the key, the certificate beside it is not readable; the bundle
+        // contains it, too.
         Err(kube::Error::Api(status)) if status.code == 403 => {
             report.good(
                 IDENTITY,
@@ -178,7 +179,7 @@ async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
             Ok(())
         }
         Ok(Some(secret)) => {
-            // Keys are left out; what the certificate's field is called is the controller's matter.
+            // Keys are left out; the name of the certificate's field is the controller's choice.
             let data = secret.data.unwrap_or_default();
             let certificates = data.values().filter(|value| {
                 let text = String::from_utf8_lossy(&value.0);

@@ -1,10 +1,11 @@
-//! The graph for Graphviz.
+//! Writes the graph for Graphviz.
 
 use std::fmt::Write as _;
 
 use maglor_controller::graph::Snapshot;
 
-/// What it says is at the edges: λ and r; at the services: replicas, and CPU and memory if known.
+/// Writes the graph; edges are labelled with λ and r, services with replicas, and CPU and memory if
+/// known.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut text = "digraph mesh {\n  rankdir=LR;\n  node [shape=box, style=rounded];\n".to_owned();
     for service in &snapshot.services {

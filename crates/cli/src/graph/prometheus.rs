@@ -1,4 +1,4 @@
-//! The graph of a mesh that a Prometheus watches: its HTTP API is asked for rates over the window.
+//! Reads the graph of a mesh from the HTTP API of Prometheus, as rates over the window.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub(super) struct Url {
     prefix: String,
 }
 
-/// It is not such a URL.
+/// The error of a text that is no such URL.
 #[derive(Debug, thiserror::Error)]
 #[error("expected http://HOST:PORT, such as http://127.0.0.1:9090; TLS is not supported")]
 pub(super) struct UrlError;
@@ -71,7 +71,7 @@ impl FromStr for Url {
     }
 }
 
-/// The graph at a time, or now.
+/// Returns the graph at a time, or now.
 pub(super) async fn snapshot(
     url: &Url,
     mesh: Mesh,
@@ -108,7 +108,8 @@ pub(super) async fn snapshot(
     Ok(whole(at, window, edges.collect()))
 }
 
-/// Services are those that edges name; these metrics do not have replica counts.
+/// Builds a snapshot. Its services are those of the edges; these metrics do not have replica
+/// counts.
 fn whole(at: Timestamp, window: Duration, edges: Vec<Edge>) -> Snapshot {
     let mut services: BTreeMap<String, Service> = BTreeMap::new();
     for edge in &edges {
@@ -130,7 +131,7 @@ fn whole(at: Timestamp, window: Duration, edges: Vec<Edge>) -> Snapshot {
     }
 }
 
-/// As part of a URL's query (RFC 3986, section 2.1).
+/// Encodes a text for a URL's query (RFC 3986, section 2.1).
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The graph as tables.
+//! Prints the graph as tables.
 
 use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::{Edge, Service, Snapshot};
@@ -83,7 +83,7 @@ impl Row for Delay {
     }
 }
 
-/// Services, then calls, then how far nodes are from each other.
+/// Prints services, then calls, then delays between nodes.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let delays = match snapshot.delays.is_empty() {
         true => String::new(),

@@ -1,4 +1,4 @@
-//! The graph as a picture: callers at the left, those that they call to the right of them.
+//! Draws the graph as a picture: callers at the left, called services to the right of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ const HEIGHT: usize = 74;
 const GAP_X: usize = 150;
 const GAP_Y: usize = 34;
 const MARGIN: usize = 20;
-/// Rounds of moving services towards those that they are connected with.
+/// The number of rounds of moving services towards their neighbours.
 const ROUNDS: usize = 8;
 
-/// What stands in a service's box.
+/// Returns the text in a service's box.
 pub(super) fn lines(service: &Service) -> Vec<String> {
     let replicas = match service.replicas {
         1 => "1 replica".to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn lines(service: &Service) -> Vec<String> {
     lines
 }
 
-/// λ and r; of bytes alone, how many.
+/// Formats λ and r; for TCP connections, the bytes.
 pub(super) fn traffic(edge: &Edge) -> String {
     if edge.rps == 0.0 && edge.bytes_per_second > 0.0 {
         return format!("{:.1} kB/s", edge.bytes_per_second / 1000.0);
@@ -51,7 +51,7 @@ pub(super) fn traffic(edge: &Edge) -> String {
     format!("{rate} · {:.2} ms{failed}", edge.latency_ms)
 }
 
-/// The picture.
+/// Draws the picture.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let places = places(snapshot);
     let columns = places.values().map(|place| place.0 + 1).max().unwrap_or(1);
@@ -80,7 +80,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
 /// Column and row of each service.
 type Places<'a> = BTreeMap<&'a str, (usize, usize)>;
 
-/// Left top corner.
+/// Returns the left top corner.
 fn corner(place: (usize, usize)) -> (usize, usize) {
     (
         MARGIN + place.0 * (WIDTH + GAP_X),
@@ -113,7 +113,7 @@ fn draw_service(text: &mut String, service: &Service, places: &Places<'_>) {
     }
 }
 
-/// How wide an edge is drawn: the busiest four times as wide as one without calls.
+/// Returns the width of an edge: the busiest is four times as wide as one without calls.
 pub(super) fn widths(snapshot: &Snapshot) -> impl Fn(&Edge) -> f64 {
     let rates = snapshot.edges.iter().map(|edge| edge.rps);
     let most = rates.fold(0.0, f64::max);
@@ -134,7 +134,7 @@ fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, line: f64) {
             let (x1, middle) = (x1 + WIDTH, (x1 + WIDTH + x2) / 2);
             format!("M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}")
         }
-        // Back, or to itself: below.
+        // Backwards, or to itself: below.
         false => {
             let (x1, x2, low) = (
                 x1 + WIDTH / 2,
@@ -146,7 +146,7 @@ fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, line: f64) {
         }
     };
     let (x, y) = match from.0 < to.0 {
-        // Nearer to who is called, where fewer edges cross.
+        // Nearer to the called service, where fewer edges cross.
         true => ((x1 + WIDTH + 2 * x2) / 3, (y1 + 2 * y2) / 3),
         false => ((x1 + x2 + WIDTH) / 2, y1.max(y2) + HEIGHT / 2 + GAP_Y / 2),
     };
@@ -160,14 +160,15 @@ fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, line: f64) {
 }
 
 fn escaped(text: &str) -> String {
-    // Control characters have no place in XML, not even escaped.
+    // Control characters are not allowed in XML, not even escaped.
     text.replace(char::is_control, "\u{fffd}")
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
-/// Columns by the longest path from services without callers; rows so that neighbours are near each other.
+/// Assigns columns by the longest path from services without callers, and rows so that neighbours
+/// are near each other.
 fn places(snapshot: &Snapshot) -> Places<'_> {
     let names: Vec<&str> = snapshot.services.iter().map(|one| &*one.name).collect();
     let index: BTreeMap<&str, usize> = names
@@ -222,7 +223,7 @@ fn places(snapshot: &Snapshot) -> Places<'_> {
     places
 }
 
-/// The longest way that leads to each, without going in circles.
+/// Returns the length of the longest acyclic path to each service.
 fn columns(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let circle = circles(count, pairs);
     let forth = pairs
@@ -230,7 +231,7 @@ fn columns(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
         .filter(|(from, to)| circle[*from] != circle[*to]);
     let forth: Vec<&(usize, usize)> = forth.collect();
     let mut columns = vec![0; count];
-    // A way through all of them is the longest there can be.
+    // A path through all of them is the longest possible.
     for _ in 1..count.max(1) {
         let mut longer = false;
         for (from, to) in &forth {
@@ -247,8 +248,8 @@ fn columns(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     columns
 }
 
-/// A number for each that it has in common with those that it calls and is called by, through others, too: the
-/// strongly connected components (Kosaraju's algorithm).
+/// Assigns a number to each strongly connected component, shared by services that call each other
+/// directly or indirectly (Kosaraju's algorithm).
 fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let (mut calls, mut callers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for (from, to) in pairs {
@@ -258,7 +259,7 @@ fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let mut seen = vec![false; count];
     let mut left_last = Vec::with_capacity(count);
     for start in 0..count {
-        // Where it continues, and with which of those that are called.
+        // The node and the index of its next called service.
         let mut way = vec![(start, 0)];
         if std::mem::replace(&mut seen[start], true) {
             continue;

@@ -1,8 +1,8 @@
-//! An authority and what it issues, as files.
+//! An authority and its certificates, as files.
 //!
-//! Files are replaced as wholes, private keys are readable by their owner only. Who reads several
-//! files while they are written may see an old one beside a new one; the pair does not fit together
-//! then, and the reader waits for the rest.
+//! Files are replaced as a whole, private keys are readable by their owner only. A reader of
+//! several files may see an old one with a new one while they are written; the pair does not fit
+//! together then, and the reader waits for the rest.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -25,7 +25,7 @@ const OLD_KEY: &str = "old_ca_key.pem";
 const CERTIFICATE: &str = "certificate.pem";
 const PRIVATE_KEY: &str = "private_key.pem";
 
-/// Permissions of what everybody may read, and of keys.
+/// The permissions of public files, and of keys.
 const PUBLIC: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
 
@@ -50,7 +50,7 @@ impl Folder {
         self.write(ROOT, &authority.certificate_pem(), PUBLIC)
     }
 
-    /// The authority that issues, with what leads from it to its predecessor.
+    /// Returns the issuing authority, with the chain to its predecessor.
     pub(super) fn authority(&self) -> Result<Authority, Error> {
         let authority = self.pair(ROOT, ROOT_KEY)?;
         let crossed = self.file(CROSSED);
@@ -73,19 +73,20 @@ impl Folder {
         })
     }
 
-    /// The roots that everybody should trust now.
+    /// Returns the roots that all members should trust now.
     fn bundle(&self) -> Result<TrustBundle, Error> {
         let path = self.file(BUNDLE);
         TrustBundle::from_pem(&read(&path)?).map_err(in_file(&path))
     }
 
-    /// How the authority looks; another look means that everything should be issued anew.
+    /// Returns the fingerprint of the authority's files; a change means that all certificates
+    /// should be issued again.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let files = [ROOT, ROOT_KEY, BUNDLE, CROSSED].map(|name| self.file(name));
         Fingerprint::of(files.iter().map(PathBuf::as_path))
     }
 
-    /// A new root that issues from now on; both are trusted.
+    /// Creates a new root that issues from now on; both are trusted.
     pub(super) fn begin_rotation(&self, now: SystemTime) -> Result<(), Error> {
         if self.file(CROSSED).exists() {
             return Err(Error::AlreadyRotating(self.0.clone()));
@@ -102,7 +103,7 @@ impl Folder {
         self.write(ROOT, &new.certificate_pem(), PUBLIC)
     }
 
-    /// Only the new root is trusted from now on, and the old key is gone.
+    /// Ends a rotation: only the new root is trusted from now on, and the old key is deleted.
     pub(super) fn finish_rotation(&self) -> Result<(), Error> {
         if !self.file(CROSSED).exists() {
             return Err(Error::NotRotating(self.0.clone()));
@@ -124,7 +125,7 @@ impl Folder {
     }
 }
 
-/// The folder of a workload: what the proxy's `identity` names.
+/// The folder of a workload, which the proxy's `identity` refers to.
 #[derive(Debug)]
 pub(super) struct Leaf(PathBuf);
 
@@ -133,13 +134,13 @@ impl Leaf {
         Self(path.to_owned())
     }
 
-    /// Whether there is no key yet, or it may be replaced.
+    /// Checks that there is no key yet, or that it may be replaced.
     pub(super) fn check_free(&self, force: bool) -> Result<(), Error> {
         check_free(&self.0.join(PRIVATE_KEY), force)
     }
 
-    /// Issues a certificate for a new key and writes it, the roots first: who reads them in between
-    /// trusts more, not less.
+    /// Issues a certificate for a new key and writes it, the roots first: a reader in between
+    /// trusts more roots, not less.
     pub(super) fn issue(
         &self,
         folder: &Folder,
@@ -180,7 +181,7 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Replaces a file as a whole; it has its permissions before it has its content.
+/// Replaces a file as a whole; its permissions are set before its contents are written.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let partial = path.with_extension("partial");
     remove(&partial)?;

@@ -1,4 +1,4 @@
-//! Renewal of a certificate until the command is stopped.
+//! Renews a certificate until the command is stopped.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -9,11 +9,12 @@ use maglor_terminal::output;
 use super::folder::{Folder, Leaf};
 use super::{Error, TICK, show};
 
-/// After a failure, wait this long; a day's certificate leaves seven hours for it.
+/// The delay after a failure; a day's certificate leaves seven hours for further attempts.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Renews what was `issued` a moment ago at 70 % of its lifetime, and at once when the authority changes. Does
-/// not return: the process is ended from outside, and each file is whole at any time.
+/// Renews the certificate `issued` just now at 70 % of its lifetime, and at once when the authority
+/// changes. Does not return: the process is stopped from outside, and each file is whole at any
+/// time.
 pub(super) fn renewed(
     folder: &Folder,
     leaf: &Leaf,
@@ -48,7 +49,8 @@ pub(super) fn renewed(
     }
 }
 
-/// Counted from now: the minutes by which a certificate is backdated may be more than a short life has.
+/// Returns when to renew, counted from now: the minutes by which a certificate is backdated may be
+/// longer than a short lifetime.
 fn due(issued: &Identity) -> SystemTime {
     let now = SystemTime::now();
     now + issued.renew_after(now)

@@ -1,4 +1,4 @@
-//! `maglor identity show`: what certificates say, in words.
+//! `maglor identity show`: prints certificates in readable form.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ fn describe(text: &mut String, position: usize, certificate: &Certificate, now: 
     }
 }
 
-/// Remaining validity.
+/// Formats the remaining validity.
 fn left(certificate: &Certificate, now: SystemTime) -> String {
     if now < certificate.begins() {
         return "NOT YET VALID".to_owned();
@@ -80,7 +80,7 @@ fn left(certificate: &Certificate, now: SystemTime) -> String {
     }
 }
 
-/// Seconds are omitted beside days.
+/// Omits seconds beside days.
 fn minutes(time: Duration) -> Duration {
     match time.as_secs() {
         seconds @ 3600.. => Duration::from_secs(seconds / 60 * 60),
@@ -92,7 +92,7 @@ fn hex(byte: &u8) -> String {
     format!("{byte:02x}")
 }
 
-/// A point in time in RFC 3339 format, in UTC.
+/// Formats a point in time in RFC 3339 format, in UTC.
 pub(super) fn date(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }

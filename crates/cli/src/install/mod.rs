@@ -1,7 +1,7 @@
 //! `maglor install` and `maglor uninstall`: the chart of `deploy/chart`, without Helm.
 //!
-//! The chart's own files are rendered ([`template`]), so there is one source of what is installed. Nothing is asked
-//! or changed: the output goes to kubectl.
+//! The chart's own files are rendered ([`template`]), so there is one source of the installation.
+//! No cluster is accessed or changed: the output is for kubectl.
 
 mod schema;
 mod template;
@@ -193,8 +193,8 @@ fn install(options: &Options) -> Result<Vec<Value>, InstallError> {
 
 fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
     let mut documents = chart(&options.common)?;
-    // Pods must not wait for a controller that is being deleted, and no namespace can be deleted while a part of the
-    // API of another server does not respond.
+    // Pods must not wait for a controller that is being deleted, and no namespace can be deleted
+    // while an aggregated API server does not respond.
     documents.sort_by_key(|document| {
         let kind = document["kind"].as_str().unwrap_or_default();
         !(kind.ends_with("WebhookConfiguration") || kind == "APIService")
@@ -239,7 +239,7 @@ fn definitions() -> Result<Vec<Value>, InstallError> {
     Ok(documents)
 }
 
-/// The values of the chart, overridden by those of the options.
+/// Returns the values of the chart, overridden by those of the options.
 fn values(common: &Common) -> Result<Value, InstallError> {
     let mut chosen = Chosen::default();
     for file in &common.files {
@@ -258,10 +258,10 @@ fn values(common: &Common) -> Result<Value, InstallError> {
     Ok(chosen.over(defaults, &schema)?)
 }
 
-/// The chart, rendered.
+/// Renders the chart.
 fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
     let chosen = values(common)?;
-    // What the controller would refuse at its start is refused here.
+    // Settings that the controller would reject at its start are rejected here.
     maglor_inject::Settings::parse(&chosen["sidecar"].to_string())?;
     let data = json!({"Values": chosen, "Release": {"Namespace": common.namespace}});
     let mut documents = Vec::new();
@@ -269,7 +269,7 @@ fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
         let rendered = template::render(file, text, &data)?;
         for document in serde_yaml::Deserializer::from_str(&rendered) {
             let document = <Value as serde::Deserialize>::deserialize(document)?;
-            // What is Helm's to do when, and nothing that stays.
+            // Hooks are executed by Helm only, and do not persist.
             let is_hook = document["metadata"]["annotations"]["helm.sh/hook"].is_string();
             if !document.is_null() && !is_hook {
                 documents.push(document);

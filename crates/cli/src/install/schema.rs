@@ -1,21 +1,22 @@
-//! Checks values by the chart's `values.schema.json`, as Helm does.
+//! Validates values by the chart's `values.schema.json`, as Helm does.
 //!
-//! The part of JSON Schema (draft 7) that the file uses; a keyword beyond it is an error of the chart, never ignored.
+//! Implements the part of JSON Schema (draft 7) that the file uses; any other keyword is an error
+//! of the chart, never ignored.
 
 use maglor_config::suggest::{nearest, one_of};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// A value that the schema refuses.
+/// A value that violates the schema.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Names and indices from the root.
+    /// The path from the root: names and indices.
     pub(super) path: Vec<String>,
-    /// The error, and what would be right.
+    /// The error, and the valid values.
     pub(super) reason: String,
 }
 
-/// The first fault of `value`, in the order of its keys; `None` if there is none.
+/// Returns the first fault of `value`, in the order of its keys; `None` if there is none.
 pub(super) fn check(schema: &Value, value: &Value) -> Option<Fault> {
     check_at(schema, value, &mut Vec::new()).err()
 }
@@ -114,7 +115,7 @@ fn check_type(
     let fits = |name: &&str| match *name {
         "array" => value.is_array(),
         "boolean" => value.is_boolean(),
-        // 3.0 is one (JSON Schema, 6.1.1).
+        // 3.0 is an integer (JSON Schema, 6.1.1).
         "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         "number" => value.is_number(),
         "object" => value.is_object(),
@@ -147,7 +148,7 @@ fn type_name(name: &str) -> &str {
     }
 }
 
-/// A value as a message shows it.
+/// Formats a value for a message.
 fn found(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
@@ -179,7 +180,7 @@ fn check_enum(wanted: &Value, value: &Value, path: &[String]) -> Result<(), Faul
     )
 }
 
-/// The range of a number: `from 1 to 30`.
+/// Formats the range of a number: `from 1 to 30`.
 fn range(schema: &Map<String, Value>) -> Option<String> {
     let end = |name| schema.get(name).and_then(Value::as_f64);
     match (end("minimum"), end("maximum")) {
@@ -239,14 +240,15 @@ fn check_pattern(
     if pattern.is_match(text) {
         return Ok(());
     }
-    // A fault is one line; a description may be several.
+    // A fault is one line; a description may have several.
     let meaning = schema["description"].as_str().unwrap_or_default();
     let meaning = meaning.replace('\n', " ");
     let meaning = meaning.strip_suffix('.').unwrap_or(&meaning);
     fault(path, format!("{value} is not a valid value: {meaning}"))
 }
 
-/// As Helm removes a value that is set to null, a missing one is mostly that.
+/// Checks for required values; one is missing mostly because Helm removes a value that is set to
+/// null.
 fn check_required(wanted: &Value, value: &Value, path: &mut Vec<String>) -> Result<(), Fault> {
     let Some(map) = value.as_object() else {
         return Ok(());
@@ -281,7 +283,7 @@ fn check_fields(
     Ok(())
 }
 
-/// What to write in place of an unknown key: the nearest one, or one of all.
+/// Suggests a replacement for an unknown key: the nearest one, or one of all.
 fn unknown(known: Option<&Map<String, Value>>) -> impl Fn(&str) -> String {
     move |name| {
         let mut names: Vec<_> = known

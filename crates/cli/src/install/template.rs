@@ -1,5 +1,5 @@
-//! The part of Helm's templates that our chart is written in: so that `helm install` and `maglor install` render the
-//! same files. What is not understood is an error, never text.
+//! Renders the part of Helm's template language that our chart uses, so that `helm install` and
+//! `maglor install` render the same files. Unsupported syntax is an error, never copied as text.
 //!
 //! ```text
 //! {{ .Values.a.b }}   {{ .Release.Namespace }}   {{ $.Values.a }}   {{ . }}   | quote   | toJson   | toYaml   | nindent N
@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-/// Why a template cannot be rendered.
+/// The reason why a template cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub(super) struct TemplateError {
@@ -18,13 +18,13 @@ pub(super) struct TemplateError {
     reason: String,
 }
 
-/// A template, cut at its actions.
+/// A piece of a template: text or an action.
 enum Piece<'a> {
     Text(&'a str),
     Action { code: &'a str, line: usize },
 }
 
-/// A template, by its blocks.
+/// A node of the template's block structure.
 enum Node<'a> {
     Text(&'a str),
     Value {
@@ -44,7 +44,7 @@ enum Node<'a> {
     },
 }
 
-/// What ends a list of nodes.
+/// The end of a list of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     /// `else`, on this line.
@@ -55,14 +55,14 @@ enum End {
     Text,
 }
 
-/// What `$` and `.` are.
+/// The values of `$` and `.`.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
     root: &'a Value,
     here: &'a Value,
 }
 
-/// A line, and the error there.
+/// An error with its line.
 type Fault = (usize, String);
 
 /// Renders one file; `data` has the fields `Values` and `Release`.
@@ -91,7 +91,8 @@ pub(super) fn render(
     rendered().map_err(|(line, reason)| TemplateError { file, line, reason })
 }
 
-/// The nodes up to the next `else` or `end` that belongs to none of them, or to the end of the text.
+/// Parses the nodes up to the next `else` or `end` of the enclosing block, or to the end of the
+/// text.
 fn block<'a>(rest: &mut &[Piece<'a>]) -> Result<(Vec<Node<'a>>, End), Fault> {
     let mut nodes = Vec::new();
     while let Some((piece, after)) = rest.split_first() {
@@ -166,7 +167,7 @@ fn write(nodes: &[Node<'_>], scope: Scope<'_>, out: &mut String) -> Result<(), F
     Ok(())
 }
 
-/// Cuts a text at its actions, and takes away the white space that they do not want beside them.
+/// Splits a text at its actions, and removes white space where they request it.
 fn cut(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -206,7 +207,7 @@ fn cut(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     Ok(pieces)
 }
 
-/// A value and what is done to it.
+/// Evaluates a value with its functions.
 fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
     let mut parts = code.split('|').map(str::trim);
     let value = find(parts.next().unwrap_or_default(), scope)?;
@@ -225,7 +226,7 @@ fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
                     maglor_inject::yaml::to_string(value).map_err(|error| error.to_string())?;
                 yaml.trim_end().clone_into(&mut text);
             }
-            // As YAML reads it: a JSON text.
+            // Quoted as a JSON text, which YAML can read.
             (Some("quote"), None) => text = Value::from(text).to_string(),
             (Some("nindent"), Some(spaces)) => {
                 let spaces: usize = spaces.parse().map_err(|_| format!("`{step}`: no number"))?;
@@ -258,7 +259,7 @@ fn find<'a>(path: &str, scope: Scope<'a>) -> Result<&'a Value, String> {
     Ok(value)
 }
 
-/// As Go's templates see it: empty is false.
+/// Returns the truth value as in Go's templates: empty is false.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -1,16 +1,16 @@
-//! Values of the chart: its `values.yaml`, files with others, and `--set`, put together as Helm does, and checked by
-//! the chart's `values.schema.json`.
+//! Values of the chart: merges its `values.yaml`, files with other values, and `--set`, as Helm
+//! does, and validates them by the chart's `values.schema.json`.
 
 use serde_json::{Map, Value};
 
 use super::schema::{self, Fault};
 
-/// Indices beyond are refused, as by Helm.
+/// The largest index; larger ones are rejected, as by Helm.
 const MAX_INDEX: usize = 65_536;
-/// Deeper keys are refused, as by Helm.
+/// The maximum depth of keys; deeper ones are rejected, as by Helm.
 const MAX_DEPTH: usize = 30;
 
-/// Why a value cannot be set.
+/// The reason why a value cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ValuesError {
     #[error("{place}: {message}")]
@@ -23,11 +23,11 @@ pub(super) enum ValuesError {
     },
 }
 
-/// What a user chooses, source by source; later ones win.
+/// The values chosen by a user, source by source; later ones win.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     values: Map<String, Value>,
-    /// What each source sets by itself, for messages.
+    /// The values of each source, for messages.
     sources: Vec<(String, Value)>,
 }
 
@@ -59,7 +59,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// The chart's values with these over them, if its schema accepts them.
+    /// Merges these values into the chart's, and validates the result by its schema.
     pub(super) fn over(self, defaults: Value, schema: &Value) -> Result<Value, ValuesError> {
         let mut all = self.values;
         if let Value::Object(defaults) = defaults {
@@ -74,7 +74,7 @@ impl Chosen {
     }
 }
 
-/// The fault, beside the last source that sets the value or what it is in.
+/// Returns the fault with the last source that sets the value or a parent of it.
 fn refused(sources: &[(String, Value)], fault: &Fault) -> ValuesError {
     let sets = |value: &Value| {
         let mut value = value;
@@ -99,7 +99,7 @@ fn refused(sources: &[(String, Value)], fault: &Fault) -> ValuesError {
     }
 }
 
-/// Reads a document of values.
+/// Parses a document of values.
 pub(super) fn parse(place: &str, text: &str) -> Result<Value, ValuesError> {
     let documents = maglor_inject::yaml::documents(text);
     let documents = documents.map_err(|error| syntax(place, &error.to_string()))?;
@@ -126,9 +126,10 @@ enum Step {
     Index(usize),
 }
 
-/// Reads `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like,
-/// `{a,b}` is a list, everything else is text. What follows a backslash is only itself:
-/// `nodeSelector.kubernetes\.io/os=linux`. Keys that Helm would drop silently (`=1`, `a..b=1`) are refused.
+/// Parses `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers have their
+/// types, `{a,b}` is a list, everything else is text. A character after a backslash is literal:
+/// `nodeSelector.kubernetes\.io/os=linux`. Keys that Helm would drop silently (`=1`, `a..b=1`) are
+/// rejected.
 fn parse_set(text: &str) -> Result<Vec<(Vec<Step>, Value)>, String> {
     let mut rest = Scanner(text);
     let mut pairs = Vec::new();
@@ -139,11 +140,12 @@ fn parse_set(text: &str) -> Result<Vec<(Vec<Step>, Value)>, String> {
     Ok(pairs)
 }
 
-/// What of a text has not been read.
+/// The unread rest of a text.
 struct Scanner<'a>(&'a str);
 
 impl Scanner<'_> {
-    /// Reads up to one of the ends, without backslashes, and that one; `None` at the end of the text.
+    /// Reads up to one of the ends, removing backslashes, and returns that end; `None` at the end
+    /// of the text.
     fn until(&mut self, ends: &[char]) -> (String, Option<char>) {
         let mut read = String::new();
         let mut chars = self.0.chars();
@@ -226,7 +228,7 @@ fn scalar(text: &str) -> Value {
     number.map_or_else(|| Value::from(text), Value::from)
 }
 
-/// Sets one value; lists and mappings on the way to it are made.
+/// Sets one value; missing parent lists and mappings are created.
 fn assign(base: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
     let Some((step, rest)) = path.split_first() else {
         *base = value;
@@ -258,7 +260,7 @@ fn assign(base: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
     assign(inner, rest, value)
 }
 
-/// Puts values over others; mappings are merged, everything else is replaced.
+/// Merges values into others; mappings are merged, everything else is replaced.
 fn merge(base: &mut Map<String, Value>, over: Map<String, Value>) {
     for (name, value) in over {
         match (base.get_mut(&name), value) {
@@ -270,7 +272,7 @@ fn merge(base: &mut Map<String, Value>, over: Map<String, Value>) {
     }
 }
 
-/// Puts defaults under values: null takes a default away.
+/// Adds defaults to values: null removes a default.
 fn under(values: &mut Map<String, Value>, defaults: Map<String, Value>) {
     for (name, default) in defaults {
         match (values.get_mut(&name), default) {

@@ -10,9 +10,9 @@ pub(crate) use self::ask::{Admin, Lines};
 pub(crate) use self::pods::{Cluster, Instance, Target, asked, has_proxy, workload};
 use super::LiveError;
 
-/// Admin port of a sidecar.
+/// The admin port of a sidecar.
 const SIDECAR_PORT: u16 = 15020;
-/// Admin port of the controller.
+/// The admin port of the controller.
 const CONTROLLER_PORT: u16 = 15011;
 
 /// The cluster, or addresses instead of one.
@@ -57,13 +57,13 @@ pub(crate) struct Pods {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Address(String);
 
-/// It has no port.
+/// The error of an address without a port.
 #[derive(Debug, thiserror::Error)]
 #[error("expected HOST:PORT, such as {0}")]
 pub(crate) struct AddressError(String);
 
 impl AddressError {
-    /// The address, with a default host or port filled in.
+    /// Returns the address, with a default host or port filled in.
     fn of(text: &str) -> Self {
         let text = text.split_once("://").map_or(text, |(_, rest)| rest);
         let text = text.split('/').next().unwrap_or_default();
@@ -114,12 +114,12 @@ impl FromStr for Named {
 }
 
 impl Where {
-    /// Whether addresses are set, so that no cluster is used.
+    /// Returns whether addresses are set, so that no cluster is used.
     pub(crate) fn is_by_address(&self) -> bool {
         self.controller.is_some() || !self.proxies.is_empty()
     }
 
-    /// The controller of `--controller`.
+    /// Returns the controller of `--controller`.
     pub(crate) fn addressed_controllers(&self) -> Vec<Instance> {
         let passed = self.controller.iter();
         passed
@@ -127,7 +127,7 @@ impl Where {
             .collect()
     }
 
-    /// The proxies of `--proxy`.
+    /// Returns the proxies of `--proxy`.
     pub(crate) fn addressed_proxies(&self) -> Vec<Instance> {
         let passed = self.proxies.iter();
         passed
@@ -135,7 +135,7 @@ impl Where {
             .collect()
     }
 
-    /// The controller's replicas, at least one.
+    /// Returns the controller's replicas, at least one.
     pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
         if self.controller.is_some() {
             return Ok(self.addressed_controllers());
@@ -153,7 +153,7 @@ impl Where {
         }
     }
 
-    /// The proxies of a target, or all; at least one.
+    /// Returns the proxies of a target, or all; at least one.
     pub(crate) async fn proxies(
         &self,
         pods: &Pods,
@@ -193,7 +193,7 @@ impl Where {
         Ok(found)
     }
 
-    /// Whether to query proxies rather than the controller by default.
+    /// Returns whether to query proxies rather than the controller by default.
     pub(crate) fn names_proxies(&self) -> bool {
         !self.proxies.is_empty()
     }

@@ -1,4 +1,5 @@
-//! `maglor endpoints`: who serves a service, as the controller says or as a proxy sees it.
+//! `maglor endpoints`: lists the endpoints of a service, as served by the controller or as seen by
+//! a proxy.
 
 use std::process::ExitCode;
 
@@ -154,7 +155,7 @@ fn seen_by(proxy: &Instance, cluster: Cluster) -> impl Iterator<Item = Line> {
     })
 }
 
-/// All replicas answer the same.
+/// All replicas have the same response.
 async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     let replicas = options.place.controllers().await?;
     let Some(controller) = replicas.first() else {

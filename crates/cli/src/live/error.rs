@@ -7,15 +7,15 @@ use http::StatusCode;
 use kube::config::KubeconfigError;
 use maglor_service_graph::file::prometheus::AnswerError;
 
-/// See the module's documentation.
+/// An error of a query; see the module's documentation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
-    /// What answered is none of ours, or of another version.
+    /// The response is not from our programs, or from another version.
     #[error("{whom}{path}: invalid response: {source}")]
     Answer {
-        /// Who was asked.
+        /// The queried program.
         whom: String,
-        /// For what.
+        /// The path.
         path: String,
         /// The error.
         source: serde_json::Error,
@@ -23,48 +23,48 @@ pub(crate) enum LiveError {
     /// Connection refused.
     #[error("{whom}: {source}")]
     Connect {
-        /// Who was asked.
+        /// The queried program.
         whom: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection failed.
     #[error("{whom}: {source}")]
     Http {
-        /// Who was asked.
+        /// The queried program.
         whom: String,
-        /// What happened.
+        /// The error of the connection.
         source: hyper::Error,
     },
-    /// The API server said no, or nothing.
+    /// The API server has rejected a request, or does not respond.
     #[error("Kubernetes: {what}: {source}")]
     Kube {
-        /// What it was asked for.
+        /// The requested object.
         what: String,
-        /// What it said.
+        /// The error of the client.
         source: Box<kube::Error>,
     },
     /// No cluster is configured.
     #[error("kubeconfig: {0}")]
     Kubeconfig(Box<KubeconfigError>),
-    /// A step of the installation's life was not done.
+    /// A step of the installation's lifecycle failed.
     #[error("{0}")]
     Lifecycle(maglor_controller::lifecycle::LifecycleError),
-    /// There is none of ours.
+    /// There is no controller.
     #[error("no controller is running in namespace `{namespace}`")]
     NoController {
-        /// Where it was looked for.
+        /// The searched namespace.
         namespace: String,
     },
-    /// Nothing to ask.
+    /// There is no proxy to query.
     #[error("{0}")]
     NoProxy(String),
     /// Neither a cluster nor a controller is given.
@@ -73,29 +73,29 @@ pub(crate) enum LiveError {
     /// Neither a cluster nor a proxy is given.
     #[error("this command queries proxies; --controller is set, but not --proxy")]
     NoProxyAddress,
-    /// Nothing can be planned.
+    /// No plan can be made.
     #[error("{0}")]
     Plan(String),
     /// The port cannot be reached through the API server.
     #[error("{whom}: cannot connect to the pod: {why}")]
     PortForward {
-        /// Which pod.
+        /// The pod.
         whom: String,
-        /// What the kubelet said.
+        /// The kubelet's error.
         why: String,
     },
-    /// Prometheus says something else than what was asked for.
+    /// Prometheus' response is invalid.
     #[error("{source}; the query was {query}")]
     Prometheus {
-        /// What was asked, in PromQL.
+        /// The query, in PromQL.
         query: String,
         /// The error.
         source: Box<AnswerError>,
     },
-    /// The controller says something that this command cannot read.
+    /// The controller's response contains a resource that this command cannot read.
     #[error("routes `{name}`: {why}")]
     Resource {
-        /// Which resource.
+        /// The name of the resource.
         name: String,
         /// The error.
         why: String,
@@ -103,50 +103,50 @@ pub(crate) enum LiveError {
     /// The runtime cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[source] io::Error),
-    /// A file is none of ours.
+    /// A file is not one of ours.
     #[error("{}: invalid graph snapshot: {source}", path.display())]
     Snapshot {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The error.
         source: serde_json::Error,
     },
-    /// Another status than 200.
+    /// The status is not 200.
     #[error("{whom}{path}: {status}: {text}")]
     Status {
-        /// Who was asked.
+        /// The queried program.
         whom: String,
-        /// For what.
+        /// The path.
         path: String,
-        /// What it answered with.
+        /// The status.
         status: StatusCode,
-        /// The first line of why.
+        /// The first line of the reason.
         text: String,
     },
     /// A value is invalid.
     #[error("{what} `{value}`: {expected}")]
     Value {
-        /// Which.
+        /// The name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
-    /// It took too long.
+    /// The query timed out.
     #[error("{whom}{path}: timeout after {seconds} s")]
     Timeout {
-        /// Who was asked.
+        /// The queried program.
         whom: String,
-        /// For what.
+        /// The path.
         path: String,
-        /// How long was waited.
+        /// The time limit in seconds.
         seconds: u64,
     },
 }
 
 impl LiveError {
-    /// What to do about it.
+    /// Returns a hint.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Answer { .. } => Some(

@@ -1,4 +1,5 @@
-//! `maglor receipts`: what has changed, who has it, how long that took, who lacks it.
+//! `maglor receipts`: lists configuration changes with the clients that have acknowledged them, the
+//! delays, and the clients that have not.
 
 use std::process::ExitCode;
 
@@ -78,7 +79,7 @@ impl Receipt {
         self.has() < self.deliveries.len()
     }
 
-    /// Clients without it, with the reason where they rejected it.
+    /// Returns the clients that have not acknowledged it, with the reason if they rejected it.
     fn lacking(&self) -> Vec<String> {
         let lacking = self.deliveries.iter().filter_map(|one| match &one.refused {
             Some(reason) => Some(format!("{} (refused: {reason})", one.node)),
@@ -137,7 +138,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             });
             receipts.extend(of_replica.filter(|one| wanted(options, one)));
         }
-        // The newest first, whichever replica has it.
+        // The newest first, from any replica.
         receipts.sort_by_key(|receipt| receipt.age_seconds);
         table::show(&receipts, options.output, "no such change");
         Ok(())

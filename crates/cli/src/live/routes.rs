@@ -1,4 +1,4 @@
-//! `maglor routes`: where requests go, as the controller says or as a proxy has it in force.
+//! `maglor routes`: lists routes, as served by the controller or as applied by a proxy.
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ pub(crate) struct Options {
 #[derive(Debug, Serialize)]
 struct Line {
     host: String,
-    /// Only for clients of this namespace.
+    /// The namespace of the clients it is restricted to, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<String>,
     route: String,
@@ -67,7 +67,7 @@ struct Line {
 #[derive(Debug, Serialize)]
 struct To {
     what: String,
-    /// Percent of the requests.
+    /// The percentage of the requests.
     percent: f64,
 }
 
@@ -212,7 +212,7 @@ fn action(route: &Route) -> Vec<To> {
     }
 }
 
-/// All replicas answer the same.
+/// All replicas have the same response.
 async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     let replicas = options.place.controllers().await?;
     let Some(controller) = replicas.first() else {
@@ -232,7 +232,7 @@ async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     Ok(lines)
 }
 
-/// The routes of a table, parsed by the rules of a configuration file.
+/// Returns the routes of a table, parsed by the rules of a configuration file.
 fn lines_of(table: &Resource) -> Result<Vec<Line>, LiveError> {
     let unread = |errors: maglor_config::Errors| LiveError::Resource {
         name: table.name.clone(),

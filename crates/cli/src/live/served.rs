@@ -1,4 +1,4 @@
-//! The responses of admin ports, as far as commands read them; and names of services.
+//! The responses of admin ports, with the fields that commands use; and names of services.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What names end with in the usual cluster domain: tables leave it out.
+/// The suffix of names in the usual cluster domain, which tables omit.
 const USUAL: &str = ".svc.cluster.local";
 
 /// `/clusters` of a proxy.
@@ -53,7 +53,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Clusters that its chains lead to.
+    /// Returns the clusters of its chains.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().flat_map(|chain| {
             let hosts = chain.hosts.iter();
@@ -139,7 +139,7 @@ impl FromStr for Service {
 }
 
 impl Service {
-    /// Whether a name begins with what is wanted, label by label.
+    /// Returns whether a name begins with the requested one, label by label.
     pub(super) fn is(&self, name: &str) -> bool {
         let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
         let rest = host.strip_prefix(self.host.as_str());
@@ -148,7 +148,7 @@ impl Service {
     }
 }
 
-/// A name as tables show it.
+/// Shortens a name for tables.
 pub(super) fn short(name: &str) -> String {
     name.replace(USUAL, "")
 }

@@ -1,4 +1,4 @@
-//! `maglor stat`: how requests fare, by workload or by the services that they call.
+//! `maglor stat`: prints success rates and latencies of requests, by workload or by called service.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub(super) struct Line {
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// Share of requests over mutual TLS.
+    /// The share of requests over mutual TLS.
     mtls: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<Calls>,
@@ -217,14 +217,14 @@ impl Row for Called {
     }
 }
 
-/// Inbound requests of workloads.
+/// Returns the inbound requests of workloads.
 pub(super) fn asked(traffic: &Traffic, time: Option<Duration>) -> Vec<Asked> {
     let all = traffic.inbound.iter();
     all.map(|(workload, flow)| Asked(Line::new(workload, None, flow, time)))
         .collect()
 }
 
-/// Outbound requests of workloads.
+/// Returns the outbound requests of workloads.
 pub(super) fn called(traffic: &Traffic, time: Option<Duration>) -> Vec<Called> {
     let all = traffic.outbound.iter();
     all.map(|((workload, service), flow)| Called(Line::new(workload, Some(service), flow, time)))

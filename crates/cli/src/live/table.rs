@@ -1,4 +1,4 @@
-//! Output of commands: tables, JSON or YAML.
+//! Prints the output of commands: tables, JSON or YAML.
 
 use serde::Serialize;
 
@@ -22,14 +22,14 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     title: &'static str,
-    /// Shown only in the wide table.
+    /// Whether it is shown only in the wide table.
     wide: bool,
-    /// Numbers are right-aligned.
+    /// Whether it is right-aligned, as numbers are.
     right: bool,
 }
 
 impl Column {
-    /// Words.
+    /// Creates a column of texts.
     pub(crate) const fn text(title: &'static str) -> Self {
         Self {
             title,
@@ -38,7 +38,7 @@ impl Column {
         }
     }
 
-    /// Numbers.
+    /// Creates a column of numbers.
     pub(crate) const fn number(title: &'static str) -> Self {
         Self {
             title,
@@ -47,7 +47,7 @@ impl Column {
         }
     }
 
-    /// Shown only in the wide table.
+    /// Restricts the column to the wide table.
     pub(crate) const fn wide(self) -> Self {
         Self { wide: true, ..self }
     }
@@ -58,7 +58,7 @@ pub(crate) trait Row: Serialize {
     /// The columns.
     const COLUMNS: &'static [Column];
 
-    /// A cell for each column.
+    /// Returns a cell for each column.
     fn cells(&self) -> Vec<String>;
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn show<R: Row>(rows: &[R], format: Format, none: &str) {
     }
 }
 
-/// A value as JSON or YAML; all keys are strings, so both can express it.
+/// Formats a value as JSON or YAML; all keys are strings, so both can express it.
 pub(crate) fn serialized(value: &impl Serialize, format: Format) -> String {
     match format {
         Format::Yaml => serde_yaml::to_string(value).unwrap_or_default(),
@@ -79,7 +79,7 @@ pub(crate) fn serialized(value: &impl Serialize, format: Format) -> String {
     }
 }
 
-/// Rows below their titles, with two spaces between columns.
+/// Formats rows below their titles, with two spaces between columns.
 pub(crate) fn text<R: Row>(rows: &[R], format: Format) -> String {
     let shown: Vec<usize> = (0..R::COLUMNS.len())
         .filter(|at| format == Format::Wide || !R::COLUMNS[*at].wide)
@@ -108,7 +108,7 @@ pub(crate) fn text<R: Row>(rows: &[R], format: Format) -> String {
     text
 }
 
-/// `-` for an absent value.
+/// Formats an absent value as `-`.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

@@ -1,4 +1,4 @@
-//! `maglor tap`: requests of proxies as they end.
+//! `maglor tap`: streams the finished requests of proxies.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,7 +28,7 @@ Examples:
 A proxy shows at most --rate requests per second, and the number of dropped ones. Requests are shown
 when they have ended, without bodies, and without headers other than the host.";
 
-/// Capacity of the queue of lines to print, over all proxies.
+/// The capacity of the queue of lines to print, over all proxies.
 const WAITING: usize = 1024;
 
 #[derive(Debug, clap::Args)]
@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             .await?;
         let query = query(options);
         for proxy in &proxies {
-            // Before the first line: the error in the filters is wrong with all of them.
+            // Before the first line: an error in the filters is the same for all of them.
             let page = proxy.admin.lines(&query).await?;
             tokio::spawn(follow(proxy.clone(), page, lines.clone()));
         }
@@ -134,14 +134,14 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         let length = options.length.map_or(Duration::MAX, |length| length.0);
         tokio::select! {
             done = print => done,
-            // Longer than a timer can be: for ever.
+            // Longer than a timer supports: for ever.
             () = tokio::time::sleep(length.min(Duration::from_secs(1 << 32))) => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
         }
     })
 }
 
-/// The admin page with the filters.
+/// Returns the path of the admin page with the filters.
 fn query(options: &Options) -> String {
     let mut query = format!("/tap?rate={}", options.rate);
     let filters = [
@@ -158,7 +158,7 @@ fn query(options: &Options) -> String {
     query
 }
 
-/// A value escaped for a query (RFC 3986, section 3.4).
+/// Escapes a value for a query (RFC 3986, section 3.4).
 fn escaped(value: &str) -> String {
     let sign = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
@@ -171,7 +171,7 @@ fn escaped(value: &str) -> String {
 
 type Received = Result<Line, LiveError>;
 
-/// A line of a proxy.
+/// A finished request of a proxy.
 struct Line {
     pod: String,
     value: Value,
@@ -191,7 +191,7 @@ async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Se
                     source,
                 }),
             },
-            // One of several pods has ended; the others continue.
+            // One of several pods has terminated; the others continue.
             Ok(None) | Err(_) => {
                 eprintln!("{}: has ended", proxy.name);
                 return;
@@ -222,7 +222,7 @@ impl Line {
     }
 }
 
-/// `18:01:02.123 web-0 in  GET cart/api 200 3.1 ms ns/shop/sa/web → 10.1.0.1:80`
+/// Formats `18:01:02.123 web-0 in GET cart/api 200 3.1 ms ns/shop/sa/web → 10.1.0.1:80`
 fn text(pod: &str, request: &Request, wide: bool) -> String {
     let clock = request.time.split('T').nth(1).unwrap_or(&request.time);
     let direction = match request.direction.as_str() {
@@ -230,7 +230,7 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
         "outbound" => "out",
         _ => "-  ",
     };
-    // Who a workload of the mesh is, is said by namespace and account.
+    // A workload of the mesh is shown by namespace and account.
     let peer = request.peer.as_deref().map(|peer| {
         let path = peer
             .strip_prefix("spiffe://")

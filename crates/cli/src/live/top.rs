@@ -1,4 +1,4 @@
-//! `maglor top`: `stat` again and again, the busiest first.
+//! `maglor top`: repeats `stat`, the busiest first.
 
 use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
@@ -25,9 +25,9 @@ Examples:
 
 On a terminal the table is redrawn; press q or Ctrl-C to stop. Otherwise tables are printed one after another.";
 
-/// Cursor home, and clear the screen below.
+/// Moves the cursor home, and clears the screen below.
 const CLEAR: &str = "\x1b[H\x1b[J";
-/// The alternate screen, and back.
+/// Enters the alternate screen, and leaves it.
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
@@ -138,16 +138,16 @@ async fn left(live: bool) {
         return std::future::pending().await;
     }
     let (sender, pressed) = oneshot::channel();
-    // Nothing else reads a key without its line; the thread ends with the process.
+    // Only this reads keys without a line break; the thread ends with the process.
     std::thread::spawn(move || {
         let terminal = console::Term::stdout();
-        // Ctrl-C comes as an error here.
+        // Ctrl-C is an error here.
         while let Ok(key) = terminal.read_key() {
             if matches!(key, console::Key::Char('q' | 'Q') | console::Key::Escape) {
                 break;
             }
         }
-        // Who has ended meanwhile does not listen.
+        // The receiver may have ended meanwhile.
         let _ = sender.send(());
     });
     let _ = pressed.await;

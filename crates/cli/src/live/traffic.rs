@@ -10,10 +10,10 @@ use super::LiveError;
 use super::access::Instance;
 use super::served::{Clusters, Tables};
 
-/// Proxies that are asked at a time.
+/// The number of proxies queried concurrently.
 const AT_ONCE: usize = 16;
 
-/// Requests of one kind during some time.
+/// The requests of one kind during an interval.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// Inbound requests, or attempts of calls: a retried request counts twice.
@@ -21,25 +21,25 @@ pub(super) struct Flow {
     pub(super) failed: f64,
     pub(super) retries: f64,
     pub(super) ejections: f64,
-    /// Endpoints that are out now, as the proxy with the most of them sees it.
+    /// Ejected endpoints, as seen by the proxy with the most of them.
     pub(super) ejected: f64,
     pub(super) latencies: Histogram,
     /// Connections of clients since the start, and those of them with mutual TLS.
     connections: f64,
     mutual: f64,
-    /// Whether calls go out by mutual TLS, where these are calls.
+    /// Whether calls use mutual TLS, if these are calls.
     pub(super) mesh: Option<bool>,
-    /// Proxies that have counted it.
+    /// The proxies that have counted it.
     pub(super) proxies: BTreeSet<String>,
 }
 
 impl Flow {
-    /// The share of connections that were of workloads of the mesh; `None` without any.
+    /// Returns the share of connections from workloads of the mesh; `None` without any.
     pub(super) fn mutual_tls(&self) -> Option<f64> {
         (self.connections > 0.0).then(|| (self.mutual / self.connections).min(1.0))
     }
 
-    /// The share of requests that have not failed; `None` without any.
+    /// Returns the share of requests that have not failed; `None` without any.
     pub(super) fn success(&self) -> Option<f64> {
         (self.requests > 0.0).then(|| (1.0 - self.failed / self.requests).max(0.0))
     }
@@ -52,20 +52,20 @@ pub(super) struct Workload {
     pub(super) name: String,
 }
 
-/// What happened between two looks.
+/// The traffic between two scrapes.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     /// Inbound requests of workloads.
     pub(super) inbound: BTreeMap<Workload, Flow>,
-    /// What they asked others, by cluster.
+    /// Outbound requests of workloads, by cluster.
     pub(super) outbound: BTreeMap<(Workload, String), Flow>,
-    /// Proxies that did not answer, and why.
+    /// Proxies that did not respond, with the errors.
     pub(super) silent: Vec<(String, LiveError)>,
-    /// Between the looks.
+    /// The time between the scrapes.
     pub(super) time: Duration,
 }
 
-/// Looks at proxies again and again.
+/// Scrapes proxies repeatedly.
 pub(super) struct Observer {
     proxies: Vec<Observed>,
     last: Instant,
@@ -77,12 +77,12 @@ struct Observed {
     shape: Shape,
 }
 
-/// What a proxy's names mean.
+/// The meaning of a proxy's names.
 #[derive(Debug, Default)]
 struct Shape {
-    /// Listeners for what goes out.
+    /// Outbound listeners.
     outbound: BTreeSet<String>,
-    /// Clusters that lead to the application itself.
+    /// Clusters of the application itself.
     own: BTreeSet<String>,
     /// Clusters that are reached by mutual TLS.
     mesh: BTreeSet<String>,
@@ -101,10 +101,10 @@ impl Observer {
         }
     }
 
-    /// What has happened since the last look; at the first, since the proxies' start.
+    /// Returns the traffic since the last scrape; at the first, since the proxies' start.
     ///
     /// # Errors
-    /// When not one proxy answers.
+    /// When no proxy responds.
     pub(super) async fn look(&mut self) -> Result<Traffic, LiveError> {
         let now = Instant::now();
         let mut traffic = Traffic {
@@ -184,7 +184,7 @@ impl Traffic {
             let cluster = sample.label("cluster")?;
             (!shape.own.contains(cluster)).then(|| cluster.to_owned())
         };
-        // What was called at any time is shown.
+        // Services that were ever called are shown.
         for sample in &whole {
             let asked = sample.name == "maglor_upstream_requests_total" && sample.value > 0.0;
             if let Some(cluster) = called(sample).filter(|_| asked) {
@@ -213,7 +213,7 @@ impl Traffic {
 }
 
 impl Flow {
-    /// What is true of all time.
+    /// Adds a sample of a gauge.
     fn outstanding_of(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "maglor_downstream_connections_total" => self.connections += sample.value,
@@ -222,7 +222,7 @@ impl Flow {
         }
     }
 
-    /// What clients have been answered.
+    /// Adds a sample of responses to clients.
     fn arrival(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "maglor_http_requests_total" => {
@@ -236,7 +236,7 @@ impl Flow {
         }
     }
 
-    /// What endpoints have answered.
+    /// Adds a sample of responses of endpoints.
     fn call(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "maglor_upstream_requests_total" => {

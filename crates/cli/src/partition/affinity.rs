@@ -1,19 +1,19 @@
 //! A placement as affinities of pods for Kubernetes' own scheduler, as in the paper
 //! (§3.4), "in terms of existing node/pod affinity and anti-affinity rules".
-//!
-//! Preferred, not required: what does not fit runs elsewhere. The scheduler weighs them against its other wishes,
-//! to spread the replicas of a Service, say, so where pods really run may differ from the placement.
+//! Preferred, not required: replicas that do not fit run elsewhere. The scheduler weighs them
+//! against its other preferences, to spread the replicas of a Service, say, so the real placement
+//! of pods may differ.
 
 use maglor_service_graph::{Graph, Nodes, Placement};
 use serde_json::{Value, json};
 
-/// The topology of single nodes.
+/// The topology key of single nodes.
 const NODE: &str = "kubernetes.io/hostname";
 /// The highest weight of a preference in Kubernetes.
 const MOST: f64 = 100.0;
 
-/// Deployments with nothing but affinities, one for each service that is not pinned, as YAML documents. `label` is
-/// the key of the label by which a service's pods are found.
+/// Returns Deployments with only affinities, one for each service that is not pinned, as YAML
+/// documents. `label` is the key of the label by which a service's pods are found.
 pub(super) fn documents(
     graph: &Graph,
     nodes: &Nodes,
@@ -58,8 +58,8 @@ fn deployment(
     })
 }
 
-/// The nodes of its replicas, by how many of them each is to have. By their names, as files have them: the label
-/// `kubernetes.io/hostname` of some is another one.
+/// Returns affinities to the nodes of its replicas, weighted by the number on each. By their names,
+/// as in files: the label `kubernetes.io/hostname` of some nodes differs.
 fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     let most = counts.iter().max().copied().unwrap_or(0);
     let used = nodes
@@ -76,7 +76,8 @@ fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     used.map(preference).collect()
 }
 
-/// The services that it talks with and that are to run on one of its nodes, by their calls.
+/// Returns affinities to the services that it communicates with and that run on one of its nodes,
+/// weighted by their calls.
 fn to_neighbours(
     graph: &Graph,
     placement: &Placement,
@@ -116,12 +117,12 @@ fn to_neighbours(
     near.map(term).collect()
 }
 
-/// 1 to 100, relative to the largest.
+/// Returns 1 to 100, relative to the largest.
 fn weight(value: f64, most: f64) -> u32 {
     ((MOST * value / most).round() as u32).clamp(1, MOST as u32)
 }
 
-/// `NAMESPACE/NAME`, or a name alone.
+/// Splits `NAMESPACE/NAME`, or a name alone.
 fn names(service: &str) -> (Option<&str>, &str) {
     match service.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),

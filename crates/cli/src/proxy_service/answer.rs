@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::workload::{NAMESPACE, Service, WorkloadError};
 
-/// See the module's documentation.
+/// The result for a service; see the module's documentation.
 pub(super) struct Answer {
     service: Service,
     situation: Situation,
-    /// The fastest first.
+    /// The predictions, the fastest first.
     predictions: Vec<Prediction>,
     recommended: Choice,
     gain: f64,
@@ -66,7 +66,7 @@ impl Answer {
         answer
     }
 
-    /// As documents of YAML.
+    /// Returns YAML documents.
     pub(super) fn manifests(&self) -> String {
         let mut text = String::new();
         for resource in self.resources() {
@@ -77,7 +77,7 @@ impl Answer {
         text
     }
 
-    /// What to apply; nothing where all is best as it is.
+    /// Returns the resources to apply; none if the present choice is best.
     fn resources(&self) -> Vec<Value> {
         let name = self.service.name.as_deref().unwrap_or("web");
         let namespace = self.service.namespace.as_deref().unwrap_or(NAMESPACE);
@@ -110,7 +110,8 @@ impl Answer {
     }
 }
 
-/// The fastest, and the share of the present latency that it saves; what is there where that is little.
+/// Returns the fastest choice, and the share of the present latency that it saves; the present one
+/// if that is little.
 fn best(predictions: &[Prediction], least_gain: f64) -> (Choice, f64) {
     let local = predictions.iter().find(|one| one.choice == Choice::Local);
     let (Some(first), Some(local)) = (predictions.first(), local) else {
@@ -123,7 +124,7 @@ fn best(predictions: &[Prediction], least_gain: f64) -> (Choice, f64) {
     }
 }
 
-/// A readable summary.
+/// Returns a readable summary.
 pub(super) fn table(answers: &[Answer]) -> String {
     let mut text = String::new();
     for answer in answers {
@@ -156,7 +157,7 @@ fn milliseconds(prediction: &Prediction) -> f64 {
     rounded(prediction.mean.as_secs_f64() * 1000.0)
 }
 
-/// Five digits: more than the rule is right to.
+/// Rounds to five digits: more than the precision of the rule.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

@@ -104,7 +104,7 @@ pub(super) enum WorkloadError {
 }
 
 impl WorkloadError {
-    /// An invalid service of a file, with its line.
+    /// Creates the error of an invalid service of a file, with its line.
     pub(super) fn of_service(self, file: &str, text: &str, at: usize) -> Self {
         let field = match &self {
             Self::Name { field, .. } | Self::Range { field, .. } => field,
@@ -130,7 +130,7 @@ fn place(file: &str, line: Option<usize>) -> String {
 }
 
 impl Services {
-    /// `namespace` applies to services without one.
+    /// Parses a file; `namespace` applies to services without one.
     pub(super) fn parse(
         text: &str,
         file: &str,
@@ -180,7 +180,7 @@ impl Services {
 }
 
 impl Service {
-    /// Whether name and namespace are valid in Kubernetes, because the output is applied there.
+    /// Checks that name and namespace are valid in Kubernetes, because the output is applied there.
     pub(super) fn check_names(&self) -> Result<(), WorkloadError> {
         let valid = |name: &str| {
             let inside =
@@ -204,7 +204,7 @@ impl Service {
         Ok(())
     }
 
-    /// Missing fields are taken from another one.
+    /// Takes missing fields from another one.
     pub(super) fn or(self, other: &Self) -> Self {
         let other = other.clone();
         Self {
@@ -221,24 +221,25 @@ impl Service {
         }
     }
 
-    /// The service as a prefix of messages.
+    /// Returns the service as a prefix of messages.
     pub(super) fn place(&self) -> String {
         let name = self.name.as_deref();
         name.map_or_else(String::new, |name| format!("{name}: "))
     }
 
-    /// Requests per second of all callers.
+    /// Returns the requests per second of all callers.
     pub(super) fn rate(&self) -> f64 {
         let servers = f64::from(self.servers.unwrap_or(40));
         servers * self.rho.unwrap_or(0.75) * 1000.0 / self.service_ms.unwrap_or(20.0)
     }
 
-    /// Number of proxies that the load needs at 100m each; fractional.
+    /// Returns the number of proxies that the load needs at 100m each; fractional.
     fn needed(&self) -> f64 {
         self.rate() * CPU_OF_A_REQUEST / CPU_OF_A_PROXY
     }
 
-    /// CPU request of each proxy, in millicores, where the maximum number of proxies at 100m each is not enough.
+    /// Returns the CPU request of each proxy, in millicores, if the maximum number of proxies at
+    /// 100m each is not enough.
     pub(super) fn cpu_millis(&self) -> Option<u64> {
         let each = 100.0 * self.needed() / f64::from(MOST_PROXIES);
         (self.proxies.is_none() && each > 100.0).then_some(each.ceil() as u64)
@@ -258,7 +259,7 @@ impl Service {
         }
     }
 
-    /// The input of the decision rule.
+    /// Returns the input of the decision rule.
     pub(super) fn situation(&self) -> Result<Situation, WorkloadError> {
         let time = |field, value: Option<f64>, default: f64, least: f64| {
             let value = value.unwrap_or(default);

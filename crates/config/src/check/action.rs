@@ -45,7 +45,7 @@ pub(super) fn action(
     }
 }
 
-/// Fields that mean nothing without a cluster.
+/// Rejects fields that have no effect without a cluster.
 fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
     let set = [
         ("rewrite", raw.rewrite.is_some()),
@@ -96,7 +96,7 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     }
 }
 
-/// The clusters with their weights, and those of them that exist.
+/// Returns the clusters with their weights, and those of them that exist.
 fn clusters<'a>(
     raw: &raw::Route,
     at: &At<'_>,
@@ -130,7 +130,7 @@ fn clusters<'a>(
     (clusters, targets)
 }
 
-/// A share of a route's requests.
+/// Validates a share of a route's requests.
 fn share(raw: &raw::ClusterWeight, at: &At<'_>) -> Option<WeightedCluster> {
     let weight = rule::number(raw.weight, &at.field("weight"), 1, 0..=1_000_000);
     let (request, response) = (at.field("request_headers"), at.field("response_headers"));
@@ -250,7 +250,7 @@ fn path_rewrite(
     }
 }
 
-/// A new prefix needs a route that matches by prefix.
+/// Checks that a route with a new prefix matches by prefix.
 pub(super) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
     matching::path(text, at);
     if !matches!(path, PathMatch::Prefix(_)) {
@@ -260,7 +260,7 @@ pub(super) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
     }
 }
 
-/// Groups that a substitution names must be in the expression.
+/// Checks that groups named by a substitution are in the expression.
 fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
     let back = |pair: &[u8]| pair[0] == b'\\' && pair[1].is_ascii_digit();
     if text.as_bytes().windows(2).any(back) {

@@ -1,4 +1,4 @@
-//! Authorization: rules that can take something, of texts that mean something.
+//! Validates authorization: rules must be able to match requests, and their texts must be valid.
 
 use maglor_identity::{SpiffeId, TrustDomain};
 
@@ -10,7 +10,7 @@ use crate::authorization::{
 use crate::report::At;
 use crate::{Filter, FilterChain, Termination, raw, yaml};
 
-/// The rules of a listener with these chains.
+/// Validates the rules of a listener with these chains.
 pub(super) fn authorization(
     raw: &raw::Authorization,
     at: &At<'_>,
@@ -30,7 +30,7 @@ pub(super) fn authorization(
     let allows = rules.iter().any(|rule| rule.action == Action::Allow);
     let default = match raw.default {
         Some(raw::Effect::Deny) => Effect::Deny,
-        // Istio's meaning: who lists what is allowed allows nothing else.
+        // As in Istio: if some requests are allowed explicitly, all others are denied.
         None if allows || rules.is_empty() => Effect::Deny,
         Some(raw::Effect::Allow) | None => Effect::Allow,
     };
@@ -46,7 +46,7 @@ pub(super) fn authorization(
     }
 }
 
-/// What can be distinguished on a listener.
+/// The conditions that can be evaluated on a listener.
 struct Place {
     http: bool,
     mesh: bool,
@@ -177,7 +177,7 @@ fn texts(list: Option<&raw::OneOrMany>) -> &[String] {
     list.map_or(&[], |list| &list.0)
 }
 
-/// A block without conditions would take everything.
+/// Rejects a block without conditions, which would match everything.
 fn present(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     if fields.iter().all(|(_, list)| list.is_none()) {
         let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
@@ -187,7 +187,7 @@ fn present(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     }
 }
 
-/// A condition without values matches nothing.
+/// Rejects a condition without values, which matches nothing.
 fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     for (name, list) in fields {
         if list.as_ref().is_some_and(|list| list.0.is_empty()) {
@@ -198,8 +198,8 @@ fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     }
 }
 
-/// Texts with a `*` at one end; a text without is checked by `exact`. `never` says why nothing matches: a
-/// rule that denies by it would deny no request.
+/// Validates texts with a `*` at one end; a text without is checked by `exact`. `never` is the
+/// reason why nothing can match: a rule that denies by it would deny no request.
 fn patterns(
     list: Option<&raw::OneOrMany>,
     at: &At<'_>,
@@ -240,7 +240,7 @@ fn patterns(
     patterns
 }
 
-/// Methods by name, or patterns of them.
+/// Validates methods by name, or patterns of them.
 fn methods(list: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Pattern> {
     for (i, text) in texts(list)
         .iter()
@@ -260,7 +260,7 @@ fn never_a_method(pattern: &Pattern) -> Option<&'static str> {
     lower.then_some("methods are in upper case")
 }
 
-/// A condition on a header field.
+/// Validates a condition on a header field.
 fn header(raw: &raw::AuthorizationHeader, at: &At<'_>) -> Option<HeaderCondition> {
     let Some(text) = &raw.name else {
         at.missing("name", "write `name: HEADER`");

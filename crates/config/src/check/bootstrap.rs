@@ -1,4 +1,4 @@
-//! Top-level settings.
+//! Validates top-level settings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Clusters.
+//! Validates clusters.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -91,7 +91,7 @@ pub(super) fn one(
         dns_refresh: dns_refresh(raw.dns_refresh.as_ref(), &at.field("dns_refresh")),
         first_address_only,
         health_check,
-        // There is no other endpoint to go to.
+        // There is no other endpoint to use.
         outlier: outlier.filter(|_| original_destination.is_none()),
         limits: guard::limits(raw.limits.as_ref(), &at.field("limits")),
         retry_budget: guard::budget(raw, at),
@@ -109,7 +109,7 @@ pub(super) fn one(
     raw.name.is_some().then_some(cluster)
 }
 
-/// Settings that an endpoint on a Unix socket cannot have.
+/// Rejects settings that do not apply to an endpoint on a Unix socket.
 fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
     let is_unix = |one: &Endpoint| matches!(one.address, EndpointAddress::Unix(_));
     if !cluster.endpoints.iter().any(is_unix) {
@@ -132,13 +132,15 @@ fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
     }
 }
 
-/// Clusters of listeners' short forms: they are generated, so there is nothing to report.
+/// Validates the clusters of listeners' short forms: they are generated, so there is nothing to
+/// report.
 pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Cluster> {
     let report = Report::default();
     all(raw, &report.root(), scope)
 }
 
-/// Which endpoint a connection's destination stands for; `None` = the cluster has its own.
+/// Returns the endpoint for a connection's original destination; `None` = the cluster has its own
+/// endpoints.
 fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAddress> {
     let by_destination = matches!(raw.r#type, Some(raw::ClusterType::OriginalDestination));
     if !by_destination {
@@ -183,7 +185,7 @@ fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAd
     })
 }
 
-/// A policy that the proxy can carry out.
+/// Validates the policy.
 fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
     let policy = raw.policy.clone().unwrap_or_default();
     if matches!(
@@ -255,7 +257,7 @@ fn health_check(
     protocol: UpstreamProtocol,
     at: &At<'_>,
 ) -> Option<crate::HealthCheck> {
-    // Without TLS there is nothing to choose by.
+    // Without TLS there is no ALPN to choose by.
     let protocol = match protocol {
         UpstreamProtocol::Auto if raw.tls.is_none() => UpstreamProtocol::Http1,
         protocol => protocol,

@@ -1,4 +1,4 @@
-//! The control plane, and chains that ask it.
+//! Validates the control plane, and chains that use it for discovery.
 
 use std::time::Duration;
 

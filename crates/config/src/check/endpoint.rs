@@ -1,4 +1,4 @@
-//! Endpoints: addresses, weights, priorities, localities.
+//! Validates endpoints: addresses, weights, priorities, localities.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -57,7 +57,7 @@ fn weight(value: Option<u32>, at: &At<'_>) -> NonZeroU32 {
     NonZeroU32::new(rule::number(value, at, 1, 1..=1_000_000)).unwrap_or(NonZeroU32::MIN)
 }
 
-/// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`.
+/// Validates `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`.
 pub(super) fn locality(text: &str, at: &At<'_>) -> bool {
     let parts: Vec<&str> = text.split('/').collect();
     let good = parts.len() <= 3 && parts.iter().all(|part| !part.trim().is_empty());
@@ -102,7 +102,7 @@ fn address(text: &str, at: &At<'_>) -> Option<EndpointAddress> {
     }
 }
 
-/// An address, or what to do about it.
+/// Parses an address; the error suggests a valid one.
 fn parse(text: &str) -> Result<EndpointAddress, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return match address.port() {

@@ -1,4 +1,4 @@
-//! Filter chains: what they match, that no two match the same, and what they do.
+//! Validates filter chains: their matches, which must differ, and their filters.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::report::{At, Step};
 use crate::tls::MeshMode;
 use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, TcpFilter, Termination, raw};
 
-/// Combinations of server name, ALPN protocol and source that a listener may distinguish.
+/// The maximum number of combinations of server name, ALPN protocol and source in a listener.
 const MAX_COMBINATIONS: usize = 100_000;
 
-/// The chains of a listener, written as a list or as a single one.
+/// Validates the chains of a listener, written as a list or as a single one.
 pub(super) fn all(
     raw: &raw::Listener,
     at: &At<'_>,
@@ -88,7 +88,7 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
     chains
 }
 
-/// What all chains of a listener refer to.
+/// The context of all chains of a listener.
 pub(super) struct Context<'a, 'b> {
     pub(super) listener: &'a Arc<str>,
     pub(super) scope: &'a Scope<'b>,
@@ -147,12 +147,12 @@ impl Context<'_, '_> {
     }
 }
 
-/// What ALPN can promise.
+/// Returns the protocols that ALPN may offer.
 pub(super) fn behind(http: Option<&HttpFilter>) -> Behind {
     http.map_or(Behind::Tcp, |http| Behind::Http(http.protocol))
 }
 
-/// Where bytes go; `discovers`: the control plane says it.
+/// Validates a TCP filter; `discovers`: the control plane provides the cluster.
 pub(super) fn tcp_filter(
     raw: &raw::Tcp,
     discovers: bool,
@@ -220,7 +220,7 @@ fn chain_match(raw: &raw::FilterChainMatch, at: &At<'_>) -> FilterChainMatch {
     }
 }
 
-/// Whether all of the conditions could be read; without some a match would be too wide.
+/// Returns whether all of the conditions could be read; without some a match would be too wide.
 fn complete(matches: &FilterChainMatch, raw: Option<&raw::FilterChainMatch>) -> bool {
     raw.is_none_or(|raw| {
         matches.server_names.len() == raw.server_names.len()
@@ -250,7 +250,7 @@ pub(super) fn network(text: &str, at: &At<'_>) -> Option<IpNet> {
     Some(whole)
 }
 
-/// What one connection may have; `None` = any.
+/// The properties of one connection; `None` = any.
 #[derive(Clone, Default, Eq, Hash, PartialEq)]
 struct Combination {
     port: Option<u16>,
@@ -260,7 +260,7 @@ struct Combination {
     source: Option<IpNet>,
 }
 
-/// The combinations that earlier chains of a listener take.
+/// The combinations used by earlier chains of a listener.
 #[derive(Default)]
 struct Taken {
     by: HashMap<Combination, Arc<[Step]>>,
@@ -268,7 +268,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Two chains with the same combination are ambiguous.
+    /// Rejects a second chain with the same combination, which would be ambiguous.
     fn check(&mut self, matches: &FilterChainMatch, at: &At<'_>) {
         let lengths = [
             matches.destination_ports.len(),
@@ -321,7 +321,7 @@ fn combinations(matches: &FilterChainMatch) -> Vec<Combination> {
     all
 }
 
-/// Each combination with each of the values; without values it stays at any.
+/// Combines each combination with each of the values; without values it stays at any.
 fn expand<T: Clone>(all: &mut Vec<Combination>, values: &[T], set: impl Fn(&mut Combination, T)) {
     if values.is_empty() {
         return;

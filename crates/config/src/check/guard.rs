@@ -1,4 +1,4 @@
-//! Limits, retry budgets, circuit breakers, adaptive concurrency, distances.
+//! Validates limits, retry budgets, circuit breakers, adaptive concurrency and distances.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
 use crate::raw;
 use crate::report::At;
 
-/// A limit on connections or requests.
+/// The range of a limit on connections or requests.
 const PLACES: std::ops::RangeInclusive<u32> = 1..=10_000_000;
 
 pub(super) fn limits(raw: Option<&raw::Limits>, at: &At<'_>) -> LimitParams {
@@ -52,7 +52,7 @@ fn places(raw: Option<u32>, at: &At<'_>) -> Option<u32> {
     raw.map(|number| rule::number(Some(number), at, 1, PLACES))
 }
 
-/// Warns of a queue that nothing can fill.
+/// Warns of a queue that cannot be used.
 pub(super) fn warn_of_queue(raw: &raw::Cluster, at: &At<'_>) {
     let Some(limits) = &raw.limits else {
         return;
@@ -71,7 +71,7 @@ pub(super) fn warn_of_queue(raw: &raw::Cluster, at: &At<'_>) {
     }
 }
 
-/// The retry budget, with `limits.max_retries`.
+/// Returns the retry budget, with `limits.max_retries`.
 pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     let default = BudgetParams::default();
     let max_retries = raw.limits.as_ref().and_then(|limits| limits.max_retries);
@@ -95,7 +95,7 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
             .on_key()
             .help(format!("remove `{zero}: 0`, or `{set}`"));
     }
-    // 0 % alone means none, not three a second.
+    // With 0 % alone no retries are meant, not the default minimum of three a second.
     let least = |least| if allows_nothing(raw) { 0 } else { least };
     BudgetParams {
         percent,
@@ -121,13 +121,14 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     }
 }
 
-/// Whether a budget is 0 % without a minimum.
+/// Returns whether a budget is 0 % without a minimum.
 fn allows_nothing(raw: &raw::RetryBudget) -> bool {
     let none = |minimum: Option<u32>| matches!(minimum, None | Some(0));
     raw.percent == Some(0.0) && none(raw.min_concurrency) && none(raw.min_per_second)
 }
 
-/// Both bounds hold, so that with 0 % one minimum of 0 leaves nothing for the other to allow: the names of the two.
+/// Returns the names of a useless minimum and of the one that makes it so: both bounds apply, so
+/// that with 0 % one minimum of 0 leaves nothing for the other to allow.
 fn useless_minimum(raw: &raw::RetryBudget) -> Option<(&'static str, &'static str)> {
     let (concurrency, per_second) = ("min_concurrency", "min_per_second");
     match (raw.percent?, raw.min_concurrency, raw.min_per_second) {
@@ -137,7 +138,7 @@ fn useless_minimum(raw: &raw::RetryBudget) -> Option<(&'static str, &'static str
     }
 }
 
-/// Whether a cluster's budget allows nothing, as far as it is written down.
+/// Returns whether a cluster's budget allows nothing, as far as it is written.
 pub(super) fn is_without_budget(raw: &raw::Cluster) -> bool {
     let most = raw
         .limits
@@ -254,7 +255,7 @@ pub(super) fn concurrency(raw: &raw::ConcurrencyLimit, at: &At<'_>) -> Concurren
     }
 }
 
-/// A distance; `None` when it is none.
+/// Validates a distance; `None` if it is zero.
 pub(super) fn delay(raw: &raw::Delay, at: &At<'_>) -> Option<Distance> {
     let time = |value, name: &str| {
         let range = Duration::ZERO..=10 * MINUTE;

@@ -8,7 +8,7 @@ use crate::report::At;
 use crate::route::{HashKind, HashSource};
 use crate::{raw, yaml};
 
-/// The parts of a request that are hashed.
+/// Returns the parts of a request that are hashed.
 pub(super) fn policy(raw: &[raw::HashPolicy], at: &At<'_>) -> Vec<HashSource> {
     let mut sources = Vec::new();
     for (i, raw) in raw.iter().enumerate() {

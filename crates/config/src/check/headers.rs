@@ -1,4 +1,4 @@
-//! Header names and values, and which of them an operator may change.
+//! Validates header names and values, and which of them an operator may change.
 
 use http::{HeaderName, HeaderValue};
 
@@ -8,14 +8,14 @@ use crate::report::At;
 use crate::route::HeaderRules;
 use crate::{raw, yaml};
 
-/// Whose headers are changed.
+/// The message whose headers are changed.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Message {
     Request,
     Response,
 }
 
-/// Headers that frame a message or belong to one connection: the proxy's own.
+/// Headers that frame a message or belong to one connection, which only the proxy sets.
 const FRAMING: &[&str] = &[
     "connection",
     "content-length",
@@ -27,7 +27,7 @@ const FRAMING: &[&str] = &[
     "upgrade",
 ];
 
-/// The name of a header, or an error.
+/// Parses the name of a header, or reports an error.
 pub(super) fn name(text: &str, at: &At<'_>) -> Option<HeaderName> {
     match HeaderName::from_bytes(text.as_bytes()) {
         Ok(name) => Some(name),
@@ -50,7 +50,7 @@ pub(super) fn name(text: &str, at: &At<'_>) -> Option<HeaderName> {
     }
 }
 
-/// The value of a header, or an error.
+/// Parses the value of a header, or reports an error.
 pub(super) fn value(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     let value = HeaderValue::from_str(text).ok();
     if value.is_none() || text.trim() != text {
@@ -75,7 +75,7 @@ pub(super) fn value(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     value
 }
 
-/// A header that may be changed, or an error.
+/// Parses a header that may be changed, or reports an error.
 fn changeable(text: &str, at: &At<'_>, message: Message) -> Option<HeaderName> {
     let name = name(text, at)?;
     if FRAMING.contains(&name.as_str()) {
@@ -95,7 +95,7 @@ fn changeable(text: &str, at: &At<'_>, message: Message) -> Option<HeaderName> {
     Some(name)
 }
 
-/// `remove`, `set`, `add`.
+/// Validates `remove`, `set`, `add`.
 pub(super) fn rules(raw: Option<&raw::HeaderRules>, at: &At<'_>, message: Message) -> HeaderRules {
     let mut rules = HeaderRules::default();
     let Some(raw) = raw else {
@@ -124,7 +124,7 @@ pub(super) fn rules(raw: Option<&raw::HeaderRules>, at: &At<'_>, message: Messag
     rules
 }
 
-/// Name → value, each name once.
+/// Validates names with values; each name may occur once.
 pub(super) fn pairs_of(
     raw::Pairs(pairs): &raw::Pairs<String>,
     at: &At<'_>,

@@ -1,4 +1,4 @@
-//! Active health checks.
+//! Validates active health checks.
 
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use crate::health::{HealthCheck, HealthCheckKind};
 use crate::report::At;
 use crate::{UpstreamProtocol, raw, yaml};
 
-/// Bytes of a text that is sent or expected.
+/// The maximum length in bytes of a text that is sent or expected.
 const MAX_PAYLOAD: usize = 4096;
 
 pub(super) fn check(
@@ -127,7 +127,7 @@ fn authority(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     }
 }
 
-/// `200` and `200-299`.
+/// Parses `200` and `200-299`.
 fn statuses(raw::OneOrMany(list): &raw::OneOrMany, at: &At<'_>) -> Vec<RangeInclusive<u16>> {
     let mut ranges = Vec::new();
     for (i, text) in list.iter().enumerate() {

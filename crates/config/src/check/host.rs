@@ -1,10 +1,10 @@
-//! Host names: of endpoints, of virtual hosts, of TLS clients.
+//! Validates host names: of endpoints, of virtual hosts, of TLS clients.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Domain;
 
-/// A DNS name in lower case, or why it is none.
+/// Returns a DNS name in lower case, or why it is invalid.
 pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
         return Err("it is empty");
@@ -34,12 +34,12 @@ pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
     Ok(name.to_ascii_lowercase())
 }
 
-/// Whether a name is meant as an address: digits and dots only.
+/// Returns whether a name is meant as an address: digits and dots only.
 pub(super) fn looks_like_ipv4(text: &str) -> bool {
     text.contains('.') && text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// A domain of a virtual host, or why it is none.
+/// Parses a domain of a virtual host, or returns why it is invalid.
 pub(super) fn domain(text: &str) -> Result<Domain, String> {
     if text == "*" {
         return Ok(Domain::Any);
@@ -70,7 +70,7 @@ pub(super) fn domain(text: &str) -> Result<Domain, String> {
     exact(text).map(Domain::Exact)
 }
 
-/// A name or address, with or without port, as a client would send it.
+/// Validates a name or address, with or without port, as a client would send it.
 pub(super) fn exact(text: &str) -> Result<String, String> {
     if text.contains("://") || text.contains('/') {
         return Err("write only the host, without scheme and path".into());
@@ -109,7 +109,7 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
     }
 }
 
-/// A server name of a filter chain (SNI), or why it is none.
+/// Validates a server name of a filter chain (SNI), or returns why it is invalid.
 pub(super) fn server_name(text: &str) -> Result<String, String> {
     if text == "*" {
         return Err("leave `server_names` out to match any name".into());

@@ -1,4 +1,4 @@
-//! HTTP filters.
+//! Validates HTTP filters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) fn filter(
     with_routes(raw, at, routes, scope)
 }
 
-/// A filter whose routes do not stand in it.
+/// Validates a filter with the given routes instead of its own.
 pub(super) fn with_routes(
     raw: &raw::Http,
     at: &At<'_>,
@@ -167,7 +167,7 @@ fn upgrades(raw: Option<&raw::OneOrMany>, at: &At<'_>, protocol: HttpProtocol) -
     list.iter().map(|name| name.to_ascii_lowercase()).collect()
 }
 
-/// `token` or `token/version`.
+/// Returns whether a text is `token` or `token/version`.
 fn is_token(name: &str) -> bool {
     name.split('/').count() <= 2
         && name
@@ -175,7 +175,7 @@ fn is_token(name: &str) -> bool {
             .all(|part| Method::from_bytes(part.as_bytes()).is_ok())
 }
 
-/// The virtual hosts written here, or the table referred to.
+/// Returns the inline virtual hosts, or the table referred to.
 fn routes(
     raw: &raw::Http,
     at: &At<'_>,

@@ -7,7 +7,7 @@ use super::tls::check_file;
 use crate::report::At;
 use crate::{Enrolment, Identity, raw};
 
-/// Where the proxy's identity comes from.
+/// Returns the source of the proxy's identity.
 pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> Option<Identity> {
     let (own, at) = (raw.identity.as_ref()?, &at.field("identity"));
     let file = |name, path: Option<&String>| {
@@ -45,7 +45,8 @@ pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> O
     }))
 }
 
-/// The token must be sent only to the control plane, so the proxy must authenticate it.
+/// Checks that the proxy authenticates the control plane, because the token must be sent only to
+/// it.
 fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
     scope.needs_control_plane(&at.field("token_file"));
     let name = raw

@@ -1,4 +1,4 @@
-//! Listeners.
+//! Validates listeners.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::listener::{ProxyProtocolIn, TrafficDirection};
 use crate::report::At;
 use crate::{Address, Filter, FilterChain, Listener, raw};
 
-/// All listeners, each with its position in the list.
+/// Validates all listeners; returns each with its position in the list.
 pub(super) fn all(
     raw: &raw::Document,
     at: &At<'_>,
@@ -107,7 +107,8 @@ pub(super) fn one(
     })
 }
 
-/// FTP, SSH, SMTP, POP3, IMAP, submission, MySQL.
+/// Ports of protocols in which the server speaks first: FTP, SSH, SMTP, POP3, IMAP, submission,
+/// MySQL.
 const SERVER_FIRST_PORTS: [u16; 7] = [21, 22, 25, 110, 143, 587, 3306];
 
 fn server_first_ports(raw: &raw::Listener, at: &At<'_>, chains: &[FilterChain]) -> Vec<u16> {
@@ -128,8 +129,8 @@ fn server_first_ports(raw: &raw::Listener, at: &At<'_>, chains: &[FilterChain]) 
     ports.iter().enumerate().map(port).collect()
 }
 
-/// The short forms are for redirected connections; an explicit `false` is for those who call the
-/// listener itself.
+/// Returns whether connections are redirected. The short forms imply it; an explicit `false` is for
+/// clients that call the listener itself.
 fn original_destination(raw: &raw::Listener) -> bool {
     let sidecar = raw.inbound.is_some() || raw.outbound.is_some();
     raw.original_destination.unwrap_or(sidecar)

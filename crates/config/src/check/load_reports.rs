@@ -1,4 +1,4 @@
-//! Load reports of a server's own proxy to balancers.
+//! Validates load reports of a server's own proxy to balancers.
 
 use super::Scope;
 use crate::listener::{HttpProtocol, LoadReports, Peers};
@@ -38,7 +38,7 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
         }
         (Some(name), Some(text)) => (name, text),
     };
-    // The control plane may still have to give it.
+    // The control plane may provide it later.
     let cluster = scope.cluster(name, &at.field("cluster"));
     let at = at.field("endpoint");
     let Ok(endpoint) = text.parse::<Address>() else {

@@ -1,4 +1,4 @@
-//! Conditions on requests.
+//! Validates conditions on requests.
 
 use http::Method;
 
@@ -7,7 +7,7 @@ use crate::report::At;
 use crate::route::{HeaderMatch, PathMatch, QueryMatch, RouteMatch, StringMatch};
 use crate::{raw, yaml};
 
-/// Methods that people know; others are allowed, but a typing error is likely.
+/// Well-known methods; others are allowed, but a typing error is likely.
 const METHODS: &[&str] = &[
     "GET",
     "HEAD",
@@ -75,7 +75,7 @@ fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<Pa
     })
 }
 
-/// Warns of what other proxies read as a pattern, and is taken literally here.
+/// Warns of a text that other proxies interpret as a pattern, and that is literal here.
 fn pattern_like(text: &str, at: &At<'_>) {
     if !text.starts_with('/') {
         return;
@@ -103,7 +103,7 @@ fn pattern_like(text: &str, at: &At<'_>) {
     }
 }
 
-/// A path as it stands in a request.
+/// Validates a path in the form of a request.
 pub(super) fn path(text: &str, at: &At<'_>) {
     let shown = yaml::short(text);
     if !text.starts_with('/') {
@@ -120,7 +120,7 @@ pub(super) fn path(text: &str, at: &At<'_>) {
     }
 }
 
-/// What to write instead of a path without `/` at its beginning.
+/// Suggests a replacement of a path without `/` at its beginning.
 fn path_for(text: &str) -> String {
     if let Some((_, rest)) = text.split_once("://") {
         let path = rest.split_once('/').map_or("", |(_, path)| path);
@@ -154,12 +154,12 @@ pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> 
     methods
 }
 
-/// A method, or an error.
+/// Parses a method, or reports an error.
 pub(super) fn method(text: &str, at: &At<'_>) -> Option<Method> {
     let upper = text.to_ascii_uppercase();
     let Some(method) = Method::from_bytes(text.as_bytes())
         .ok()
-        // A token may have one, and no method does.
+        // A token may contain it, but no method does.
         .filter(|_| !text.contains('*'))
     else {
         at.error(format!("`{}` is not a method", yaml::short(text)))
@@ -213,7 +213,7 @@ fn query(raw: &raw::QueryMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<QueryM
     })
 }
 
-/// The condition on a value, and whether it must not hold.
+/// Returns the condition on a value, and whether it is inverted.
 fn string_match(
     raw: raw::StringMatch<'_>,
     at: &At<'_>,

@@ -1,11 +1,11 @@
-//! Raw → validated: every rule that is more than a type.
+//! Validates the raw configuration: every rule beyond types.
 //!
-//! One function a block: it takes the raw block and its place, says everything that is wrong and
-//! returns the validated block, or `None` if there is nothing sensible to return. It never stops at
-//! the first error. Files by block; `rule` holds what they share.
+//! One function per block: it takes the raw block and its place, reports every error and returns
+//! the validated block, or `None` if there is nothing sensible to return. It never stops at the
+//! first error. There is a file per block; `rule` holds the shared rules.
 //!
 //! Rules between blocks need names first: clusters are checked before routes, routes before
-//! listeners. [`Scope`] carries what later blocks refer to.
+//! listeners. [`Scope`] carries the names that later blocks refer to.
 
 mod action;
 mod authorization;
@@ -47,8 +47,8 @@ pub(crate) use scope::{Known, Scope};
 use crate::report::At;
 use crate::{Cluster, Config, Endpoint, RouteTable, raw};
 
-/// Checks a whole configuration. The caller looks at the report: with an error in it, the result
-/// must not be used.
+/// Validates a whole configuration. The caller must check the report: with an error in it, the
+/// result must not be used.
 pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config {
     let made = sidecar::clusters(&raw.listeners);
     let scope = Scope::new(raw, &made, known);
@@ -78,17 +78,17 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
     }
 }
 
-/// Checks a cluster that comes alone.
+/// Validates a single cluster.
 pub(crate) fn one_cluster(raw: &raw::Cluster, at: &At<'_>, scope: &Scope<'_>) -> Option<Cluster> {
     cluster::one(raw, at, &mut rule::Unique::default(), scope)
 }
 
-/// Checks endpoints that come without their cluster.
+/// Validates endpoints without their cluster.
 pub(crate) fn endpoints(raw: &[raw::Short<raw::Endpoint>], at: &At<'_>) -> Vec<Endpoint> {
     endpoint::all(raw, at)
 }
 
-/// Checks a listener that comes alone.
+/// Validates a single listener.
 pub(crate) fn one_listener(
     raw: &raw::Listener,
     at: &At<'_>,
@@ -98,7 +98,7 @@ pub(crate) fn one_listener(
     listener::one(raw, at, &mut rule::Unique::default(), scope, &tables)
 }
 
-/// Checks a table of routes that comes alone.
+/// Validates a single route table.
 pub(crate) fn one_table(
     raw: &raw::RouteTable,
     at: &At<'_>,

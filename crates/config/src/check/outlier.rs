@@ -1,4 +1,4 @@
-//! Outlier ejection.
+//! Validates outlier ejection.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::rule::{self, DAY, HOUR, MILLISECOND};
 use crate::report::At;
 use crate::{EndpointAddress, cluster, raw};
 
-/// The parameters; `None` when it is turned off.
+/// Returns the parameters; `None` when it is disabled.
 pub(super) fn outlier(
     raw: Option<&raw::OutlierEjection>,
     policy: &balance::Spec,
@@ -81,7 +81,7 @@ fn params(raw: &raw::OutlierEjection, policy: &balance::Spec, at: &At<'_>) -> Ou
     }
 }
 
-/// What success rates and failure percentages need; the rest by default.
+/// Returns the parameters of success rates and failure percentages; the rest by default.
 fn rates(raw: &raw::OutlierEjection, at: &At<'_>) -> OutlierParams {
     let default = OutlierParams::default();
     let count = |value, name: &str, default| {
@@ -144,7 +144,8 @@ fn enforcing(raw: &raw::OutlierEjection, policy: &balance::Spec, at: &At<'_>) ->
     let failures = "enforcing_failure_percentage";
     let successes = "enforcing_success_rate";
     let difference = "enforcing_status_difference";
-    // Where a client's requests go to one endpoint, it alone could make that one differ, and then the next.
+    // If a client's requests go to one endpoint, it alone could make that endpoint differ, and then
+    // the next.
     let sticky = if policy.uses_hash() { 0 } else { 100 };
     Enforcing {
         consecutive_5xx: percent(raw.enforcing_consecutive_5xx, streak, 100, at),
@@ -198,7 +199,7 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
     }
 }
 
-/// An explicit percentage below one endpoint is probably an error.
+/// Warns of an explicit percentage below one endpoint, which is probably an error.
 fn warn_of_percentage(params: &OutlierParams, endpoints: &[cluster::Endpoint], at: &At<'_>) {
     let counted = |e: &cluster::Endpoint| {
         matches!(

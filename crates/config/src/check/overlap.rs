@@ -1,5 +1,5 @@
-//! Sockets that want the same address. With `SO_REUSEPORT` the kernel would not complain: it would
-//! share connections out between them.
+//! Detects sockets with the same address. With `SO_REUSEPORT` the kernel would not report an error:
+//! it would distribute connections among them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,7 +35,7 @@ pub(super) fn check(listeners: &[(usize, Listener)], admin: Option<&Admin>, at: 
     }
 }
 
-/// Who wants a socket, and where that was written.
+/// The owner of a socket, and where it was written.
 struct Taken {
     ip: IpAddr,
     address: SocketAddr,
@@ -79,7 +79,8 @@ impl Sockets {
         });
     }
 
-    /// `0.0.0.0` takes connections to every IPv4 address, `[::]` to every address.
+    /// Returns a conflicting socket. `0.0.0.0` accepts connections to every IPv4 address, `[::]` to
+    /// every address.
     fn rival(&self, port: u16, ip: IpAddr) -> Option<&Taken> {
         let same = |ip| self.by_address.get(&(port, ip));
         let index = same(ip)

@@ -1,12 +1,12 @@
-//! Endpoints that are the proxy's own admin server, which takes what comes over loopback for an operator's.
+//! Detects endpoints that are the proxy's own admin server, which trusts connections over loopback.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::report::At;
 use crate::{Admin, raw};
 
-/// Looks through all endpoints. The proxy also refuses to connect there, from any source of endpoints: names are
-/// resolved later, and a control plane adds others.
+/// Checks all endpoints. The proxy also refuses to connect there, from any source of endpoints:
+/// names are resolved later, and a control plane adds others.
 pub(super) fn check(clusters: &[raw::Cluster], admin: Option<&Admin>, at: &At<'_>) {
     let Some(admin) = admin else { return };
     let clusters_at = at.field("clusters");

@@ -1,16 +1,16 @@
-//! Regular expressions, within bounds of size and number.
+//! Compiles regular expressions, within bounds of size and number.
 
 use regex::{Regex, RegexBuilder};
 
 use super::Scope;
 use crate::report::At;
 
-/// Compiled size of one expression.
+/// The maximum compiled size of one expression in bytes.
 const MAX_SIZE: usize = 256 << 10;
-/// Expressions in a configuration.
+/// The maximum number of expressions in a configuration.
 const MAX_PATTERNS: usize = 2000;
 
-/// An expression that must match a whole text.
+/// Compiles an expression that must match a whole text.
 pub(super) fn whole(text: &str, at: &At<'_>, scope: &Scope<'_>) -> Option<Regex> {
     // Compiled alone first: `a)(b` would become valid between the parentheses.
     find(text, at, scope)?;
@@ -26,7 +26,7 @@ pub(super) fn whole(text: &str, at: &At<'_>, scope: &Scope<'_>) -> Option<Regex>
         .ok()
 }
 
-/// An expression that may match anywhere in a text.
+/// Compiles an expression that may match anywhere in a text.
 pub(super) fn find(text: &str, at: &At<'_>, scope: &Scope<'_>) -> Option<Regex> {
     let count = scope.patterns.get() + 1;
     scope.patterns.set(count);
@@ -55,7 +55,7 @@ fn compile(text: &str) -> Result<Regex, regex::Error> {
         .build()
 }
 
-/// The reason without the drawing: the source line is shown anyway.
+/// Returns the reason without the drawing: the source line is shown anyway.
 fn explain(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(limit) => {

@@ -1,4 +1,4 @@
-//! Routes that no request can reach, because an earlier one takes all of theirs.
+//! Detects routes that no request can reach, because an earlier one matches all of theirs.
 
 use http::Method;
 
@@ -6,7 +6,7 @@ use crate::Route;
 use crate::report::At;
 use crate::route::{PathMatch, RouteMatch};
 
-/// Earlier routes that each route is compared with: long tables stay cheap.
+/// The maximum number of earlier routes that each route is compared with: long tables stay cheap.
 const MAX_COMPARED: usize = 64;
 
 pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
@@ -30,11 +30,11 @@ pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
     }
 }
 
-/// Whether `a` takes every request that `b` would.
+/// Returns whether `a` matches every request that `b` would.
 fn covers(a: &RouteMatch, b: &RouteMatch) -> bool {
     let methods = a.methods.is_empty()
         || (!b.methods.is_empty() && b.methods.iter().all(|method| a.methods.contains(method)));
-    // CONNECT has no path, so a wide prefix says nothing about it.
+    // CONNECT has no path, so a wide prefix does not match it.
     let connect = b.methods.contains(&Method::CONNECT) && !a.methods.contains(&Method::CONNECT);
     methods && !connect && (!a.grpc || b.grpc) && covers_path(&a.path, &b.path)
 }

@@ -1,4 +1,4 @@
-//! Redirects and direct responses.
+//! Validates redirects and direct responses.
 
 use http::StatusCode;
 
@@ -10,7 +10,7 @@ use crate::{raw, yaml};
 
 /// Statuses that a browser follows.
 const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
-/// Bytes of a direct response's body.
+/// The maximum size of a direct response's body in bytes.
 const MAX_BODY: usize = 1 << 20;
 
 pub(super) fn redirect(raw: &raw::Redirect, at: &At<'_>, path: &PathMatch) -> Option<Redirect> {

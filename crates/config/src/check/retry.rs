@@ -1,4 +1,5 @@
-//! Retries, hedging, mirroring, sticky splits: alone, and with the rest of their route.
+//! Validates retries, hedging, mirroring and sticky splits: alone, and together with the rest of
+//! their route.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{raw, yaml};
 
 const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// A route's `retry`, within its `timeout` (zero: none).
+/// Validates a route's `retry`, within its `timeout` (zero: none).
 pub(super) fn retry(
     raw: Option<&raw::Retry>,
     timeout: Duration,
@@ -65,7 +66,7 @@ pub(super) fn retry(
     }
 }
 
-/// A part of a request's time cannot be longer than the whole.
+/// Checks that a part of a request's time is not longer than the whole.
 fn within_timeout(part: Duration, timeout: Duration, at: &At<'_>) {
     if !timeout.is_zero() && part > timeout {
         let (part, timeout) = (raw::TimeSpan(part), raw::TimeSpan(timeout));
@@ -74,7 +75,7 @@ fn within_timeout(part: Duration, timeout: Duration, at: &At<'_>) {
     }
 }
 
-/// Conditions and statuses as they are read.
+/// Conditions and statuses as written.
 #[derive(Default)]
 struct Wanted {
     set: Conditions,
@@ -128,7 +129,7 @@ impl Wanted {
         self.set.insert(Condition::RetriableStatusCodes);
     }
 
-    /// Conditions need their lists, and lists make their conditions.
+    /// Checks that conditions have their lists, and adds the conditions that lists imply.
     fn complete(&mut self, raw: &raw::Retry, attempts: u32, at: &At<'_>) {
         if self.set.contains(Condition::RetriableStatusCodes) && self.codes.is_empty() {
             at.field("retry_on")
@@ -168,7 +169,7 @@ fn back_off(raw: Option<&raw::BackOff>, at: &At<'_>) -> BackOff {
     }
 }
 
-/// A route's `hedge`, beside its `retry` and within its `timeout` (zero: none).
+/// Validates a route's `hedge`, beside its `retry` and within its `timeout` (zero: none).
 pub(super) fn hedge(
     raw: &raw::Hedge,
     retry: &Retry,
@@ -202,7 +203,7 @@ pub(super) fn hedge(
     }
 }
 
-/// A route's `mirror`.
+/// Validates a route's `mirror`.
 pub(super) fn mirrors(
     raw: &[raw::Short<raw::Mirror>],
     at: &At<'_>,
@@ -225,7 +226,7 @@ pub(super) fn mirrors(
     mirrors
 }
 
-/// The error in a route's retries beside its mirrors and its clusters' budgets.
+/// Checks a route's retries together with its mirrors and its clusters' budgets.
 pub(super) fn combinations(
     raw: &raw::Route,
     targets: &[&raw::Cluster],
@@ -257,7 +258,7 @@ pub(super) fn combinations(
     }
 }
 
-/// A route's `sticky`.
+/// Validates a route's `sticky`.
 pub(super) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
     let (raw, clusters) = (raw.sticky.as_ref()?, &raw.clusters);
     let at = at.field("sticky");
@@ -274,7 +275,8 @@ pub(super) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
         ("header", Some(name), _) => headers::name(name, &at.field("header")).map(HashKind::Header),
         (_, _, cookie) => {
             let mut kind = hash::cookie(&cookie.as_ref()?.0, &at.field("cookie"))?;
-            // A client that has no cookie gets one, or it would be drawn anew for each request.
+            // A client without the cookie gets one; otherwise its cluster would be drawn anew for
+            // each request.
             if let HashKind::Cookie { ttl, .. } = &mut kind {
                 ttl.get_or_insert(Duration::ZERO);
             }

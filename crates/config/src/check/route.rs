@@ -1,4 +1,4 @@
-//! Route tables, virtual hosts, routes.
+//! Validates route tables, virtual hosts and routes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::{Scope, action, host, matching, reach, traffic};
 use crate::report::At;
 use crate::{Domain, Route, RouteTable, VirtualHost, raw};
 
-/// Tables by name.
+/// The tables by name.
 pub(super) type Tables = HashMap<String, Arc<RouteTable>>;
 
-/// The top-level tables.
+/// Validates the top-level tables.
 pub(super) fn tables(raw: &[raw::RouteTable], at: &At<'_>, scope: &Scope<'_>) -> Tables {
     let (mut names, mut tables) = (Unique::default(), Tables::new());
     for (i, raw) in raw.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn tables(raw: &[raw::RouteTable], at: &At<'_>, scope: &Scope<'_>) ->
     tables
 }
 
-/// A table, of its own or inside an HTTP filter.
+/// Validates a table, at the top level or inside an HTTP filter.
 pub(super) fn table(
     name: Arc<str>,
     raw: &[raw::VirtualHost],
@@ -55,7 +55,7 @@ pub(super) fn table(
     }
 }
 
-/// What must be unique in a table.
+/// The names that must be unique in a table.
 #[derive(Default)]
 struct Seen {
     domains: Unique,

@@ -1,4 +1,4 @@
-//! Rules that many blocks share: ranges, names, uniqueness, "one of".
+//! Validation rules shared by many blocks: ranges, names, uniqueness, "one of".
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -20,7 +20,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// A number in range, or its default.
+/// Returns a number in range, or its default.
 pub(super) fn number<T>(value: Option<T>, at: &At<'_>, default: T, range: RangeInclusive<T>) -> T
 where
     T: PartialOrd + Display + Copy,
@@ -36,7 +36,7 @@ where
     value
 }
 
-/// A time in range, or its default.
+/// Returns a time in range, or its default.
 pub(super) fn time(
     value: Option<TimeSpan>,
     at: &At<'_>,
@@ -54,7 +54,7 @@ pub(super) fn time(
     value
 }
 
-/// A time in range where there is no default: that the line is there means something.
+/// Returns a time in range without a default: the presence of the field has a meaning.
 pub(super) fn explicit_time(
     TimeSpan(value): TimeSpan,
     at: &At<'_>,
@@ -76,13 +76,14 @@ fn not_within(value: Duration, range: &RangeInclusive<Duration>) -> String {
     format!("{} is not in the range {min} to {max}", TimeSpan(value))
 }
 
-/// A percentage, or its default.
+/// Returns a percentage, or its default.
 pub(super) fn percent(value: Option<f64>, at: &At<'_>, default: f64) -> Percent {
-    // A percentage in range is one.
+    // A number in range is a valid percentage.
     Percent::new(number(value, at, default, 0.0..=100.0)).unwrap_or_default()
 }
 
-/// Two times, the first of which may not be longer than the second; otherwise an error at the first.
+/// Checks that the first of two times is not longer than the second; otherwise reports an error at
+/// the first.
 pub(super) fn ordered((less, min): (&str, Duration), (more, max): (&str, Duration), at: &At<'_>) {
     if min > max {
         let (min, max) = (TimeSpan(min), TimeSpan(max));
@@ -91,7 +92,7 @@ pub(super) fn ordered((less, min): (&str, Duration), (more, max): (&str, Duratio
     }
 }
 
-/// A size in range, or its default.
+/// Returns a size in range, or its default.
 pub(super) fn size(
     value: Option<Size>,
     at: &At<'_>,
@@ -111,7 +112,7 @@ pub(super) fn size(
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// A mandatory name.
+/// Returns a mandatory name.
 pub(super) fn name(value: Option<&String>, at: &At<'_>, help: &str) -> Option<Arc<str>> {
     let Some(text) = value else {
         at.missing("name", help);
@@ -120,7 +121,7 @@ pub(super) fn name(value: Option<&String>, at: &At<'_>, help: &str) -> Option<Ar
     well_formed(text, &at.field("name")).then(|| text.as_str().into())
 }
 
-/// Names become metric labels and path segments of the admin server.
+/// Checks a name, because names become metric labels and path segments of the admin server.
 pub(super) fn well_formed(text: &str, at: &At<'_>) -> bool {
     let good = |c: char| !c.is_whitespace() && !c.is_control();
     if text.is_empty() || text.len() > 253 || !text.chars().all(good) {
@@ -137,7 +138,7 @@ fn suggested_name(text: &str) -> Option<String> {
     good.then(|| format!("for example `{name}`"))
 }
 
-/// An `IP:PORT` or a Unix socket to listen on.
+/// Parses an `IP:PORT` or a Unix socket to listen on.
 pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Address> {
     let Some(text) = value else {
         at.missing(
@@ -169,7 +170,7 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Addr
     None
 }
 
-/// A Unix socket, or an error that says how to write one.
+/// Parses a Unix socket, or reports an error with the valid notation.
 pub(super) fn unix_address(
     read: Result<UnixAddress, UnixAddressError>,
     text: &str,
@@ -186,12 +187,13 @@ pub(super) fn unix_address(
     }
 }
 
-/// Texts that may be there once.
+/// Texts that may occur only once.
 #[derive(Default)]
 pub(super) struct Unique(HashMap<String, Vec<Step>>);
 
 impl Unique {
-    /// Whether `text` is new; otherwise an error at `at`, which names the first place.
+    /// Returns whether `text` is new; otherwise reports an error at `at`, which names the first
+    /// place.
     pub(super) fn check(&mut self, text: &str, at: &At<'_>, what: &str) -> bool {
         if let Some(first) = self.0.get(text) {
             at.error(format!(
@@ -206,7 +208,8 @@ impl Unique {
     }
 }
 
-/// Says which of the fields that exclude each other are given; an error unless it is one.
+/// Returns which of the mutually exclusive fields is given; reports an error unless it is exactly
+/// one.
 pub(super) fn exactly_one(set: &[(&'static str, bool)], at: &At<'_>) -> Option<&'static str> {
     let names: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
     let mut present = set

@@ -1,4 +1,4 @@
-//! Names that blocks may refer to, and the references to them.
+//! The names that blocks may refer to, and the resolution of references.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -7,18 +7,18 @@ use crate::raw;
 use crate::report::At;
 use crate::suggest::nearest;
 
-/// Whether all names of a kind could be read; if not, a dangling reference may be a consequence.
+/// Whether all names of a kind could be read; if not, an unresolved reference may be a consequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) clusters: bool,
     pub(crate) route_tables: bool,
     pub(crate) identity: bool,
-    /// Whether one author stands behind all of it. A control plane puts what several have said together:
+    /// Whether all of it has one author. A control plane merges resources of several authors:
     /// routes of one, a policy of another.
     pub(crate) one_author: bool,
 }
 
-/// Names of the configuration.
+/// The names of the configuration.
 pub(crate) struct Scope<'a> {
     known: Known,
     clusters: HashMap<&'a str, &'a raw::Cluster>,
@@ -29,12 +29,12 @@ pub(crate) struct Scope<'a> {
     used_control_plane: Cell<bool>,
     used_clusters: RefCell<HashSet<&'a str>>,
     used_tables: RefCell<HashSet<&'a str>>,
-    /// Regular expressions compiled so far.
+    /// The number of regular expressions compiled so far.
     pub(super) patterns: Cell<usize>,
 }
 
 impl<'a> Scope<'a> {
-    /// `made` are clusters that listeners' short forms stand for.
+    /// Creates the scope; `made` are clusters generated for listeners' short forms.
     pub(crate) fn new(raw: &'a raw::Document, made: &'a [raw::Cluster], known: Known) -> Self {
         let clusters = raw
             .clusters
@@ -56,7 +56,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The cluster of that name, or an error.
+    /// Returns the cluster of that name, or reports an error.
     pub(super) fn cluster(&self, name: &str, at: &At<'_>) -> Option<&'a raw::Cluster> {
         let found = self.clusters.get_key_value(name);
         if let Some((name, cluster)) = found {
@@ -69,17 +69,17 @@ impl<'a> Scope<'a> {
         None
     }
 
-    /// The cluster of that name, if there is one.
+    /// Returns the cluster of that name, if there is one.
     pub(super) fn known_cluster(&self, name: &str) -> Option<&'a raw::Cluster> {
         self.clusters.get(name).copied()
     }
 
-    /// Whether one author stands behind what is checked.
+    /// Returns whether the configuration has one author.
     pub(super) fn has_one_author(&self) -> bool {
         self.known.one_author
     }
 
-    /// Mesh TLS needs an identity; an error if there is none.
+    /// Reports an error if there is no identity, which mesh TLS needs.
     pub(super) fn needs_identity(&self, at: &At<'_>) {
         self.used_identity.set(true);
         if !self.identity && self.known.identity {
@@ -89,7 +89,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Discovery needs a control plane; otherwise it is an error.
+    /// Reports an error if there is no control plane, which discovery needs.
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);
         if !self.control_plane {
@@ -98,7 +98,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether there is a route table of that name; an error if not.
+    /// Returns whether there is a route table of that name; reports an error if not.
     pub(super) fn table(&self, name: &str, at: &At<'_>) -> bool {
         if let Some(name) = self.tables.get(name) {
             self.used_tables.borrow_mut().insert(name);
@@ -110,7 +110,7 @@ impl<'a> Scope<'a> {
         false
     }
 
-    /// Warns of clusters, tables and an identity that nothing refers to.
+    /// Warns of unused clusters, tables and identities.
     pub(super) fn warn_unused(&self, raw: &raw::Document, at: &At<'_>) {
         if self.identity && !self.used_identity.get() {
             at.field("identity")

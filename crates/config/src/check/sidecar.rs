@@ -1,11 +1,11 @@
-//! `inbound` and `outbound`: what a sidecar's short forms stand for.
+//! Expands `inbound` and `outbound`, the short forms of a sidecar's listeners.
 //!
-//! An inbound listener is a chain for each port that is named and one for the rest, all to one cluster,
-//! the application. An outbound listener is a chain for each service's addresses, and one for the rest,
-//! in which the `Host` of HTTP finds the service. The generated clusters are created before the
-//! others are checked ([`clusters`]), so that routes refer to them as to any.
+//! An inbound listener has a chain for each named port and one for the rest, all to one cluster,
+//! the application. An outbound listener has a chain for each service's addresses, and one for the
+//! rest, in which the `Host` of HTTP selects the service. The generated clusters are created before
+//! the others are checked ([`clusters`]), so that routes can refer to them as to any.
 //!
-//! A sidecar adds nothing that the application would notice: no time limit, no forwarding headers.
+//! A sidecar adds nothing that is visible to the application: no time limit, no forwarding headers.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -26,22 +26,22 @@ use crate::{
 
 mod outbound;
 
-/// Name of the cluster of the application behind a listener.
+/// Returns the name of the cluster of the application behind a listener.
 fn application_name(listener: &str) -> String {
     format!("{listener}/application")
 }
 
-/// Name of the cluster of all that a listener's services do not include.
+/// Returns the name of the cluster of all destinations that a listener's services do not include.
 fn unknown_name(listener: &str) -> String {
     format!("{listener}/unknown")
 }
 
-/// The clusters of all listeners' short forms.
+/// Returns the clusters of all listeners' short forms.
 pub(super) fn clusters(listeners: &[raw::Listener]) -> Vec<raw::Cluster> {
     listeners.iter().filter_map(cluster).collect()
 }
 
-/// Their names are reserved.
+/// Checks that no other cluster has one of their reserved names.
 pub(super) fn names(raw: &raw::Document, made: &[raw::Cluster], at: &At<'_>) {
     let list = at.field("clusters");
     for (i, cluster) in raw.clusters.iter().enumerate() {
@@ -92,7 +92,7 @@ fn passes(outbound: &raw::Outbound) -> bool {
     !matches!(outbound.unknown, Some(raw::Unknown::Refuse))
 }
 
-/// The chains of `inbound`.
+/// Returns the chains of `inbound`.
 pub(super) fn inbound(
     raw: &raw::Listener,
     at: &At<'_>,
@@ -106,7 +106,7 @@ pub(super) fn inbound(
         application(text, &place.field("application"));
     }
     let cluster = application_name(context.listener);
-    // What is decided by path is decided here.
+    // Paths are normalized, because authorization by path is evaluated here.
     let sidecar = Sidecar {
         context,
         normalization: raw::PathNormalization::Base,
@@ -170,7 +170,7 @@ pub(super) fn inbound(
     chains
 }
 
-/// The listener's TLS with the mode of one of its ports.
+/// Returns the listener's TLS with the mode of one of its ports.
 fn tls_of_port(
     listener: &raw::Listener,
     own: Option<raw::MeshMode>,
@@ -183,7 +183,7 @@ fn tls_of_port(
             true
         }
         Some(_) => own.is_none(),
-        // Plain text is all that there is.
+        // Plain text is the only possibility.
         None => own != Some(raw::MeshMode::Strict),
     };
     if !fits {
@@ -196,7 +196,7 @@ fn tls_of_port(
     tls
 }
 
-/// The workload that a listener asks the control plane for.
+/// Returns the name of the workload that a listener requests from the control plane.
 pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> Option<Arc<str>> {
     let inbound = &at.field("inbound");
     let (name, at) = match (&raw.workload, &raw.inbound) {
@@ -221,13 +221,15 @@ pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> O
     Some(name.into())
 }
 
-/// Whether it is letters, digits and these, as Kubernetes calls things (RFC 1123).
+/// Returns whether a text is letters, digits and these characters, as in names of Kubernetes (RFC
+/// 1123).
 fn is_dns_name(text: &str, others: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     (1..=253).contains(&text.len()) && text.chars().all(fits)
 }
 
-/// What `application` may be; anything but loopback may be redirected to the listener again.
+/// Checks the address in `application`; any address but loopback may be redirected to the listener
+/// again.
 fn application(text: &str, at: &At<'_>) {
     if let Some(unix) = UnixAddress::parse(text) {
         rule::unix_address(unix, text, at);
@@ -256,9 +258,9 @@ struct Host<'a> {
     name: &'a str,
     domains: Vec<Domain>,
     route: raw::Route,
-    /// Load reports of the chain whose first host this is.
+    /// The load reports of the chain whose first host this is.
     load_reports: Option<raw::LoadReports>,
-    /// Where its settings stand.
+    /// The place of its settings.
     place: At<'a>,
 }
 
@@ -270,17 +272,17 @@ fn forward(cluster: &str) -> raw::Route {
     }
 }
 
-/// What the chains of one listener have in common.
+/// The common settings of the chains of one listener.
 struct Sidecar<'a, 'b, 'c> {
     context: &'c Context<'a, 'b>,
-    /// What is done to paths.
+    /// The normalization of paths.
     normalization: raw::PathNormalization,
-    /// What is not known is asked for: how, and the block in which that stands.
+    /// The discovery of unknown hosts, and the block that configures it.
     discovery: Option<(raw::Discovery, At<'c>)>,
 }
 
 impl Sidecar<'_, '_, '_> {
-    /// What speaks on a chain; bytes go to `bytes`.
+    /// Returns the filter of a chain by its protocol; bytes are forwarded to `bytes`.
     fn filter(
         &self,
         protocol: ApplicationProtocol,

@@ -1,4 +1,4 @@
-//! TLS settings. Whether the files are there and fit together is for the proxy to see.
+//! Validates TLS settings. The proxy checks whether the files exist and fit together.
 
 use maglor_identity::SpiffeId;
 
@@ -7,14 +7,14 @@ use crate::report::At;
 use crate::tls::{CertificateFiles, MeshMode, MeshTermination, MinimumTlsVersion};
 use crate::{DownstreamTls, Origination, Termination, UpstreamTls, raw};
 
-/// What speaks behind TLS: it decides which ALPN protocols can work.
+/// The protocol behind TLS, which decides which ALPN protocols can work.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Behind {
     Http(crate::listener::HttpProtocol),
     Tcp,
 }
 
-/// TLS of a filter chain, by certificates or by the proxy's identity.
+/// Validates TLS of a filter chain, by certificates or by the proxy's identity.
 pub(super) fn termination(
     raw: &raw::DownstreamTls,
     at: &At<'_>,
@@ -43,7 +43,7 @@ pub(super) fn termination(
     })
 }
 
-/// TLS of a cluster, by names or by the proxy's identity.
+/// Validates TLS of a cluster, by names or by the proxy's identity.
 pub(super) fn origination(raw: &raw::UpstreamTls, at: &At<'_>, scope: &Scope<'_>) -> Origination {
     let Some(peers) = &raw.mesh else {
         return Origination::Names(upstream(raw, at));
@@ -55,7 +55,7 @@ pub(super) fn origination(raw: &raw::UpstreamTls, at: &At<'_>, scope: &Scope<'_>
     Origination::Mesh(spiffe_ids(&peers.identities, &list))
 }
 
-/// Each once.
+/// Parses SPIFFE IDs, each once.
 fn spiffe_ids(texts: &[String], list: &At<'_>) -> Vec<SpiffeId> {
     let (mut identities, mut seen) = (Vec::new(), rule::Unique::default());
     for (i, text) in texts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Rate limits and faults on purpose.
+//! Validates rate limits and fault injection.
 
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::fault::{AbortAnswer, FaultAbort, FaultDelay, FaultParams};

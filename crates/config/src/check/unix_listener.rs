@@ -1,15 +1,15 @@
-//! Listeners on Unix sockets: the permissions of their file, and settings that need addresses, which their
-//! connections have only where a PROXY header says them.
+//! Validates listeners on Unix sockets: the permissions of their file, and settings that need
+//! addresses, which their connections have only with a PROXY header.
 
 use crate::listener::Listener;
 use crate::report::At;
 use crate::{Address, raw};
 
-/// Without a PROXY header nothing is known of a client's address or of the one that it called.
+/// Without a PROXY header the addresses of the client and of its destination are unknown.
 const NO_ADDRESSES: &str =
     "add `proxy_protocol: require` if a load balancer in front sends the addresses";
 
-/// The permissions of a socket's file.
+/// Parses the permissions of a socket's file.
 pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
     let Some(text) = raw else {
         return Listener::DEFAULT_MODE;
@@ -35,7 +35,7 @@ pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
     read.unwrap_or(Listener::DEFAULT_MODE)
 }
 
-/// `0660` or `0o660`: with the zero, so that no number of another base is taken for it.
+/// Parses `0660` or `0o660`: with the zero, so that no number of another base is read as octal.
 fn octal(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('0')?;
     let digits = digits.strip_prefix('o').unwrap_or(digits);
@@ -43,7 +43,7 @@ fn octal(text: &str) -> Option<u32> {
     octal.then(|| u32::from_str_radix(digits, 8).ok())?
 }
 
-/// Settings that mean nothing on a Unix socket.
+/// Rejects settings that have no effect on a Unix socket.
 pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
     if raw.original_destination == Some(true) {
         at.field("original_destination")
@@ -74,7 +74,7 @@ pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
     }
 }
 
-/// Conditions on addresses that no connection has.
+/// Rejects conditions on addresses that no connection has.
 fn without_addresses(raw: &raw::Listener, at: &At<'_>) {
     let refuse = |at: &At<'_>, what: &str| {
         at.error(format!(

@@ -1,7 +1,8 @@
-//! Variables of other proxies in the values of headers.
+//! Detects variables of other proxies in the values of headers.
 //!
-//! Values are literal. A value in which another proxy would fill in something is refused: the text itself is hardly
-//! meant. Of a word with a `$` that no proxy is known to fill in there is a warning.
+//! Values are literal. A value in which another proxy would insert a variable is rejected, because
+//! the text itself is hardly meant. A `$` with a word that no proxy is known to insert causes a
+//! warning.
 
 use crate::header_format;
 
@@ -9,9 +10,9 @@ use crate::header_format;
 pub(super) struct Variable {
     /// As written.
     pub(super) text: String,
-    /// Whose it is.
+    /// The program whose variable it is.
     pub(super) program: &'static str,
-    /// What to do instead; `None` where the word is not known, so that the text may be meant.
+    /// The alternative; `None` if the word is unknown, so that the text may be meant.
     pub(super) instead: Option<&'static str>,
 }
 
@@ -27,7 +28,7 @@ const HEADER: &str = "remove it: headers are forwarded under their own names";
 const UPSTREAM: &str = "remove it: the access log has the endpoint";
 const LITERAL: &str = "write the text itself";
 
-/// (beginning of a name in lower case and snake case, what to do instead). The first counts.
+/// (beginning of a name in lower case and snake case, the alternative). The first match counts.
 const NAMES: &[(&str, &str)] = &[
     ("remote_addr", ADDRESS),
     ("remote_port", ADDRESS),
@@ -112,7 +113,7 @@ fn known(name: &str) -> Option<&'static str> {
     row.map(|(_, instead)| *instead)
 }
 
-/// The first variable of a value.
+/// Returns the first variable of a value.
 pub(super) fn find(value: &str) -> Option<Variable> {
     if !value.contains(['$', '%', '{']) {
         return None;
@@ -143,7 +144,7 @@ fn envoy(value: &str) -> Option<Variable> {
     })
 }
 
-/// `%[src]`, `%{+Q}[…]`, `%ci`.
+/// Matches `%[src]`, `%{+Q}[…]`, `%ci`.
 fn haproxy(value: &str) -> Option<Variable> {
     let at = value.find("%[")?;
     let end = value[at..].find(']')?;
@@ -160,7 +161,7 @@ fn haproxy(value: &str) -> Option<Variable> {
     })
 }
 
-/// `$remote_addr`, `${remote_addr}`.
+/// Matches `$remote_addr`, `${remote_addr}`.
 fn nginx(value: &str) -> Option<Variable> {
     value.match_indices('$').find_map(|(at, _)| {
         let rest = &value[at + 1..];
@@ -192,7 +193,7 @@ fn nginx(value: &str) -> Option<Variable> {
     })
 }
 
-/// `{remote_host}`, `{http.request.header.X}`, `{header.X}`.
+/// Matches `{remote_host}`, `{http.request.header.X}`, `{header.X}`.
 fn caddy(value: &str) -> Option<Variable> {
     value.match_indices('{').find_map(|(at, _)| {
         let inner = value[at + 1..].split_once('}')?.0;

@@ -1,8 +1,9 @@
-//! Choices: what others call them.
+//! Suggestions for enumerated values, including their names in other programs.
 
 use crate::suggest::{nearest, one_of};
 
-/// (word in lower case, letters and digits only; the choice here). The first that is one of those expected counts.
+/// (word in lower case, letters and digits only; the value here). The first that is one of the
+/// expected values counts.
 const WORDS: &[(&str, &str)] = &[
     ("10", "1.2"),
     ("11", "1.2"),
@@ -70,7 +71,7 @@ const WORDS: &[(&str, &str)] = &[
     ("yes", "v2"),
 ];
 
-/// The choice that was probably meant, and all of them.
+/// Returns the value that was probably meant, and all of them.
 pub(crate) fn for_choice(found: &str, expected: &[&str]) -> String {
     let plain: String = found
         .chars()

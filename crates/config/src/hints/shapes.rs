@@ -1,6 +1,6 @@
 //! Suggestions for the notation of values: addresses, times, sizes, rates, policies, domains.
 //!
-//! Guesses for messages: nothing is accepted because of them.
+//! They only appear in messages: nothing is accepted because of them.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Context;
 use crate::raw::{Size, TimeSpan};
 use crate::yaml::short;
 
-/// Puts what was written into a help text.
+/// Inserts the written value into a help text.
 pub(super) fn fill(help: &str, found: &str, context: &Context<'_>) -> String {
     let beside = |name: &str| {
         let mut siblings = context.siblings.iter();
@@ -59,12 +59,12 @@ pub(super) fn fill(help: &str, found: &str, context: &Context<'_>) -> String {
     text
 }
 
-/// A port, 1 to 65535.
+/// Parses a port, 1 to 65535.
 fn port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0)
 }
 
-/// Host and rest of what may be a URL, with the port of its scheme.
+/// Splits what may be a URL into host and rest, with the port of its scheme.
 fn without_scheme(text: &str) -> (&str, Option<u16>) {
     let (rest, port) = match text.split_once("://") {
         Some(("https" | "grpcs" | "wss", rest)) => (rest, Some(443)),
@@ -75,8 +75,8 @@ fn without_scheme(text: &str) -> (&str, Option<u16>) {
     (rest, port)
 }
 
-/// The address of a listener that was meant: `8080`, `:8080`, `*:80`, `localhost:80`, `80 ssl`, `http://0.0.0.0:80`,
-/// `tcp/:80`.
+/// Guesses the intended address of a listener: `8080`, `:8080`, `*:80`, `localhost:80`, `80 ssl`,
+/// `http://0.0.0.0:80`, `tcp/:80`.
 pub(crate) fn listen(text: &str) -> Option<String> {
     let first = text.split([' ', ';', ',']).find(|word| !word.is_empty())?;
     let first = first.strip_prefix("tcp/").unwrap_or(first);
@@ -110,7 +110,8 @@ pub(crate) fn listen(text: &str) -> Option<String> {
     }
 }
 
-/// The address of a server that was meant: `9001`, `http://app:9001/x`, `app.internal`, `:9001`, `::1`.
+/// Guesses the intended address of a server: `9001`, `http://app:9001/x`, `app.internal`, `:9001`,
+/// `::1`.
 pub(crate) fn endpoint(text: &str) -> Option<String> {
     let first = text.split([' ', ';', ',']).find(|word| !word.is_empty())?;
     let (text, scheme) = without_scheme(first);
@@ -133,7 +134,7 @@ pub(crate) fn endpoint(text: &str) -> Option<String> {
     }
 }
 
-/// Names for `domains`: `https://a.com/`, `a.com b.com`, `*.a.com`, `~^www`.
+/// Suggests names for `domains`: `https://a.com/`, `a.com b.com`, `*.a.com`, `~^www`.
 pub(crate) fn domains(text: &str) -> Option<String> {
     let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());
     let names: Vec<_> = words
@@ -154,7 +155,7 @@ pub(crate) fn domains(text: &str) -> Option<String> {
     }
 }
 
-/// A policy by another program's name for it.
+/// Returns the policy for another program's name.
 pub(crate) fn policy(name: &str) -> Option<String> {
     let first = name.split([' ', '(', ';']).next()?;
     match first.parse::<balance::Spec>() {
@@ -164,7 +165,7 @@ pub(crate) fn policy(name: &str) -> Option<String> {
     }
 }
 
-/// A number at the beginning, as written, and the word behind it.
+/// Splits a number at the beginning, as written, and the following word.
 fn number_and_word(text: &str) -> Option<(f64, String)> {
     let text = text.trim();
     let end = text
@@ -175,7 +176,7 @@ fn number_and_word(text: &str) -> Option<(f64, String)> {
     Some((number, word)).filter(|_| (0.0..1e12).contains(&number))
 }
 
-/// A time that was meant: `1.5s`, `5 seconds`, `500 msec`, `1min`, `PT5S`, `none`.
+/// Guesses the intended time: `1.5s`, `5 seconds`, `500 msec`, `1min`, `PT5S`, `none`.
 pub(crate) fn time(text: &str) -> Option<TimeSpan> {
     let plain = text.trim().to_ascii_lowercase();
     if [
@@ -210,7 +211,7 @@ pub(crate) fn time(text: &str) -> Option<TimeSpan> {
     (micros <= 3.2e14).then(|| TimeSpan(Duration::from_secs_f64(micros / 1e6)))
 }
 
-/// A size that was meant: `64k`, `1.5MiB`, `10 MB`.
+/// Guesses the intended size: `64k`, `1.5MiB`, `10 MB`.
 pub(crate) fn size(text: &str) -> Option<Size> {
     let (number, word) = number_and_word(text)?;
     let factor = match word.trim_end_matches("ytes").trim_end_matches("yte") {
@@ -230,7 +231,7 @@ pub(crate) fn size(text: &str) -> Option<Size> {
     (bytes < 9e15).then_some(Size(bytes as u64))
 }
 
-/// A rate that was meant: `10r/s`, `100 per second`, `100rps`, `100/sec`, `100`.
+/// Guesses the intended rate: `10r/s`, `100 per second`, `100rps`, `100/sec`, `100`.
 pub(crate) fn rate(text: &str) -> Option<String> {
     let (number, word) = number_and_word(text)?;
     if number.fract() != 0.0 || number < 1.0 {
@@ -253,13 +254,13 @@ pub(crate) fn rate(text: &str) -> Option<String> {
     Some(format!("{number:.0}/{unit}"))
 }
 
-/// A share in percent: `90%`.
+/// Matches a share in percent: `90%`.
 pub(crate) fn percent(text: &str) -> Option<&str> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     number.parse::<f64>().ok().map(|_| number)
 }
 
-/// What to do about a text that another program was to fill in.
+/// Returns the help for a text with placeholders of a template program.
 pub(crate) fn template(text: &str) -> Option<String> {
     let marks = text.contains("{{") || text.contains("<%");
     let is_name = |rest: &str| {

@@ -1,10 +1,10 @@
-//! Values of another type than their field has: what to write instead.
+//! Suggestions for values of a wrong type.
 
 use super::{shapes, words};
 use crate::suggest::one_of;
 use crate::yaml::{Found, short};
 
-/// What to write for a value at `path`, where `expected` is (serde's words for it).
+/// Returns a replacement for a value at `path`, where `expected` is required (in serde's words).
 pub(super) fn for_value(path: &str, expected: &str, found: &Found<'_>) -> Option<String> {
     let (parents, field) = names(path);
     let specific = match found {
@@ -16,7 +16,7 @@ pub(super) fn for_value(path: &str, expected: &str, found: &Found<'_>) -> Option
     specific.or_else(|| general(field, expected, found))
 }
 
-/// The fields on the way, and the last one, of `a[0].b.c[1]`.
+/// Returns the fields on the path, and the last one, of `a[0].b.c[1]`.
 fn names(path: &str) -> (Vec<&str>, &str) {
     let mut names: Vec<_> = path
         .split('.')
@@ -26,7 +26,7 @@ fn names(path: &str) -> (Vec<&str>, &str) {
     (names, last)
 }
 
-/// Whether a text is another word for yes or no.
+/// Parses synonyms of yes and no.
 fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "enabled" | "enable" | "y" => Some(true),
@@ -52,7 +52,7 @@ fn scalar(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<S
     item(field, parents, expected, text).or_else(|| members(field, parents, text))
 }
 
-/// What to write where items of a list are wanted, or the list.
+/// Returns a replacement where a list or its items are required.
 fn item(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<String> {
     let shown = short(text);
     match field {
@@ -70,7 +70,7 @@ fn item(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<Str
     }
 }
 
-/// What to write where a mapping is wanted.
+/// Returns a replacement where a mapping is required.
 fn members(field: &str, parents: &[&str], text: &str) -> Option<String> {
     let shown = short(text);
     let yes = truth(text) == Some(true);
@@ -156,7 +156,7 @@ fn number(field: &str, text: &str) -> Option<String> {
     size.and_then(|size| write(field, &size.0.to_string()))
 }
 
-/// A redirect to what may be a URL, a path, a status or a word.
+/// Returns a redirect for a text that may be a URL, a path, a status or a word.
 fn redirect(text: &str) -> String {
     let url = text.split_once("://");
     let value = match url {
@@ -202,7 +202,7 @@ fn endpoints(text: &str) -> String {
     short(&all.join(", "))
 }
 
-/// A mapping where a list or a text should be.
+/// Returns a replacement for a mapping where a list or a text should be.
 fn mapping(field: &str, expected: &str, pairs: &[(&str, Option<&str>)]) -> Option<String> {
     let (first, value) = pairs.first().copied()?;
     let wanted_list = expected == "a sequence";
@@ -256,7 +256,7 @@ fn mapping(field: &str, expected: &str, pairs: &[(&str, Option<&str>)]) -> Optio
     }
 }
 
-/// A list where a mapping or a text should be.
+/// Returns a replacement for a list where a mapping or a text should be.
 fn list(field: &str, expected: &str) -> Option<String> {
     match field {
         "routes" if expected == "a string" => Some(
@@ -273,7 +273,7 @@ fn list(field: &str, expected: &str) -> Option<String> {
     }
 }
 
-/// What can be said of any field.
+/// Returns a replacement that applies to any field.
 fn general(field: &str, expected: &str, found: &Found<'_>) -> Option<String> {
     let block = expected.strip_prefix("struct ").and_then(words::block)?;
     if matches!(found, Found::List) || field.is_empty() {

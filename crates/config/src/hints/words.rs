@@ -1,20 +1,20 @@
-//! Words of other programs, and where our own words belong: `words.txt` and `blocks.txt`, read when there is an
-//! error.
+//! Terms of other programs, and the blocks of our own fields: `words.txt` and `blocks.txt`, parsed
+//! only after an error.
 
 use std::sync::LazyLock;
 
 /// A block of the configuration.
 pub(super) struct Block {
-    /// Its type in [`crate::raw`].
+    /// The name of its type in [`crate::raw`].
     pub(super) name: &'static str,
-    /// Where it stands, in words.
+    /// A description of its place.
     place: &'static str,
     /// Its fields.
     pub(super) fields: Vec<&'static str>,
 }
 
-/// Those in which a misplaced field is looked for first come first. A copy of what serde knows of each type apart; a
-/// test compares it with the schema.
+/// The blocks in which a misplaced field is searched first come first. A copy of serde's field
+/// names of each type; a test compares it with the schema.
 static BLOCKS: LazyLock<Vec<Block>> = LazyLock::new(|| {
     let lines = include_str!("blocks.txt").lines();
     let blocks = lines.filter(|line| !line.starts_with('#')).map(|line| {
@@ -29,7 +29,7 @@ static BLOCKS: LazyLock<Vec<Block>> = LazyLock::new(|| {
     blocks.collect()
 });
 
-/// What is said about a word in a block.
+/// The message about a word in a block.
 struct Row {
     block: &'static str,
     words: &'static str,
@@ -47,7 +47,7 @@ fn rows() -> impl Iterator<Item = Row> {
         })
 }
 
-/// The block with these fields.
+/// Returns the block with these fields.
 pub(super) fn block_of(known: &[&str]) -> Option<&'static Block> {
     let same = |block: &&Block| {
         block.fields.len() == known.len() && known.iter().all(|field| block.fields.contains(field))
@@ -55,24 +55,24 @@ pub(super) fn block_of(known: &[&str]) -> Option<&'static Block> {
     BLOCKS.iter().find(same)
 }
 
-/// The block of a type.
+/// Returns the block of a type.
 pub(super) fn block(name: &str) -> Option<&'static Block> {
     BLOCKS.iter().find(|block| block.name == name)
 }
 
-/// Whether a word is a field of some block.
+/// Returns whether a word is a field of some block.
 pub(super) fn is_field(word: &str) -> bool {
     BLOCKS.iter().any(|block| block.fields.contains(&word))
 }
 
-/// What to write for a word, in snake case, that a block does not have.
+/// Returns the replacement for a word, in snake case, that a block does not have.
 pub(super) fn of(word: &str, block: &str) -> Option<&'static str> {
     let mut rows = rows().filter(|row| row.block == block);
     let row = rows.find(|row| row.words == "*" || row.words.split(' ').any(|one| one == word));
     row.map(|row| row.help)
 }
 
-/// Where a word is a field, at other places than among `known` ones.
+/// Returns where a word is a field, at other places than among `known` ones.
 pub(super) fn elsewhere(word: &str, known: &[&str]) -> Option<String> {
     if matches!(word, "name" | "address" | "interval") || known.is_empty() {
         return None;
@@ -85,7 +85,7 @@ pub(super) fn elsewhere(word: &str, known: &[&str]) -> Option<String> {
     }
 }
 
-/// What Maglor does not do, and what to do instead.
+/// Features that Maglor does not have, with alternatives.
 const ABSENT: &[(&[&str], &str)] = &[
     (
         &[
@@ -152,7 +152,7 @@ const ABSENT: &[(&[&str], &str)] = &[
     (&["http3", "quic", "h3"], "HTTP/3 is not supported"),
 ];
 
-/// What is said of a word for something that there is not.
+/// Returns the message about a word for a feature that does not exist.
 pub(super) fn absent(word: &str) -> Option<String> {
     let row = ABSENT.iter().find(|(words, _)| words.contains(&word));
     row.map(|(_, help)| (*help).to_owned())

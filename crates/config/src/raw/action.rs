@@ -44,7 +44,8 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// RE2's notation of a `substitution`, which Envoy and Istio use, in ours: `\1` → `${1}`, `$` → `$$`.
+    /// Converts RE2's notation of a `substitution`, which Envoy and Istio use, to ours: `\1` →
+    /// `${1}`, `$` → `$$`.
     #[must_use]
     pub fn substitution_from_re2(text: &str) -> String {
         let (mut out, mut rest) = (String::new(), text.chars());

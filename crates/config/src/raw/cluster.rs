@@ -177,8 +177,9 @@ impl Shorthand for Endpoint {
 }
 
 impl Cluster {
-    /// The HTTP version for the endpoints. Between proxies of the mesh, HTTP/2 where both can: it
-    /// was measured to take three quarters of HTTP/1.1's processor time at 64 connections.
+    /// Returns the HTTP version for the endpoints. Between proxies of the mesh, HTTP/2 if both
+    /// support it: it was measured to take three quarters of HTTP/1.1's processor time at 64
+    /// connections.
     pub(crate) fn spoken(&self) -> UpstreamProtocol {
         let mesh = self.tls.as_ref().is_some_and(|tls| tls.0.mesh.is_some());
         let default = match mesh {

@@ -95,7 +95,7 @@ impl Display for TimeSpan {
             return f.write_str("0s");
         }
         for (unit, size) in TIME_UNITS {
-            // Days only when nothing is left: 36h reads better than 1d12h.
+            // Days only if nothing remains: 36h is easier to read than 1d12h.
             if (*unit == "d" && !rest.is_multiple_of(*size)) || rest < *size {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! Conditions of routes as readable text.
+//! Formats conditions of routes as readable text.
 
 use std::fmt;
 
 use super::{HeaderMatch, PathMatch, QueryMatch, RouteMatch, StringMatch};
 
-/// All that has to hold: `path /api*, method GET, header x-user = ann`.
+/// Formats all conditions: `path /api*, method GET, header x-user = ann`.
 impl fmt::Display for RouteMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {

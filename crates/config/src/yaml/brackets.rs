@@ -1,15 +1,15 @@
-//! Brackets and quotes of a text, roughly: what was opened and never closed, and where values begin.
+//! An approximate scan of brackets and quotes of a text: unclosed ones, and where values begin.
 
 use super::explain::Why;
 
-/// What is open.
+/// An open bracket or quote.
 struct Open {
     mark: char,
     line: usize,
     column: usize,
 }
 
-/// A reader of lines that only knows quotes, comments, brackets, and where a value may begin.
+/// A reader of lines that only recognizes quotes, comments, brackets, and where a value may begin.
 #[derive(Default)]
 struct Scanner {
     open: Vec<Open>,
@@ -76,14 +76,15 @@ impl Scanner {
     }
 }
 
-/// The columns of a line at which a value, or a key, begins.
+/// Returns the columns of a line at which a value, or a key, begins.
 pub(super) fn value_starts(chars: &[char]) -> Vec<usize> {
     let mut scanner = Scanner::default();
     scanner.line(0, chars, chars.len());
     scanner.starts
 }
 
-/// What was opened on a line above the place of an error and is open there.
+/// Returns the bracket or quote that was opened on a line above the place of an error and is still
+/// open there.
 pub(super) fn unclosed(lines: &[&str], at: usize, column: usize) -> Option<Why> {
     let mut scanner = Scanner::default();
     for (i, line) in lines.iter().enumerate().take(at + 1) {

@@ -1,4 +1,4 @@
-//! Parser events → nodes: what is open, which anchors there are, which keys were seen.
+//! Converts parser events to nodes: tracks open collections, anchors and keys.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use super::tree::{
     Fault, Id, Kind, MAX_DEPTH, MAX_NODES, Node, Place, Tree, join, syntax, too_deep,
 };
 
-/// Duplicate keys reported at once.
+/// The maximum number of reported duplicate keys.
 const MAX_DUPLICATES: usize = 64;
 
 /// A list or mapping that is not closed yet.
@@ -24,7 +24,7 @@ enum Items {
     Mapping {
         entries: Vec<(Id, Id)>,
         seen: HashMap<String, Place>,
-        /// The key whose value comes next, and whether it was there before.
+        /// The key whose value comes next, and whether it is a duplicate.
         key: Option<(Id, bool)>,
     },
     Sequence(Vec<Id>),
@@ -96,7 +96,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Whether a scalar may be something else than text; refuses tags that mean nothing here.
+    /// Returns whether a scalar may be something other than text; rejects tags that have no meaning
+    /// here.
     fn plain(&self, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Result<bool, Fault> {
         match tag {
             None => Ok(style == ScalarStyle::Plain),
@@ -166,7 +167,7 @@ impl Builder {
         fault
     }
 
-    /// Puts a node into the innermost open list or mapping.
+    /// Adds a node to the innermost open list or mapping.
     fn place_child(&mut self, id: Id) -> Result<(), Fault> {
         let Node {
             place,
@@ -235,7 +236,7 @@ impl Builder {
         syntax(place, self.path(), message)
     }
 
-    /// The path of the innermost open list or mapping.
+    /// Returns the path of the innermost open list or mapping.
     pub(super) fn path(&self) -> String {
         let mut path = String::new();
         let parents = self.open.len().saturating_sub(1);

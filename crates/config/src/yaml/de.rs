@@ -1,9 +1,9 @@
-//! Tree → serde types, with every type error of the file at once.
+//! Converts the tree to serde types, and collects every type error of the file.
 //!
-//! serde stops at the first error. [`decode`] therefore records it, marks the node that is wrong as
+//! serde stops at the first error. [`decode`] therefore records it, marks the wrong node as
 //! *poisoned* and deserializes again as if that node were absent, until nothing is wrong or
-//! [`MAX_ERRORS`] are. Types for `decode` have no mandatory fields (absence is judged later by
-//! `check`, which can suppress what only follows from a poisoned node).
+//! [`MAX_ERRORS`] are. Types for `decode` have no mandatory fields (absence is evaluated later by
+//! `check`, which can suppress errors that only follow from a poisoned node).
 
 use std::collections::HashSet;
 
@@ -17,10 +17,10 @@ use super::DecodeError;
 use super::scalar::{Scalar, resolve};
 use super::tree::{Id, Kind, Tree};
 
-/// Type errors after which reading stops.
+/// The number of type errors after which reading stops.
 pub(crate) const MAX_ERRORS: usize = 64;
 
-/// What [`decode`] found.
+/// The result of [`decode`].
 pub(crate) struct Decoded<T> {
     /// `None` when the document as a whole is wrong or there were too many errors.
     pub(crate) value: Option<T>,
@@ -77,7 +77,7 @@ impl<'t> De<'t, '_> {
         }
     }
 
-    /// What stands where fields should.
+    /// Returns an error about a value in the place of fields.
     #[inline(never)]
     fn no_mapping(self, expected: &dyn Expected) -> DecodeError {
         let found = match self.scalar() {
@@ -116,7 +116,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         result.map_err(|error| error.at(self.id))
     }
 
-    /// Where text is wanted, a plain `1.10` or `true` is the text as written.
+    /// Accepts a plain `1.10` or `true` as written where text is expected.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match (self.scalar(), self.tree.text(self.id)) {
             (Some(Scalar::Null) | None, _) | (_, None) => self.deserialize_any(visitor),
@@ -136,7 +136,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
     }
 
     /// Absent is `None`; present but empty is an error (see [`DecodeError::empty`]): `tls:` with
-    /// nothing behind it must not silently mean "no TLS".
+    /// nothing after it must not silently mean "no TLS".
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.scalar() {
             Some(Scalar::Null) => Err(DecodeError::empty().at(self.id)),
@@ -144,7 +144,8 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         }
     }
 
-    /// A list is not taken for the fields in their order. What serde derives for that case would be half of the code.
+    /// Rejects a list with the fields in their order. serde's derived code for that case would be
+    /// half of the code.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -166,7 +167,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Only variants without content: what has content is a struct of optional fields.
+    /// Accepts only variants without content: types with content are structs of optional fields.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -202,7 +203,8 @@ struct Items<'t, 'p> {
     next: usize,
 }
 
-// What does not depend on the type that is read is compiled once: there are some hundred types.
+// Code that does not depend on the deserialized type is compiled once: there are some hundred
+// types.
 impl<'t, 'p> Items<'t, 'p> {
     #[inline(never)]
     fn next(&mut self) -> Option<De<'t, 'p>> {
@@ -215,7 +217,7 @@ impl<'t, 'p> Items<'t, 'p> {
         None
     }
 
-    /// In the item that was read last.
+    /// Adds the path of the item that was read last.
     #[inline(never)]
     fn wrong(&self, error: DecodeError) -> DecodeError {
         let index = self.next.saturating_sub(1);
@@ -253,7 +255,7 @@ impl<'t, 'p> Entries<'t, 'p> {
         Self { de, entries, next }
     }
 
-    /// The next key that counts.
+    /// Returns the next key that is not skipped.
     #[inline(never)]
     fn next_key(&mut self) -> Option<De<'t, 'p>> {
         while let Some((key, value)) = self.entries.get(self.next) {
@@ -266,7 +268,7 @@ impl<'t, 'p> Entries<'t, 'p> {
         None
     }
 
-    /// The value of the key that was read.
+    /// Returns the value of the key that was read.
     #[inline(never)]
     fn next_value(&mut self) -> Result<De<'t, 'p>, DecodeError> {
         let Some(&(_, value)) = self.entries.get(self.next) else {
@@ -284,7 +286,7 @@ impl<'t, 'p> Entries<'t, 'p> {
         }
     }
 
-    /// In the value that was read last.
+    /// Adds the path of the value that was read last.
     #[inline(never)]
     fn wrong_value(&self, error: DecodeError) -> DecodeError {
         match self.entries.get(self.next.saturating_sub(1)) {

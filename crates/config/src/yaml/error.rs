@@ -1,4 +1,4 @@
-//! The error of [`super::de`]: where, what and what to do, in words for an operator.
+//! The error of [`super::de`]: its place, the reason and a suggested fix, in words for an operator.
 
 use std::fmt::{self, Display};
 
@@ -9,7 +9,7 @@ use crate::hints;
 
 /// A value that does not have the type it should have.
 ///
-/// Boxed: a result of every type of the configuration has room for it.
+/// Boxed, because the results of every type of the configuration contain it.
 #[derive(Debug)]
 pub(crate) struct DecodeError(Box<Wrong>);
 
@@ -23,10 +23,10 @@ struct Wrong {
     cause: Cause,
 }
 
-/// What kind of error it is, for hints that need the text around it.
+/// The kind of error, for hints that need the text around it.
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// A field that is none of these.
+    /// An unknown field, with the known ones.
     Field(&'static [&'static str]),
     /// Anything else.
     Other,
@@ -60,7 +60,8 @@ impl DecodeError {
         &self.0.cause
     }
 
-    /// The innermost node that is wrong; `None` until a deserializer has seen the error pass.
+    /// Returns the innermost node that is wrong; `None` until a deserializer has seen the error
+    /// pass.
     pub(crate) fn node(&self) -> Option<Id> {
         self.0.node
     }
@@ -73,7 +74,7 @@ impl DecodeError {
         self.0.help.as_deref()
     }
 
-    /// A key or value that was left empty.
+    /// Creates the error of an empty key or value.
     pub(super) fn empty() -> Self {
         let help = "write a value (`{}` for a block with all defaults), or remove the line";
         Self::new("the value is empty".into(), Some(help.into()))
@@ -94,7 +95,7 @@ impl DecodeError {
         self
     }
 
-    /// `clusters[0].policy`.
+    /// Returns the path, as `clusters[0].policy`.
     pub(crate) fn path(&self) -> String {
         let mut path = String::new();
         for step in self.0.trail.iter().rev() {
@@ -142,9 +143,9 @@ impl serde::de::Error for DecodeError {
 }
 
 impl DecodeError {
-    /// A message of the form `what; what to do` is split into message and help.
+    /// Splits a message of the form `what; what to do` into message and help.
     fn of_text(text: &str) -> Self {
-        // The path says that it is a policy.
+        // The path shows that it is a policy.
         let text = text.strip_prefix("policy ").unwrap_or(text);
         if text.ends_with("or `name(parameter=value, ...)`") && text.contains("`)` is missing") {
             let message = text.split("; ").next().unwrap_or(text);
@@ -197,7 +198,7 @@ impl DecodeError {
     }
 }
 
-/// At most 60 characters of a text from the file.
+/// Returns at most 60 characters of a text from the file.
 pub(crate) fn short(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(60) {

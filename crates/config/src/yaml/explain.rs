@@ -1,27 +1,27 @@
-//! Syntax errors in words: what a parser says of a line is often not the error.
+//! Explains syntax errors: the parser's message about a line is often not the real error.
 //!
-//! Heuristics over the text around the place of an error, the most particular first. They run after the parser has
-//! refused the text, so that they cannot refuse anything.
+//! Heuristics over the text around the place of an error, the most specific first. They run after
+//! the parser has rejected the text, so that they cannot reject anything.
 
 use super::tree::{Fault, Place};
 use super::{brackets, short};
 use crate::hints::{self, foreign};
 
-/// Longer words are ignored: the text may be untrusted.
+/// The length above which words are ignored: the text may be untrusted.
 const MAX_WORD: usize = 256;
 
-/// A line that explains an error.
+/// An explanation of an error, with its line.
 pub(super) struct Why {
-    /// From 0.
+    /// The line, from 0.
     pub(super) line: usize,
-    /// Characters before it.
+    /// The number of characters before it.
     pub(super) column: usize,
     pub(super) length: usize,
     pub(super) message: String,
     pub(super) help: String,
 }
 
-/// The same fault, better said.
+/// Returns the same fault with a better message.
 pub(super) fn explain(text: &str, fault: Fault) -> Fault {
     let ours = [
         "more than ",
@@ -55,7 +55,7 @@ pub(super) fn explain(text: &str, fault: Fault) -> Fault {
     }
 }
 
-/// The error in a text that is another program's file.
+/// Returns the error of a text that is another program's file.
 pub(crate) fn foreign(text: &str) -> Option<Fault> {
     let found = foreign::recognise(text)?;
     Some(Fault {
@@ -73,7 +73,7 @@ pub(crate) fn foreign(text: &str) -> Option<Fault> {
 
 fn why(lines: &[&str], fault: &Fault) -> Option<Why> {
     let at = fault.place.line - 1;
-    // What the parser found wrong often ends a line above.
+    // The cause of a parser error is often a line above.
     let above = (0..at.min(lines.len()))
         .rev()
         .find(|i| !is_blank(lines[*i]));
@@ -97,7 +97,8 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('#')
 }
 
-/// Characters before the first key of a line, which may follow dashes, and the rest of the line.
+/// Returns the number of characters before the first key of a line, which may follow dashes, and
+/// the rest of the line.
 fn key_of(line: &str) -> (usize, &str) {
     let mut rest = line.trim_start();
     while let Some(after) = rest.strip_prefix("- ") {
@@ -120,7 +121,7 @@ fn tab(lines: &[&str], places: [Option<usize>; 3]) -> Option<Why> {
     })
 }
 
-/// `"\d+"`, or a quote without an end.
+/// Explains `"\d+"`, or a quote without an end.
 fn escape(line: usize, text: &str, fault: &Fault) -> Option<Why> {
     let column = fault.place.column;
     let quoted: String = text.chars().skip(column).collect();
@@ -147,7 +148,8 @@ fn escape(line: usize, text: &str, fault: &Fault) -> Option<Why> {
     })
 }
 
-/// A value that begins with a character that means something else: `*.example.com`, `[::]:80`, `@x`, `%x`.
+/// Explains an unquoted value that begins with a special character: `*.example.com`, `[::]:80`,
+/// `@x`, `%x`.
 fn unquoted(line: usize, text: &str) -> Option<Why> {
     let chars: Vec<char> = text.chars().collect();
     let starts = brackets::value_starts(&chars);
@@ -184,7 +186,7 @@ fn unquoted(line: usize, text: &str) -> Option<Why> {
     })
 }
 
-/// `[::1]:80`, with or without port.
+/// Matches `[::1]:80`, with or without port.
 fn ipv6(rest: &[char]) -> Option<String> {
     let end = rest.iter().position(|c| *c == ']')?;
     let inner: String = rest[1..end].iter().collect();
@@ -194,7 +196,7 @@ fn ipv6(rest: &[char]) -> Option<String> {
     Some(format!("[{inner}]{}", tail.collect::<String>()))
 }
 
-/// `address:127.0.0.1:80`, `address 127.0.0.1:80`.
+/// Explains `address:127.0.0.1:80`, `address 127.0.0.1:80`.
 fn no_colon(line: usize, text: &str) -> Option<Why> {
     let (column, rest) = key_of(text);
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
@@ -221,11 +223,11 @@ fn no_colon(line: usize, text: &str) -> Option<Why> {
     })
 }
 
-/// `body: note: this`.
+/// Explains `body: note: this`.
 fn second_colon(line: usize, text: &str, column: usize) -> Option<Why> {
     let chars: Vec<char> = text.chars().collect();
     let starts = brackets::value_starts(&chars);
-    // The value that the error stands in, or that ends before it.
+    // The value that contains the error, or that ends before it.
     let follows_colon = |start: &usize| chars[..*start].iter().rfind(|c| **c != ' ') == Some(&':');
     let start = starts
         .into_iter()
@@ -246,7 +248,7 @@ fn second_colon(line: usize, text: &str, column: usize) -> Option<Why> {
     })
 }
 
-/// A field at the top level that is none, before the error: it has lost its indentation.
+/// Explains an unknown field at the top level before the error: it has lost its indentation.
 fn outside(lines: &[&str], at: usize) -> Option<Why> {
     let end = at.min(lines.len());
     let line = (0..end).rev().find(|i| {
@@ -271,13 +273,13 @@ fn outside(lines: &[&str], at: usize) -> Option<Why> {
     })
 }
 
-/// A line whose first key fits under none of those above.
+/// Explains a line whose first key is aligned with none of those above.
 fn indentation(lines: &[&str], at: usize) -> Option<Why> {
     let (column, rest) = key_of(lines[at]);
     if !rest.contains(':') {
         return None;
     }
-    // Columns of the keys that are open, with their lines.
+    // The columns of the open keys, with their lines.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (i, line) in lines.iter().enumerate().take(at) {
         if is_blank(line) {

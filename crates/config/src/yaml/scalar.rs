@@ -35,7 +35,7 @@ pub(crate) fn resolve(text: &str) -> Scalar<'_> {
         .unwrap_or(Scalar::Text(text))
 }
 
-/// Decimal without leading zero, `0x`, `0o`, `0b`.
+/// Parses an integer: decimal without leading zero, `0x`, `0o`, `0b`.
 fn whole(text: &str) -> Option<Scalar<'_>> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -64,7 +64,7 @@ fn whole(text: &str) -> Option<Scalar<'_>> {
     Some(Scalar::Unsigned(value))
 }
 
-/// Digits with fraction or exponent; not the words that Rust would take.
+/// Parses digits with fraction or exponent; not the words that Rust would accept.
 fn float(text: &str) -> Option<Scalar<'_>> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let number = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.')

@@ -1,7 +1,7 @@
-//! Text → tree of nodes with positions, within bounds.
+//! Parses text into a tree of nodes with positions, within bounds.
 //!
-//! Aliases share the anchored node, so that an "alias bomb" costs nothing here; `weight` counts what
-//! it would cost expanded. Invariant: no node contains itself, its expanded size is at most
+//! Aliases share the anchored node, so that an "alias bomb" costs nothing here; `weight` is the
+//! cost if it were expanded. Invariant: no node contains itself, its expanded size is at most
 //! [`MAX_NODES`] and its nesting at most [`MAX_DEPTH`], so walking a tree needs no guard.
 
 use saphyr_parser::{Marker, Parser, Span};
@@ -9,14 +9,14 @@ use saphyr_parser::{Marker, Parser, Span};
 use super::build::Builder;
 use super::explain::explain;
 
-/// Larger texts are refused.
+/// The maximum size of a text in bytes.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
-/// Values in a file, aliases expanded.
+/// The maximum number of values in a file, aliases expanded.
 pub(crate) const MAX_NODES: u32 = 500_000;
-/// Lists and mappings inside each other.
+/// The maximum nesting of lists and mappings.
 pub(crate) const MAX_DEPTH: u32 = 48;
 
-/// Fields with what can be unusable on a machine: files and addresses.
+/// Fields whose values can be unusable on a machine: files and addresses.
 const SUBJECTS: &[&str] = &[
     "address",
     "ca",
@@ -28,18 +28,18 @@ const SUBJECTS: &[&str] = &[
     "trust_bundle",
 ];
 
-/// A node of a [`Tree`].
+/// The index of a node of a [`Tree`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// A stretch of one line.
+/// A part of one line.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Place {
-    /// From 1.
+    /// The line, from 1.
     pub(crate) line: usize,
-    /// Characters before it in the line.
+    /// The number of characters before it in the line.
     pub(crate) column: usize,
-    /// Characters to underline; more than the line has when a value continues below.
+    /// The number of characters to underline; more than the line has when a value continues below.
     pub(crate) length: usize,
 }
 
@@ -59,23 +59,23 @@ impl Place {
     }
 }
 
-/// What a node is.
+/// The contents of a node.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Keys are scalars and unique.
+    /// A mapping. Keys are scalars and unique.
     Mapping(Vec<(Id, Id)>),
-    /// Text; `plain` when it was not quoted, so that it may be a number.
+    /// A text; `plain` if it was not quoted, so that it may be a number.
     Scalar { text: String, plain: bool },
     /// A list.
     Sequence(Vec<Id>),
 }
 
-/// What a node is, for messages: mappings with the scalars directly in them, or one level below where there is only
-/// that.
+/// The contents of a node, for messages: mappings with the scalars directly in them, or one level
+/// below if there are no others.
 pub(crate) enum Found<'t> {
     List,
     Mapping(Vec<(&'t str, Option<&'t str>)>),
-    /// Of what cannot be looked at.
+    /// The contents are unavailable.
     Nothing,
     Scalar(&'t str),
 }
@@ -106,9 +106,9 @@ impl<'t> Found<'t> {
 pub(super) struct Node {
     pub(super) kind: Kind,
     pub(super) place: Place,
-    /// Values in it, itself included, aliases expanded.
+    /// The number of values in it, including itself, aliases expanded.
     pub(super) weight: u32,
-    /// Levels below it.
+    /// The number of levels below it.
     pub(super) height: u32,
 }
 
@@ -140,7 +140,7 @@ impl Tree {
         self.nodes[id.0 as usize].place
     }
 
-    /// The text of a scalar.
+    /// Returns the text of a scalar.
     pub(crate) fn text(&self, id: Id) -> Option<&str> {
         match self.kind(id) {
             Kind::Scalar { text, .. } => Some(text),
@@ -148,7 +148,7 @@ impl Tree {
         }
     }
 
-    /// The mapping that has a node as a key, and the key's value.
+    /// Returns the mapping that has a node as a key, and the key's value.
     pub(crate) fn pair_of(&self, key: Id) -> Option<(&[(Id, Id)], Id)> {
         self.nodes.iter().find_map(|node| match &node.kind {
             Kind::Mapping(entries) => {
@@ -159,7 +159,8 @@ impl Tree {
         })
     }
 
-    /// The scalar that a message quotes, and its path: a file or an address rather than a name, the longest first.
+    /// Returns the scalar that a message quotes, and its path: a file or an address rather than a
+    /// name, the longest first.
     pub(crate) fn named_in(&self, message: &str) -> Option<(Place, String)> {
         let mut best: Option<((bool, usize), Id, String)> = None;
         let mut rest = vec![(self.root, String::new())];
@@ -190,7 +191,7 @@ impl Tree {
         best.map(|(_, id, path)| (self.place(id), path))
     }
 
-    /// Reads one document.
+    /// Parses one document.
     pub(crate) fn read(text: &str) -> Result<Self, Fault> {
         check_text(text)?;
         Self::build(text).map_err(|fault| explain(text, fault))
@@ -212,7 +213,7 @@ impl Tree {
     }
 }
 
-/// Bounds and characters, before the parser sees the text.
+/// Checks bounds and characters, before the parser reads the text.
 fn check_text(text: &str) -> Result<(), Fault> {
     let start = Place {
         line: 1,
@@ -226,8 +227,8 @@ fn check_text(text: &str) -> Result<(), Fault> {
         );
         return Err(syntax(start, String::new(), &message));
     }
-    // Characters that YAML 1.1 takes for line breaks and YAML 1.2 does not would let two readers
-    // see two files.
+    // Characters that are line breaks in YAML 1.1 but not in YAML 1.2 would let two readers see two
+    // different files.
     let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
     let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
     let forbidden = |c: char| control(c) || breaks.contains(&c);
@@ -246,7 +247,7 @@ fn check_text(text: &str) -> Result<(), Fault> {
     Err(syntax(place, String::new(), &message))
 }
 
-/// A fault, with help for the usual ones.
+/// Creates a fault, with help for the usual ones.
 pub(super) fn syntax(place: Place, path: String, message: &str) -> Fault {
     let help = if message.contains("tab") {
         Some("YAML is indented with spaces, never with tabs".to_owned())
@@ -268,13 +269,13 @@ pub(super) fn syntax(place: Place, path: String, message: &str) -> Fault {
     }
 }
 
-/// Nesting above [`MAX_DEPTH`].
+/// Creates the fault of nesting above [`MAX_DEPTH`].
 pub(super) fn too_deep(place: Place) -> Fault {
     let message = format!("lists and mappings are nested more than {MAX_DEPTH} deep");
     syntax(place, String::new(), &message)
 }
 
-/// `path.key`, quoted where the key is not a plain word.
+/// Joins `path.key`, quoted if the key is not a plain word.
 pub(crate) fn join(path: &str, key: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if key.is_empty() || !key.chars().all(word) {

@@ -22,18 +22,19 @@ use crate::client::{Client, Failure};
 use crate::exponential;
 use crate::stop::Stop;
 
-/// Requests under way at once; beyond that arrivals wait, so that the demo stays a small load
-/// whatever happens.
+/// The limit of requests in progress; beyond that arrivals wait, so that the demo stays a small
+/// load in any case.
 const MOST_UNDER_WAY: u32 = 1000;
-/// Different users, for policies that hash.
+/// The number of different users, for policies that hash.
 const USERS: u32 = 1000;
 const HOST: &str = "demo.example";
 const SEED: u64 = 0x6d61_676c_6f72;
 const FRAME: Duration = Duration::from_secs(1);
-/// The proxy heeds the same signals. A request that fails is not counted when one comes this soon.
+/// The proxy handles the same signals. A request that fails is not counted when a signal comes this
+/// soon after it.
 const SIGNAL_LAG: Duration = Duration::from_millis(100);
 
-/// What does not change from policy to policy.
+/// The state that is common to all policies.
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     pub(super) plan: &'a Plan,
@@ -43,7 +44,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// One policy under load, from its first request to its last answer.
+    /// Runs one policy under load, from its first request to its last response.
     pub(super) async fn drive(&self, index: usize, screen: &mut Screen) -> Tally {
         let plan = self.plan;
         let tally = Rc::new(RefCell::new(Tally::new(plan.servers)));
@@ -85,7 +86,7 @@ impl Stage<'_> {
         tally.take()
     }
 
-    /// Requests that the proxy has under way at each server, as its admin port says.
+    /// Returns the proxy's outstanding requests at each server, from its admin port.
     async fn outstanding(&self, admin: &Client, index: usize) -> Vec<u64> {
         let page = admin.get("/clusters").await.unwrap_or_default();
         let page: Value = serde_json::from_slice(&page).unwrap_or_default();
@@ -147,13 +148,13 @@ impl Load {
         }
     }
 
-    /// Waits for the requests that are under way.
+    /// Waits for the requests in progress.
     async fn all_answered(&self) {
         drop(self.places.acquire_many(MOST_UNDER_WAY).await);
     }
 }
 
-/// Sends a request that makes this much work; who answered it.
+/// Sends a request with this amount of work; returns the server that responded.
 async fn ask(client: &Client, work: f64, user: u32) -> Result<usize, Failure> {
     let mut request = Client::request("/");
     let headers = request.headers_mut();

@@ -8,24 +8,24 @@ use maglor_balance::Spec;
 
 use super::proxy::Proxy;
 
-/// Mean time that a server works on a request; it works on one at a time.
+/// The mean time that a server needs for a request; it processes one at a time.
 const SERVICE_TIME: Duration = Duration::from_millis(10);
-/// The last server is so much slower.
+/// The factor by which the last server is slower.
 const SLOWER: u32 = 2;
-/// How busy the slow server is when requests are shared out evenly. Below 1, so that no policy
-/// drowns; all servers together are about half busy.
+/// The utilization of the slow server when requests are distributed evenly. Below 1, so that no
+/// policy is overloaded; all servers together are about half busy.
 const SLOW_SERVER_BUSY: f64 = 0.9;
-/// What every policy is shown beside.
+/// The policies that every policy is compared with.
 const BASELINES: [&str; 3] = ["lor(choices=2)", "random", "round-robin"];
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// In the order in which they are shown; the first is the one asked for.
+    /// The policies in the order of the demo; the first is the requested one.
     pub(super) policies: Vec<Spec>,
     pub(super) servers: usize,
-    /// Requests a second, on average.
+    /// The mean rate in requests per second.
     pub(super) rate: f64,
-    /// How long each policy is shown.
+    /// The duration of each policy.
     pub(super) each: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Plan {
         }
     }
 
-    /// Mean service time of each server.
+    /// Returns the mean service time of each server.
     pub(super) fn service_times(&self) -> Vec<Duration> {
         let mut times = vec![SERVICE_TIME; self.servers];
         if let Some(last) = times.last_mut() {
@@ -56,13 +56,13 @@ impl Plan {
         times
     }
 
-    /// The name of a policy's listener and cluster.
+    /// Returns the name of a policy's listener and cluster.
     pub(super) fn listener(index: usize) -> String {
         format!("demo-{index}")
     }
 
-    /// The proxy's configuration: a listener and a cluster for each policy, all with the same
-    /// servers.
+    /// Returns the proxy's configuration: a listener and a cluster for each policy, all with the
+    /// same servers.
     pub(super) fn configuration(&self, servers: &[SocketAddr]) -> String {
         let mut listeners = String::from("listeners:\n");
         let mut clusters = String::from("clusters:\n");
@@ -88,7 +88,7 @@ impl Plan {
         format!("admin: {{address: \"127.0.0.1:0\"}}\n{listeners}{clusters}")
     }
 
-    /// The introduction before the statistics.
+    /// Returns the introduction before the statistics.
     pub(super) fn introduction(&self, servers: &[SocketAddr], proxy: &Proxy) -> String {
         let ports: Vec<_> = servers.iter().map(|a| a.port().to_string()).collect();
         let listener = proxy.listener(0).map(|address| address.to_string());

@@ -1,4 +1,4 @@
-//! The real proxy, on threads of its own, as `maglor-proxy --config` would run it.
+//! Runs the real proxy on separate threads, as `maglor-proxy --config` would.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,7 +33,7 @@ struct Running {
 }
 
 impl Proxy {
-    /// Starts the proxy and waits until it takes requests.
+    /// Starts the proxy and waits until it accepts requests.
     pub(super) fn start(configuration: &str) -> Result<Self, Error> {
         let loaded = maglor_config::parse(configuration, "demo")?;
         let folder = TempDir::new().map_err(Error::system("make a temporary folder"))?;
@@ -76,12 +76,12 @@ impl Proxy {
         })
     }
 
-    /// Where the proxy listens for the policy of this index.
+    /// Returns the address of the listener for the policy of this index.
     pub(super) fn listener(&self, index: usize) -> Option<SocketAddr> {
         address(&self.bound["listeners"][Plan::listener(index)])
     }
 
-    /// Drains and ends the proxy.
+    /// Drains and stops the proxy.
     pub(super) fn stop(self) -> Result<(), Error> {
         self.running.end()
     }
@@ -89,7 +89,7 @@ impl Proxy {
 
 impl Running {
     fn end(self) -> Result<(), Error> {
-        // It may have ended by itself, on the signal that ended the demo.
+        // It may have stopped by itself, on the signal that ended the demo.
         let _ = self.stop.send(());
         let result = self.thread.join().map_err(|_| Error::ProxyPanicked)?;
         Ok(result?)

@@ -11,10 +11,10 @@ use super::plan::Plan;
 use super::tally::{Tally, Window};
 use crate::latencies::millis;
 
-/// A bar of so many characters stands for all requests.
+/// The length in characters of a bar for all requests.
 const BAR: f64 = 60.0;
 
-/// One look at a policy under load; its window is a second.
+/// The statistics of a policy under load; its window is a second.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     pub(super) since: Duration,
@@ -74,7 +74,7 @@ impl Screen {
         text
     }
 
-    /// The numbers, and a line for each server, over those of the last frame.
+    /// Draws the numbers, and a line for each server, over those of the last frame.
     fn picture(&mut self, frame: &Frame<'_>) -> String {
         let mut text = String::new();
         if self.drawn > 0 {
@@ -119,7 +119,7 @@ impl Screen {
     }
 }
 
-/// The table at the end.
+/// Returns the table at the end.
 pub(super) fn summary(plan: &Plan, tallies: &[Tally]) -> String {
     let mut text = format!(
         "The same requests under each policy; server {} is slow, an even share is {:.0} %.\n\n\
@@ -162,7 +162,7 @@ pub(super) fn summary(plan: &Plan, tallies: &[Tally]) -> String {
     text
 }
 
-/// The first policy beside the others, in words.
+/// Describes the first policy in comparison with the others.
 fn verdict(plan: &Plan, tallies: &[Tally]) -> String {
     if tallies.len() < plan.policies.len() {
         return "Ended early.\n".into();

@@ -1,7 +1,7 @@
-//! The servers behind the proxy: real HTTP over real sockets, on one thread of their own.
+//! The servers behind the proxy: real HTTP over real sockets, on one separate thread.
 //!
-//! A server works on one request at a time, in the order of arrival, as a small service with one
-//! worker does. How much work a request is stands in the request.
+//! A server processes one request at a time, in the order of arrival, like a small service with one
+//! worker. The amount of work is in the request.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
@@ -23,11 +23,11 @@ use tokio::task::LocalSet;
 
 use super::Error;
 
-/// The work that a request makes, as a multiple of the server's mean.
+/// The header with the amount of work of a request, as a multiple of the server's mean.
 pub(super) const WORK: HeaderName = HeaderName::from_static("x-work");
-/// Who answered: the server's index.
+/// The header with the index of the server that responded.
 pub(super) const SERVED_BY: HeaderName = HeaderName::from_static("x-served-by");
-/// No request may keep a server busy longer than so many mean service times.
+/// The limit of a request's work, in mean service times.
 const MOST_WORK: f64 = 20.0;
 
 /// Servers that run until this is dropped.
@@ -87,7 +87,7 @@ fn bind() -> std::io::Result<(StdListener, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// One server.
+/// A server.
 #[derive(Debug)]
 struct Server {
     index: usize,
@@ -113,7 +113,7 @@ async fn listen(socket: StdListener, index: usize, service_time: Duration) {
                 let server = Rc::clone(&server);
                 async move { Ok::<_, Infallible>(server.answer(&request).await) }
             });
-            // A client that leaves is no news here.
+            // A disconnected client is no error here.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(tcp), service)
                 .await;

@@ -5,23 +5,23 @@ use std::time::Duration;
 use crate::client::Failure;
 use crate::latencies::Latencies;
 
-/// Different reasons of failures that are kept.
+/// The number of different failure reasons that are kept.
 const REASONS: usize = 5;
 
-/// Everything about the requests of one policy.
+/// The statistics of the requests of one policy.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) total: Window,
-    /// Since the last look.
+    /// The statistics since the last frame.
     recent: Window,
     failures: u64,
-    /// Some of the reasons.
+    /// Some of the failure reasons.
     pub(super) reasons: Vec<String>,
-    /// How long requests were sent.
+    /// The time during which requests were sent.
     pub(super) took: Duration,
 }
 
-/// Answers during some time.
+/// The responses during an interval.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     pub(super) latencies: Latencies,
@@ -54,7 +54,7 @@ impl Tally {
         self.failures
     }
 
-    /// What came since the last call.
+    /// Returns and resets the statistics since the last call.
     pub(super) fn take_recent(&mut self) -> Window {
         let servers = self.recent.by_server.len();
         std::mem::replace(&mut self.recent, Window::new(servers))
@@ -80,7 +80,7 @@ impl Window {
         self.latencies.count()
     }
 
-    /// The share of each server in the answers, in percent.
+    /// Returns the share of each server in the responses, in percent.
     pub(super) fn shares(&self) -> impl Iterator<Item = f64> {
         let all = self.answers().max(1) as f64;
         let counts = self.by_server.iter();

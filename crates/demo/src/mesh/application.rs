@@ -1,7 +1,7 @@
-//! A replica's application: a small HTTP/1.1 server that knows nothing of the mesh.
+//! A replica's application: a small HTTP/1.1 server without knowledge of the mesh.
 //!
-//! It works on one request at a time, in the order of arrival, by sleeping; what other services have
-//! to say it asks its sidecar for, by their names.
+//! It processes one request at a time, in the order of arrival, by sleeping; it calls other
+//! services through its sidecar, by their names.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -28,36 +28,37 @@ use super::plan::{Replica, SERVICES, callers};
 use crate::client::Client;
 use crate::exponential;
 
-/// What an application passes on to those that it calls, so that a request can be followed.
+/// The headers that an application forwards to called services, so that a request can be traced.
 const PASSED_ON: [HeaderName; 2] = [
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("traceparent"),
 ];
-/// Who the sidecar says that the client is.
+/// The header with the client's identity, set by the sidecar.
 const CLIENT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
-/// No request may take longer than so many mean times.
+/// The limit of a request's work, in mean times.
 const MOST_WORK: f64 = 8.0;
 
 /// One replica's application.
 #[derive(Debug)]
 pub(super) struct Application {
     replica: Replica,
-    /// By name, through the sidecar.
+    /// Clients of the called services by name, through the sidecar.
     calls: Vec<Rc<Client>>,
-    /// Ids of those whose requests are expected.
+    /// The ids of the expected callers.
     callers: Vec<String>,
     rng: RefCell<Rng>,
     /// Its only worker; waits are served in order.
     worker: Mutex<()>,
     pub(super) slow: Cell<bool>,
     pub(super) failing: Cell<bool>,
-    /// Requests, and those of them whose caller was proved and expected; taken by who looks.
+    /// The number of requests, and of those whose caller was authenticated and expected; reset when
+    /// read.
     arrived: Cell<u64>,
     proved: Cell<u64>,
     serving: RefCell<Option<Serving>>,
 }
 
-/// The server's task, which ends with this.
+/// The server's task, which ends when this is dropped.
 #[derive(Debug)]
 struct Serving(JoinHandle<()>);
 
@@ -68,7 +69,7 @@ impl Drop for Serving {
 }
 
 impl Application {
-    /// An application that is not started. Its calls go to `sidecar`.
+    /// Creates an application that is not started. Its calls go to `sidecar`.
     pub(super) fn new(replica: Replica, sidecar: SocketAddr, seed: u64) -> Rc<Self> {
         let calls = SERVICES[replica.service].calls.iter();
         let client = |&called: &usize| Rc::new(Client::new(sidecar, SERVICES[called].name));
@@ -88,7 +89,7 @@ impl Application {
         })
     }
 
-    /// Takes connections until [`Application::stop`].
+    /// Accepts connections until [`Application::stop`].
     pub(super) async fn start(self: &Rc<Self>, address: SocketAddr) -> io::Result<()> {
         let socket = TcpListener::bind(address).await?;
         let task = tokio::task::spawn_local(Rc::clone(self).serve(socket));
@@ -96,17 +97,18 @@ impl Application {
         Ok(())
     }
 
-    /// Ends at once, requests under way included; its socket is closed when this returns.
+    /// Stops at once, including requests in progress; its socket is closed when this returns.
     pub(super) async fn stop(&self) {
         let serving = self.serving.take();
         if let Some(mut serving) = serving {
             serving.0.abort();
-            // Cancelled, which is what was asked for.
+            // Cancelled, as requested.
             let _ = (&mut serving.0).await;
         }
     }
 
-    /// Requests since the last call, and those of them whose caller was proved and expected.
+    /// Returns the number of requests since the last call, and of those whose caller was
+    /// authenticated and expected.
     pub(super) fn take_arrivals(&self) -> (u64, u64) {
         (self.arrived.take(), self.proved.take())
     }
@@ -123,7 +125,7 @@ impl Application {
                     let this = Rc::clone(&this);
                     async move { Ok::<_, Infallible>(this.answer(&request).await) }
                 });
-                // A client that leaves is no news here.
+                // A disconnected client is no error here.
                 let _ = http1::Builder::new()
                     .serve_connection(TokioIo::new(tcp), service)
                     .await;
@@ -164,7 +166,7 @@ impl Application {
         SERVICES[self.replica.service].work.mul_f64(work)
     }
 
-    /// Asks all services that are needed at once; whether all have answered well.
+    /// Calls all needed services concurrently; returns whether all have responded successfully.
     async fn ask_others(&self, headers: &HeaderMap) -> bool {
         let mut asked = JoinSet::new();
         for client in &self.calls {

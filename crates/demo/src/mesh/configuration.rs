@@ -1,4 +1,4 @@
-//! The proxies' configurations, as text: what an operator without Kubernetes would write.
+//! The proxies' configurations, as text: as an operator without Kubernetes would write them.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use super::flow::INBOUND;
 use super::members;
 use super::plan::{INGRESS, SERVICES, callers};
 
-/// The listener for the application beside the proxy, or for clients of the ingress.
+/// The name of the listener for the application beside the proxy, or for clients of the ingress.
 pub(super) const OUTBOUND: &str = "outbound";
 
-/// Sockets of a replica, all on its own loopback address, as those of a pod are on the pod's.
+/// The sockets of a replica, all on its own loopback address, as those of a pod are on the pod's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) admin: SocketAddr,
@@ -21,18 +21,18 @@ pub(super) struct Ports {
     pub(super) outbound: SocketAddr,
 }
 
-/// Who is where, and how requests are shared out among them.
+/// The addresses of all replicas, and the balancing policy.
 #[derive(Debug)]
 pub(super) struct Mesh<'a> {
     pub(super) policy: &'a Spec,
-    /// Inbound addresses of all replicas, by position in [`SERVICES`].
+    /// The inbound addresses of all replicas, by index in [`SERVICES`].
     pub(super) endpoints: &'a [Vec<SocketAddr>],
 }
 
-/// Every failure is retried elsewhere: requests are only reads.
+/// Every failure is retried on another replica: requests are only reads.
 const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
 
-/// A sick replica is noticed within seconds, so that the demo can show it.
+/// A failing replica is detected within seconds, so that the demo can show it.
 const EJECTION: &str = "{interval: 1s, base_ejection_time: 2s, \
     failure_percentage_threshold: 15, enforcing_failure_percentage: 100, \
     failure_percentage_minimum_hosts: 2, failure_percentage_request_volume: 5}";
@@ -46,8 +46,9 @@ fn top(admin: SocketAddr) -> String {
 }
 
 impl Mesh<'_> {
-    /// The sidecar of a replica: members that may call it come in, its application goes out to
-    /// every other service. What an application must not call is the called one's business.
+    /// Returns the configuration of a replica's sidecar: members that may call it are allowed, and
+    /// its application can call every other service. Forbidden calls are rejected at the called
+    /// service.
     pub(super) fn sidecar(&self, service: usize, ports: &Ports) -> String {
         let Ports {
             admin,
@@ -81,7 +82,7 @@ impl Mesh<'_> {
         text
     }
 
-    /// The ingress: whatever host clients ask for, they get the first service.
+    /// Returns the configuration of the ingress: requests with any host go to the first service.
     pub(super) fn ingress(&self, admin: SocketAddr, address: SocketAddr) -> String {
         let listener = self.outbound(address, true);
         let cluster = self.cluster(0);
@@ -108,7 +109,7 @@ impl Mesh<'_> {
         text
     }
 
-    /// A service, whose replicas have to prove that they are of it.
+    /// Returns the cluster of a service, whose replicas have to prove its identity.
     fn cluster(&self, service: usize) -> String {
         let name = SERVICES[service].name;
         let endpoints = self.endpoints[service].iter();
@@ -123,7 +124,8 @@ impl Mesh<'_> {
     }
 }
 
-/// A proxy that is no member: TLS without a certificate, to a server that it does not check.
+/// Returns the configuration of a proxy that is no member: TLS without a certificate, to a server
+/// that it does not verify.
 pub(super) fn intruder(admin: SocketAddr, listener: SocketAddr, victim: SocketAddr) -> String {
     format!(
         "admin: {{address: \"{admin}\"}}\nlog_level: error\ndrain_timeout: 0s\n\
@@ -133,7 +135,7 @@ pub(super) fn intruder(admin: SocketAddr, listener: SocketAddr, victim: SocketAd
     )
 }
 
-/// Whose replicas' proxies are called so; the ingress has no replicas.
+/// Returns the name of a service's proxies; the ingress has no replicas.
 pub(super) fn service_name(service: Option<usize>) -> &'static str {
     service.map_or(INGRESS, |service| SERVICES[service].name)
 }

@@ -1,4 +1,4 @@
-//! Faults that are asked for: before the start (`--fault`) or by a line while the demo runs.
+//! Fault injection: before the start (`--fault`) or by a line while the demo runs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use super::plan::{NameError, Replica};
 
-/// What a slow replica takes longer for each request.
+/// The additional latency of each request at a slow replica.
 pub(super) const SLOWER: Duration = Duration::from_millis(500);
-/// The share of its requests that a failing replica answers with 500.
+/// The share of requests to which a failing replica responds with 500.
 pub(super) const ERRORS: f64 = 0.3;
 
-/// What becomes of a replica.
+/// The kind of fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// It answers some requests with 500.
+    /// Responds to some requests with 500.
     Errors,
-    /// It is as it was; one that was killed is started again.
+    /// Restores the normal state; a killed replica is started again.
     Heal,
-    /// Its sidecar and its server end at once.
+    /// Kills its sidecar and its server.
     Kill,
-    /// It takes longer.
+    /// Adds latency.
     Slow,
 }
 
@@ -49,7 +49,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Why a text is not a fault.
+/// The reason why a text is not a fault.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum FaultError {
     #[error("`{0}` is not SERVICE-N:KIND@SECONDS, such as reviews-2:slow@5")]
@@ -77,11 +77,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A fault and when it begins: `reviews-2:slow@5`.
+/// A fault with its time: `reviews-2:slow@5`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct At {
     pub(super) fault: Fault,
-    /// Since the first request.
+    /// The time since the first request.
     pub(super) after: Duration,
 }
 

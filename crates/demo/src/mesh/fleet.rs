@@ -1,4 +1,4 @@
-//! Everything that runs: the ingress, and for each replica an application and its sidecar.
+//! All processes of the demo: the ingress, and for each replica an application and its sidecar.
 
 use std::fs;
 use std::io;
@@ -20,10 +20,10 @@ use super::plan::{INGRESS, Plan, Replica, SERVICES};
 use super::sidecar::{Program, Sidecar};
 use crate::client::Client;
 
-/// What replicas draw their times from.
+/// The seed of the replicas' random times.
 const SEED: u64 = 0x6d61_676c_6f72;
 
-/// A proxy, and what is known of it while it runs and while it does not.
+/// A proxy, with the state that survives its restarts.
 #[derive(Debug)]
 pub(super) struct Proxy {
     name: String,
@@ -32,9 +32,9 @@ pub(super) struct Proxy {
     configuration: String,
     admin: Client,
     meter: Meter,
-    /// Absent while it is killed.
+    /// The process; absent while it is killed.
     running: Option<Sidecar>,
-    /// Largest resident memory that was seen, in bytes.
+    /// The largest observed resident memory, in bytes.
     pub(super) memory: f64,
 }
 
@@ -47,27 +47,27 @@ struct Pod {
     proxy: Proxy,
 }
 
-/// All of it; it ends with this, and leaves nothing.
+/// All processes; they end when this is dropped, and leave nothing.
 #[derive(Debug)]
 pub(super) struct Fleet {
     program: Program,
-    /// Where clients of the application go.
+    /// The address for clients of the application.
     pub(super) ingress: SocketAddr,
     front: Proxy,
     pods: Vec<Pod>,
-    /// Dropped last: the proxies' files are in it.
+    /// Dropped last: it contains the proxies' files.
     folder: TempDir,
 }
 
-/// A loopback address for each replica, as each pod has one. Addresses of demos that run at the
-/// same time differ, and none of them is one from which connections are made: that is 127.0.0.1.
+/// Returns a loopback address for each replica, as each pod has one. Addresses of concurrent demos
+/// differ, and none of them is the source address of connections: that is 127.0.0.1.
 fn own_address(place: u8) -> Ipv4Addr {
     let process = std::process::id();
     let [.., high, low] = process.to_be_bytes();
     Ipv4Addr::new(127, 64 | high & 63, low, place)
 }
 
-/// Ports of an address that are free; held until all are chosen, so that they differ.
+/// Returns free ports of an address; they are held until all are chosen, so that they differ.
 pub(super) fn free<const N: usize>(address: Ipv4Addr) -> io::Result<[SocketAddr; N]> {
     let mut held = Vec::with_capacity(N);
     let mut found = [SocketAddr::from((address, 0)); N];
@@ -90,7 +90,7 @@ fn ports(address: Ipv4Addr) -> io::Result<Ports> {
 }
 
 impl Fleet {
-    /// Starts everything and waits until it takes requests.
+    /// Starts everything and waits until it accepts requests.
     pub(super) async fn start(program: PathBuf, plan: &Plan, policy: &Spec) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("maglor-demo-").tempdir();
         let folder = folder.map_err(Error::system("make a temporary folder"))?;
@@ -139,7 +139,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// All processes at once; they do not need each other to become ready.
+    /// Starts all processes concurrently; they do not need each other to become ready.
     async fn start_all(&mut self) -> Result<(), Error> {
         for pod in &mut self.pods {
             pod.start_application().await?;
@@ -157,7 +157,7 @@ impl Fleet {
         std::iter::once(&mut self.front).chain(pods)
     }
 
-    /// The ingress first.
+    /// Returns all proxies, the ingress first.
     pub(super) fn proxies(&self) -> impl Iterator<Item = &Proxy> {
         std::iter::once(&self.front).chain(self.pods.iter().map(|pod| &pod.proxy))
     }
@@ -166,20 +166,20 @@ impl Fleet {
         self.pods.iter_mut().find(|pod| pod.replica == replica)
     }
 
-    /// Where a replica's proxy listens; `None` if there is no such replica.
+    /// Returns the ports of a replica's proxy; `None` if there is no such replica.
     pub(super) fn ports(&self, replica: Replica) -> Option<Ports> {
         let mut pods = self.pods.iter();
         pods.find(|pod| pod.replica == replica).map(|pod| pod.ports)
     }
 
-    /// A folder for one more proxy, and the program.
+    /// Returns a folder for one more proxy, and the program.
     pub(super) fn room(&self, name: &str) -> Result<(PathBuf, Program), Error> {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder).map_err(Error::system("make a folder"))?;
         Ok((folder, self.program.clone()))
     }
 
-    /// Lets a fault begin. What was counted until now is added to `flows`.
+    /// Starts a fault. The counts until now are added to `flows`.
     pub(super) async fn apply(&mut self, fault: Fault, flows: &mut Flows) -> Result<(), Error> {
         let program = self.program.clone();
         let Some(pod) = self.pod(fault.replica) else {
@@ -206,7 +206,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Adds everything that has been counted since the last look.
+    /// Adds all counts since the last scrape.
     pub(super) async fn look(&mut self, flows: &mut Flows) {
         for proxy in self.proxies_mut() {
             proxy.look(flows).await;
@@ -217,8 +217,8 @@ impl Fleet {
         }
     }
 
-    /// Starts those proxies again that have ended without being asked to, as Kubernetes would;
-    /// says which.
+    /// Restarts proxies that have terminated unexpectedly, as Kubernetes would; returns their
+    /// names.
     pub(super) async fn revive(&mut self) -> Result<Vec<String>, Error> {
         let program = self.program.clone();
         let mut notes = Vec::new();
@@ -247,7 +247,7 @@ impl Pod {
 }
 
 impl Proxy {
-    /// A member with a folder and a certificate, not yet started.
+    /// Creates a member with a folder and a certificate, not yet started.
     fn new(
         folder: &TempDir,
         members: &Members,
@@ -287,7 +287,7 @@ impl Proxy {
         }
     }
 
-    /// Reads its metrics; one that does not answer has nothing new.
+    /// Scrapes its metrics; if it does not respond, nothing is added.
     async fn look(&mut self, flows: &mut Flows) {
         if self.running.is_none() {
             return;

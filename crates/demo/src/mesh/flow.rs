@@ -7,20 +7,20 @@ use maglor_telemetry::scrape::{Histogram, Sample};
 
 use super::plan::{Edge, SERVICES, edges};
 
-/// The sidecars' listener for other workloads of the mesh.
+/// The name of the sidecars' listener for other workloads of the mesh.
 pub(super) const INBOUND: &str = "inbound";
 
-/// Everything that the proxies have counted during some time.
+/// The counts of all proxies during an interval.
 #[derive(Clone, Debug)]
 pub(super) struct Flows {
     pub(super) edges: Vec<(Edge, Flow)>,
-    /// Requests that proxies have handled: a page is handled by several.
+    /// The requests handled by proxies: a page is handled by several.
     pub(super) handled: f64,
     /// Processor time of all proxies, in seconds.
     pub(super) cpu: f64,
-    /// Clients that were rejected by a handshake, by reason.
+    /// The clients rejected by a handshake, by reason.
     pub(super) refused: BTreeMap<String, f64>,
-    /// Requests that were rejected by authorization.
+    /// The requests rejected by authorization.
     pub(super) denied: f64,
 }
 
@@ -32,14 +32,15 @@ pub(super) struct Flow {
     pub(super) failed_attempts: f64,
     pub(super) retries: f64,
     pub(super) ejections: f64,
-    /// Replicas that are out now, as the caller with the most of them sees it.
+    /// Ejected replicas, as seen by the caller with the most of them.
     pub(super) ejected: f64,
-    /// Mutual TLS handshakes with the callers, sessions resumed included.
+    /// Mutual TLS handshakes with the callers, including resumed sessions.
     pub(super) handshakes: f64,
-    /// Requests at the applications, and those of them whose caller was proved to be this one.
+    /// The requests at the applications, and those of them whose caller was authenticated as this
+    /// one.
     pub(super) arrived: f64,
     pub(super) proved: f64,
-    /// Attempts by latency.
+    /// The latencies of attempts.
     latencies: Histogram,
 }
 
@@ -55,7 +56,7 @@ impl Flows {
         }
     }
 
-    /// Adds what a proxy of `service` (or of the ingress) has counted.
+    /// Adds the counts of a proxy of `service` (or of the ingress).
     pub(super) fn add(&mut self, service: &str, samples: &[Sample<'_>]) {
         for sample in samples {
             match sample.name {
@@ -82,7 +83,7 @@ impl Flows {
         }
     }
 
-    /// Adds what was counted during another time.
+    /// Adds the counts of another interval.
     pub(super) fn merge(&mut self, other: &Self) {
         self.handled += other.handled;
         self.cpu += other.cpu;
@@ -95,7 +96,7 @@ impl Flows {
         }
     }
 
-    /// Adds what the applications of a service have seen since the last time.
+    /// Adds the counts of a service's applications since the last time.
     pub(super) fn add_arrivals(&mut self, service: &str, arrived: u64, proved: u64) {
         for (edge, flow) in &mut self.edges {
             if SERVICES[edge.to].name == service {
@@ -107,7 +108,7 @@ impl Flows {
 }
 
 impl Flow {
-    /// What the calling side has counted.
+    /// Adds a sample of the calling side.
     fn call(&mut self, sample: &Sample<'_>) {
         let value = sample.value;
         match sample.name {
@@ -139,24 +140,25 @@ impl Flow {
         self.latencies.merge(&other.latencies);
     }
 
-    /// What the called side has counted.
+    /// Adds a sample of the called side.
     fn arrival(&mut self, sample: &Sample<'_>) {
         if sample.name == "maglor_mesh_handshakes_total" {
             self.handshakes += sample.value;
         }
     }
 
-    /// Requests, each counted once regardless of its attempts.
+    /// Returns the requests, each counted once regardless of its attempts.
     pub(super) fn requests(&self) -> f64 {
         (self.attempts - self.retries).max(0.0)
     }
 
-    /// A percentile of the latency of attempts.
+    /// Returns a percentile of the latency of attempts.
     pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
         self.latencies.percentile(percent)
     }
 
-    /// The share of requests whose caller had proved who it is, in percent; `None` without any.
+    /// Returns the share of requests whose caller was authenticated, in percent; `None` without
+    /// any.
     pub(super) fn mutual_tls(&self) -> Option<f64> {
         (self.arrived > 0.0).then(|| self.proved / self.arrived * 100.0)
     }

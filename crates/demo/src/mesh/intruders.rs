@@ -1,4 +1,4 @@
-//! Those who have no business in the mesh, and what becomes of them.
+//! Intrusion attempts, and their results.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use super::plan::{DETAILS, RATINGS, Replica, SERVICES};
 use super::sidecar::Sidecar;
 use crate::client::{Client, Failure};
 
-/// Counters follow within so long.
+/// The time within which counters follow.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// An attempt to reach the ratings.
 #[derive(Debug, Serialize)]
 pub(super) struct Attempt {
-    /// The attempt, and its kind.
+    /// The description of the attempt.
     pub(super) who: &'static str,
-    /// What they got.
+    /// The result that the client got.
     pub(super) got: String,
-    /// Whether that was no answer of the application.
+    /// Whether it was not a response of the application.
     pub(super) refused: bool,
-    /// The counter by which the proxy of the ratings should say so.
+    /// The counter that the proxy of the ratings should increment.
     pub(super) counter: &'static str,
-    /// Whether it does.
+    /// Whether it was incremented.
     pub(super) counted: bool,
 }
 
@@ -59,7 +59,7 @@ impl Attempt {
     }
 }
 
-/// Makes all attempts; what was counted meanwhile is added to `flows`.
+/// Makes all attempts; the counts meanwhile are added to `flows`.
 pub(super) async fn intrude(fleet: &mut Fleet, flows: &mut Flows) -> Result<Vec<Attempt>, Error> {
     fleet.look(flows).await;
     let ratings = fleet.ports(Replica::new(RATINGS, 1));

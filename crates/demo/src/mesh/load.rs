@@ -1,4 +1,4 @@
-//! The load: users of the ingress who come at random moments, whatever becomes of those before.
+//! The load: users of the ingress who arrive at random moments, independently of earlier requests.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,8 +14,8 @@ use super::record::Record;
 use crate::client::Client;
 use crate::exponential;
 
-/// Requests under way at once; beyond that arrivals wait, so that the demo stays a small load
-/// whatever happens.
+/// The limit of requests in progress; beyond that arrivals wait, so that the demo stays a small
+/// load in any case.
 const MOST_UNDER_WAY: u32 = 500;
 const SEED: u64 = 0x626f_6f6b;
 
@@ -37,7 +37,7 @@ impl Load {
     }
 
     /// Sends requests at random moments (a Poisson process) for this long. A latency begins at the
-    /// moment at which its request was due: one that comes late is not excused by it.
+    /// moment at which its request was due: a late start counts.
     pub(super) async fn arrivals(&self, rate: f64, length: Duration) {
         let mut rng = Rng::seed(SEED);
         let mut due = Instant::now();
@@ -66,13 +66,14 @@ impl Load {
         }
     }
 
-    /// Waits for the requests that are under way.
+    /// Waits for the requests in progress.
     pub(super) async fn all_answered(&self) {
         drop(self.places.acquire_many(MOST_UNDER_WAY).await);
     }
 }
 
-/// The context of a trace that begins with the user (W3C Trace Context, version 00, sampled).
+/// Returns the context of a trace that begins with the user (W3C Trace Context, version 00,
+/// sampled).
 fn trace(rng: &mut Rng) -> String {
     let mut part = || rng.next_u64().max(1);
     format!("00-{:016x}{:016x}-{:016x}-01", part(), part(), part())

@@ -13,12 +13,12 @@ use super::Error;
 const TRUST_DOMAIN: &str = "demo.maglor";
 const NAMESPACE: &str = "bookinfo";
 
-/// The id of a service's members.
+/// Returns the id of a service's members.
 pub(super) fn id(service: &str) -> String {
     format!("spiffe://{TRUST_DOMAIN}/ns/{NAMESPACE}/sa/{service}")
 }
 
-/// Who makes the certificates. Its key is never written.
+/// The authority that issues the certificates. Its key is never written.
 #[derive(Debug)]
 pub(super) struct Members(Authority);
 
@@ -29,7 +29,7 @@ impl Members {
     }
 
     /// Writes a new certificate of a service, its key and the roots into a folder, by the names
-    /// that the configuration has for them.
+    /// used in the configuration.
     pub(super) fn issue(&self, service: &str, folder: &Path) -> Result<(), Error> {
         let id: SpiffeId = id(service).parse().map_err(Error::Name)?;
         let issued = self.0.issue(&LeafRequest::new(id), SystemTime::now())?;
@@ -42,7 +42,7 @@ impl Members {
     }
 }
 
-/// Writes what only the owner may read.
+/// Writes a file that only the owner may read.
 fn secret(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);

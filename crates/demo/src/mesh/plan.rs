@@ -11,9 +11,9 @@ use super::fault::{At, Fault, Kind};
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) name: &'static str,
-    /// What it asks for each request, all at once; positions in [`SERVICES`].
+    /// The services called for each request, concurrently; indices in [`SERVICES`].
     pub(super) calls: &'static [usize],
-    /// Mean of the time that a replica works on a request, one at a time.
+    /// The mean time that a replica needs for a request, one at a time.
     pub(super) work: Duration,
     replicas: u8,
 }
@@ -32,7 +32,7 @@ const fn service(
     }
 }
 
-/// Bookinfo, the application that Istio is shown with. Who is called comes after its callers.
+/// Bookinfo, the example application of Istio. Called services come after their callers.
 pub(super) const SERVICES: [Service; 4] = [
     service("productpage", &[DETAILS, REVIEWS], 3, 2),
     service("details", &[], 4, 2),
@@ -44,14 +44,14 @@ pub(super) const DETAILS: usize = 1;
 pub(super) const REVIEWS: usize = 2;
 pub(super) const RATINGS: usize = 3;
 
-/// Who calls the first service: a proxy of its own, whose clients are outside the mesh.
+/// The caller of the first service: a separate proxy, whose clients are outside the mesh.
 pub(super) const INGRESS: &str = "ingress";
 
-/// A pair of services of which the first calls the second.
+/// A pair of services: caller and called service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Edge {
     pub(super) from: &'static str,
-    /// Position in [`SERVICES`].
+    /// The index in [`SERVICES`].
     pub(super) to: usize,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Edge {
     }
 }
 
-/// All edges, from the ingress down.
+/// Returns all edges, from the ingress down.
 pub(super) fn edges() -> Vec<Edge> {
     let first = Edge {
         from: INGRESS,
@@ -77,7 +77,7 @@ pub(super) fn edges() -> Vec<Edge> {
     std::iter::once(first).chain(calls).collect()
 }
 
-/// The services that call one, the ingress among them.
+/// Returns the callers of a service, including the ingress.
 pub(super) fn callers(service: usize) -> impl Iterator<Item = &'static str> {
     let edges = edges().into_iter();
     edges
@@ -85,7 +85,7 @@ pub(super) fn callers(service: usize) -> impl Iterator<Item = &'static str> {
         .map(|edge| edge.from)
 }
 
-/// The position of a service.
+/// Returns the index of a service.
 fn position(name: &str) -> Option<usize> {
     SERVICES.iter().position(|service| service.name == name)
 }
@@ -94,7 +94,7 @@ fn names() -> String {
     SERVICES.map(|service| service.name).join(", ")
 }
 
-/// Why a text names no replica, or no number of them.
+/// The reason why a text is no replica, or no number of replicas.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum NameError {
     #[error("`{0}` is not a number of replicas from 1 to {MOST_REPLICAS}")]
@@ -107,15 +107,15 @@ pub(super) enum NameError {
     Service(String),
 }
 
-/// Each service may have so many; their addresses are counted in one byte.
+/// The maximum number of replicas of a service; their addresses are counted in one byte.
 pub(super) const MOST_REPLICAS: u8 = 16;
 
 /// One replica of a service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Replica {
-    /// Position in [`SERVICES`].
+    /// The index in [`SERVICES`].
     pub(super) service: usize,
-    /// From 1.
+    /// The number, from 1.
     pub(super) number: NonZeroU8,
 }
 
@@ -144,7 +144,7 @@ impl FromStr for Replica {
     }
 }
 
-/// Another number of replicas for a service, as typed: `reviews=3`.
+/// A number of replicas for a service, as typed: `reviews=3`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replicas {
     service: usize,
@@ -168,11 +168,11 @@ impl FromStr for Replicas {
     }
 }
 
-/// Something that happens at its time.
+/// An event of the plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Event {
     Fault(Fault),
-    /// Those who have no business in the mesh try to get in.
+    /// Intrusion attempts are made.
     Intrude,
     /// From now on requests are counted under another title.
     Stage(String),
@@ -180,15 +180,15 @@ pub(super) enum Event {
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// By position in [`SERVICES`].
+    /// By index in [`SERVICES`].
     replicas: [u8; SERVICES.len()],
     /// Duration of the load.
     pub(super) length: Duration,
-    /// Events, by the time since the first request. The first is the first stage.
+    /// The events, by the time since the first request. The first is the first stage.
     pub(super) events: Vec<(Duration, Event)>,
 }
 
-/// A fault for something that is not there.
+/// A fault of a replica that does not exist.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum PlanError {
     #[error("--fault {0}: {service} has {1} replicas", service = SERVICES[.0.fault.replica.service].name)]
@@ -198,7 +198,7 @@ pub(super) enum PlanError {
 }
 
 impl Plan {
-    /// Four stages that share the time, or, where faults are given, a stage after each.
+    /// Creates four stages of equal length, or, if faults are given, a stage after each.
     pub(super) fn new(
         length: Duration,
         changed: &[Replicas],
@@ -261,7 +261,7 @@ impl Plan {
         Ok(())
     }
 
-    /// All replicas, service by service.
+    /// Returns all replicas, service by service.
     pub(super) fn replicas(&self) -> impl Iterator<Item = Replica> {
         let services = self.replicas.iter().enumerate();
         services.flat_map(|(service, &count)| {
@@ -273,7 +273,7 @@ impl Plan {
         replica.number.get() <= self.replicas[replica.service]
     }
 
-    /// The introduction before the statistics.
+    /// Returns the introduction before the statistics.
     pub(super) fn introduction(&self, rate: f64, ingress: &dyn fmt::Display) -> String {
         let counts: Vec<_> = SERVICES
             .iter()

@@ -7,24 +7,24 @@ use super::intruders::Attempt;
 use crate::client::Failure;
 use crate::latencies::Latencies;
 
-/// Different reasons of failures that are kept.
+/// The number of different failure reasons that are kept.
 const REASONS: usize = 5;
 
-/// A time with a title.
+/// A stage with its statistics.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) title: String,
     started: Instant,
     pub(super) took: Duration,
-    /// Of the requests that were sent during the stage, whenever they were answered.
+    /// The requests sent during the stage, whenever they ended.
     pub(super) pages: Pages,
-    /// What the proxies have counted during the stage.
+    /// The counts of the proxies during the stage.
     pub(super) flows: Flows,
-    /// Some of the reasons of failures.
+    /// Some of the failure reasons.
     pub(super) reasons: Vec<String>,
 }
 
-/// What clients of the ingress have got.
+/// The responses to clients of the ingress.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pub(super) latencies: Latencies,
@@ -36,7 +36,7 @@ impl Pages {
         self.latencies.count() as u64 + self.failures
     }
 
-    /// The share of requests that were answered with 200, in percent; 100 without any.
+    /// Returns the share of 200 responses, in percent; 100 without any requests.
     pub(super) fn success(&self) -> f64 {
         match self.count() {
             0 => 100.0,
@@ -45,7 +45,7 @@ impl Pages {
     }
 }
 
-/// All stages so far, and what has come since the last frame.
+/// All stages so far, and the statistics since the last frame.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) stages: Vec<Stage>,
@@ -65,7 +65,7 @@ impl Record {
         }
     }
 
-    /// Ends the stage that there is and begins another one.
+    /// Ends the present stage and begins another one.
     pub(super) fn begin(&mut self, title: String) {
         self.end();
         self.stages.push(Stage {
@@ -86,7 +86,7 @@ impl Record {
         }
     }
 
-    /// A page was asked for during the stage of this index; how it came out.
+    /// Records the outcome of a page requested during the stage of this index.
     pub(super) fn page(&mut self, stage: usize, outcome: Result<Duration, &Failure>) {
         let Some(stage) = self.stages.get_mut(stage) else {
             return;
@@ -108,7 +108,7 @@ impl Record {
         }
     }
 
-    /// The proxies have counted this since the last time.
+    /// Adds the counts of the proxies since the last time.
     pub(super) fn flows(&mut self, flows: &Flows) {
         self.recent.1.merge(flows);
         if let Some(stage) = self.stages.last_mut() {
@@ -116,7 +116,7 @@ impl Record {
         }
     }
 
-    /// What has come since the last call.
+    /// Returns and resets the statistics since the last call.
     pub(super) fn take_recent(&mut self) -> (Pages, Flows) {
         std::mem::replace(&mut self.recent, (Pages::default(), Flows::new()))
     }

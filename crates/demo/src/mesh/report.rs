@@ -15,7 +15,7 @@ use crate::latencies::millis;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     policy: String,
-    /// Whether all that should work did: see [`Report::verdict`].
+    /// Whether everything worked as expected: see [`Report::verdict`].
     success: bool,
     /// Whether it was stopped early.
     ended_early: bool,
@@ -43,7 +43,7 @@ struct EdgeReport {
     edge: String,
     requests: f64,
     requests_per_second: f64,
-    /// Failed attempts; most of them were retried.
+    /// The failed attempts; most of them were retried.
     failed_attempts: f64,
     retries: f64,
     ejections: f64,
@@ -53,15 +53,15 @@ struct EdgeReport {
     mutual_tls_percent: Option<f64>,
 }
 
-/// What the proxies have cost.
+/// The cost of the proxies.
 #[derive(Debug, Serialize)]
 struct Proxies {
     count: usize,
     mean_rss_mb: f64,
     largest_rss_mb: f64,
-    /// All proxies together, for one request of a user.
+    /// Of all proxies together, for one request of a user.
     cpu_us_per_page: Option<f64>,
-    /// One proxy, for one request that it handles.
+    /// Of one proxy, for one request that it handles.
     cpu_us_per_request: Option<f64>,
 }
 
@@ -151,8 +151,8 @@ impl Report {
         self.success
     }
 
-    /// The error that should not have, if anything: a request that failed while all was well,
-    /// an accepted or uncounted intrusion, a request without caller identity.
+    /// Returns the unexpected result, if any: a request that failed without a fault, an accepted or
+    /// uncounted intrusion, a request without caller identity.
     fn verdict(&self) -> Option<String> {
         let healthy = self.stages.first()?;
         if healthy.failures > 0 {
@@ -175,7 +175,7 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The tables at the end.
+    /// Returns the tables at the end.
     pub(super) fn text(&self) -> String {
         let mut text = format!(
             "\nunder {}\n\n{:<30} {:>8} {:>6} {:>9} {:>10} {:>10} {:>7} {:>7} {:>6}\n",

@@ -10,16 +10,16 @@ use super::flow::{Flow, Flows};
 use super::record::Pages;
 use crate::latencies::millis;
 
-/// Between the frames, in seconds: the numbers of a frame are per second.
+/// The interval between frames, in seconds: the numbers of a frame are per second.
 #[derive(Debug)]
 pub(super) struct Screen {
     terminal: bool,
-    /// Nothing is shown where the summary is for a program.
+    /// Whether nothing is shown, because the summary is for a program.
     silent: bool,
     length: Duration,
-    /// The last frame, to divide by the time since.
+    /// The time of the last frame, to compute rates.
     last: Duration,
-    /// Lines of the picture on the terminal.
+    /// The number of lines of the picture on the terminal.
     drawn: usize,
 }
 
@@ -34,12 +34,12 @@ impl Screen {
         }
     }
 
-    /// A new stage, below what is there.
+    /// Shows the title of a new stage, below the previous output.
     pub(super) fn title(&mut self, title: &str) {
         self.print(&format!("{title}\n"));
     }
 
-    /// An unplanned event.
+    /// Shows an unplanned event.
     pub(super) fn note(&mut self, note: &str) {
         self.print(&format!("  {note}\n"));
     }
@@ -86,7 +86,7 @@ impl Screen {
         )
     }
 
-    /// The lines, on a terminal over those of the last frame.
+    /// Draws the lines, on a terminal over those of the last frame.
     fn picture(&mut self, lines: &[String]) -> String {
         let mut text = String::new();
         if self.terminal && self.drawn > 0 {
@@ -102,7 +102,7 @@ impl Screen {
     }
 }
 
-/// An edge during a frame.
+/// Formats an edge during a frame.
 fn line(edge: &str, flow: &Flow, seconds: f64) -> String {
     let mutual = match flow.mutual_tls() {
         Some(percent) => format!("{percent:>3.0} %"),

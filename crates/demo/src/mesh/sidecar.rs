@@ -1,4 +1,4 @@
-//! Real `maglor-proxy` processes, which end with their guards.
+//! Real `maglor-proxy` processes, which are killed when their handles are dropped.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use super::Error;
 use super::watch::Watch;
 
-/// The program's name.
+/// The name of the program.
 const PROGRAM: &str = "maglor-proxy";
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The program: the one that is given, the one beside this program, or the first in `PATH`.
+/// Finds the program: the given one, the one beside this program, or the first in `PATH`.
 pub(super) fn find(passed: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(passed) = passed {
         // Absolute, because proxies run in folders of their own.
@@ -32,7 +32,7 @@ pub(super) fn find(passed: Option<&Path>) -> Result<PathBuf, Error> {
     found.find(|file| file.is_file()).ok_or(Error::NoProgram)
 }
 
-/// How proxies are started.
+/// The program with its environment.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The program, for proxies with their files in a folder.
+    /// Creates the program for proxies with their files in a folder.
     pub(super) fn new(path: PathBuf, folder: &Path) -> Self {
         let watch = Rc::new(Watch::over(folder));
         Self { path, watch }
@@ -57,8 +57,8 @@ pub(super) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Starts the proxy with a configuration. Its files are in `folder`, where the paths in the
-    /// configuration begin, too.
+    /// Starts the proxy with a configuration. Its files are in `folder`, to which the paths in the
+    /// configuration are relative.
     pub(super) fn start(
         program: &Program,
         name: String,
@@ -81,7 +81,7 @@ impl Sidecar {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
-            // Ctrl-C is for the demo, which ends its proxies after the last answer.
+            // Ctrl-C is handled by the demo, which stops its proxies after the last response.
             .process_group(0)
             .spawn()
             .map_err(|source| Error::Start {
@@ -97,7 +97,7 @@ impl Sidecar {
         })
     }
 
-    /// Waits until it takes requests.
+    /// Waits until it accepts requests.
     pub(super) async fn ready(&mut self) -> Result<(), Error> {
         let started = Instant::now();
         let ready = ready_file(&self.folder);
@@ -118,13 +118,13 @@ impl Sidecar {
         Ok(())
     }
 
-    /// How it has ended, if it has.
+    /// Returns its exit status, if it has terminated.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
         let waited = self.child.try_wait();
         waited.map_err(Error::system("wait for a proxy"))
     }
 
-    /// The last line of its log.
+    /// Returns the last line of its log.
     fn last_words(&self) -> String {
         let log = fs::read_to_string(log_file(&self.folder)).unwrap_or_default();
         let last = log.lines().rfind(|line| !line.trim().is_empty());
@@ -134,7 +134,7 @@ impl Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed, and is only waited for.
+        // A process that has terminated by itself cannot be killed, and is only waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.watch.ends(self.child.id());

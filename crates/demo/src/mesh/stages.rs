@@ -1,4 +1,4 @@
-//! Carries the plan out: load, events at their times, lines that are typed, frames.
+//! Executes the plan: load, events at their times, typed lines, frames.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use crate::stop::Stop;
 
 const FRAME: Duration = Duration::from_secs(1);
 
-/// What is needed to let things happen.
+/// The state for executing events.
 struct Director<'a> {
     plan: &'a Plan,
     fleet: &'a mut Fleet,
@@ -49,7 +49,7 @@ pub(super) async fn run(
         screen,
     };
     let mut events: VecDeque<_> = plan.events.iter().cloned().collect();
-    // What the proxies did at their start belongs to no stage.
+    // Counts of the proxies' start belong to no stage.
     director.fleet.look(&mut Flows::new()).await;
     let started = Instant::now();
     director.due(&mut events, Duration::ZERO).await?;
@@ -89,7 +89,7 @@ pub(super) async fn run(
 }
 
 impl Director<'_> {
-    /// Lets everything happen whose time has come.
+    /// Executes all events that are due.
     async fn due(
         &mut self,
         events: &mut VecDeque<(Duration, Event)>,
@@ -117,7 +117,7 @@ impl Director<'_> {
         Ok(())
     }
 
-    /// A fault from standard input: it is a stage of its own.
+    /// Executes a fault from standard input: it is a stage of its own.
     async fn ask(&mut self, fault: super::fault::Fault) -> Result<(), Error> {
         if !self.plan.has(fault.replica) {
             self.screen.note(&format!("there is no {}", fault.replica));
@@ -144,14 +144,14 @@ impl Director<'_> {
         self.record.borrow_mut().flows(&flows);
     }
 
-    /// What was counted until now belongs to the stage that ends.
+    /// Adds the counts until now to the stage that ends.
     async fn close(&mut self) {
         self.look().await;
         self.record.borrow_mut().end();
     }
 }
 
-/// Lines that are typed on a terminal. The thread that waits for them ends with the process.
+/// Reads lines typed on a terminal. The thread that waits for them ends with the process.
 fn typed() -> UnboundedReceiver<Result<Line, FaultError>> {
     let (sender, lines) = mpsc::unbounded_channel();
     if stdin().is_terminal() {

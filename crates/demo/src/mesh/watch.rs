@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// It hears of each process that begins (`+`) and ends (`-`). If its input ends, the demo has died: then
-/// those that remain are killed, and their files removed.
+/// It receives a line for each process that starts (`+`) and ends (`-`). If its input ends, the
+/// demo has died: then the remaining processes are killed, and their files removed.
 const SCRIPT: &str = r#"
 running=
 while read -r sign process; do
@@ -21,16 +21,16 @@ done
 rm -rf -- "$FOLDER"
 "#;
 
-/// A shell that outlives the demo. Where there is none, a killed demo leaves its proxies.
+/// A shell that outlives the demo. Without a shell, a killed demo leaves its proxies.
 #[derive(Debug)]
 pub(super) struct Watch {
     shell: Option<Child>,
-    /// Closed with the demo, however it ends.
+    /// The pipe that is closed with the demo, however it ends.
     stop: Option<ChildStdin>,
 }
 
 impl Watch {
-    /// Watches over what runs in the folder.
+    /// Starts a watchdog for the processes in the folder.
     pub(super) fn over(folder: &Path) -> Self {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT])
@@ -38,7 +38,7 @@ impl Watch {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C is for the demo.
+            // Ctrl-C is handled by the demo.
             .process_group(0)
             .spawn();
         let mut shell = shell.ok();

@@ -1,4 +1,4 @@
-//! The client's side: its certificate, and which servers are trusted.
+//! The client's side: the certificate it presents, and which servers it trusts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,28 +17,29 @@ use crate::provider::provider;
 use crate::refusal::PeerError;
 use crate::{Error, Live, SpiffeId};
 
-/// Who a server may be.
+/// The identities that a server may have.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Expected {
     /// Any workload of our trust domain.
     Member,
-    /// One of these.
+    /// One of these ids.
     OneOf(Vec<SpiffeId>),
 }
 
-/// Servers whose sessions are remembered.
+/// The number of servers whose sessions are stored.
 const SERVERS: usize = 128;
 
-/// A client that presents the identity of a [`Live`] and trusts servers with a root in its bundle, as
-/// far as they are expected. The name that is asked for matters only to find sessions again.
+/// A client that presents the identity of a [`Live`] and trusts servers that have an expected
+/// identity and a root in its bundle. The server name is used only as the key of stored sessions.
 #[derive(Debug)]
 pub struct Client(PerEpoch<ClientConfig>);
 
 impl Client {
-    /// A client with the identity of `live`; `alpn` is what is asked for, the preferred one first.
+    /// Creates a client with the identity of `live`; `alpn` lists the protocols to request, the
+    /// preferred one first.
     ///
     /// # Errors
-    /// None that the provider does not have: it speaks TLS 1.3.
+    /// Only those of the provider, which supports TLS 1.3.
     pub fn new(live: &Arc<Live>, expected: Expected, alpn: &[&[u8]]) -> Result<Arc<Self>, Error> {
         let live_of = || Arc::clone(live);
         let servers = Servers {
@@ -55,8 +56,8 @@ impl Client {
         Ok(Arc::new(Self(PerEpoch::new(live, base, of_epoch))))
     }
 
-    /// For one handshake that begins now: it resumes no session that was begun with another certificate of ours, or
-    /// before a root was removed.
+    /// Returns the configuration for one handshake that begins now: it resumes no session that
+    /// began with another certificate of ours, or before a root was removed.
     #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {
         self.0.current()
@@ -69,8 +70,8 @@ fn of_epoch(base: &ClientConfig, _: &State) -> ClientConfig {
     config
 }
 
-/// The certificate that is in force; none where there is no identity yet, or where it proves nothing: a server
-/// that also serves clients without a certificate would refuse the connection because of it.
+/// Presents the certificate in use, or none if there is no identity yet or it is unusable: a server
+/// that also accepts clients without a certificate would reject the connection because of it.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
@@ -86,7 +87,7 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// Verifies servers against the bundle that is in force.
+/// Verifies servers with the bundle in use.
 #[derive(Debug)]
 struct Servers {
     live: Arc<Live>,

@@ -1,8 +1,9 @@
-//! Settings of one epoch: what a handshake begins with, it ends with.
+//! TLS configurations per epoch: a handshake ends with the configuration it began with.
 //!
-//! TLS 1.3 sends tickets after the handshake. Had all handshakes one store of sessions and one key for tickets, a ticket
-//! of a handshake with the former certificate that arrives after a renewal would pass as one of the new epoch, and
-//! sessions resumed by it would be refused as soon as the former certificate expires.
+//! TLS 1.3 sends tickets after the handshake. If all handshakes shared one session store and one
+//! ticket key, a ticket of a handshake with the former certificate that arrives after a renewal
+//! would be stored as one of the new epoch, and sessions resumed with it would be rejected as soon
+//! as the former certificate expires.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use arc_swap::ArcSwap;
 use crate::Live;
 use crate::live::State;
 
-/// Settings for handshakes, made anew for each epoch of the identity.
+/// A TLS configuration that is rebuilt for each epoch of the identity.
 #[derive(Debug)]
 pub(super) struct PerEpoch<C> {
     live: Arc<Live>,
@@ -21,7 +22,7 @@ pub(super) struct PerEpoch<C> {
 }
 
 impl<C> PerEpoch<C> {
-    /// `of` makes those of an epoch from `base`.
+    /// Creates it from `base`; `of` derives the configuration of an epoch.
     pub(super) fn new(live: &Arc<Live>, base: C, of: fn(&C, &State) -> C) -> Self {
         let state = live.state();
         let first = Arc::new(of(&base, &state));
@@ -33,8 +34,8 @@ impl<C> PerEpoch<C> {
         }
     }
 
-    /// Those of the epoch in force. Of two threads that find a new epoch at once, the sessions that one of them begins
-    /// are not resumed, which costs a full handshake.
+    /// Returns the configuration of the current epoch. If two threads detect a new epoch at once,
+    /// the sessions that begin on one of them are not resumed, which costs a full handshake.
     pub(super) fn current(&self) -> Arc<C> {
         let state = self.live.state();
         let current = self.current.load();

@@ -1,7 +1,8 @@
-//! Mutual TLS between workloads of the mesh, by rustls: TLS 1.3 only, each side proves who it is.
+//! Mutual TLS between workloads of the mesh, with rustls: TLS 1.3 only, both sides are
+//! authenticated.
 //!
 //! A peer's chain must lead to a root of the bundle, and its leaf must name exactly one workload of
-//! our own trust domain: the bundle's roots vouch for no other.
+//! our own trust domain: the bundle's roots are valid for no other.
 
 mod client;
 mod epoch;
@@ -27,10 +28,11 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     provider().signature_verification_algorithms
 }
 
-/// Who is on the other side of a connection whose handshake has ended.
+/// Returns the identity of the peer of a connection whose handshake has completed.
 ///
-/// A resumed session brings the certificate that it began with, which may have expired since. The chain was verified
-/// by the handshake; of a connection to an [`OpenServer`] it was not, and [`OpenServer::peer`] is to be asked.
+/// A resumed session carries the certificate that it began with, which may have expired since. The
+/// chain was verified by the handshake, except on a connection to an [`OpenServer`]: use
+/// [`OpenServer::peer`] there.
 ///
 /// # Errors
 /// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be
@@ -39,7 +41,7 @@ pub fn peer(connection: &CommonState, now: SystemTime) -> Result<SpiffeId, Refus
     Ok(peer_until(connection, now)?.0)
 }
 
-/// As [`peer`], and until when its certificate is valid.
+/// Like [`peer`], with the end of the certificate's validity.
 ///
 /// # Errors
 /// As [`peer`].
@@ -57,8 +59,8 @@ fn peer_until(
     }
 }
 
-/// The workload that a leaf names, whose chain has been verified. It is of our own trust domain, or one
-/// of those that are `expected` as long as we have no identity ourselves.
+/// Returns the workload named by a leaf whose chain has been verified. It must be of our own trust
+/// domain, or one of those `expected` as long as we have no identity ourselves.
 fn member(
     leaf: &CertificateDer<'_>,
     state: &State,

@@ -1,4 +1,4 @@
-//! The server's side: which certificate is shown, and which clients are let in.
+//! The server's side: the certificate it presents, and which clients it accepts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,36 +19,37 @@ use crate::live::State;
 use crate::provider::provider;
 use crate::{Error, Live, Refusal, SpiffeId};
 
-/// A server that shows the identity of a [`Live`] and lets in who its bundle vouches for.
+/// A server that presents the identity of a [`Live`] and accepts clients verified by its bundle.
 #[derive(Debug)]
 pub struct Server(PerEpoch<ServerConfig>);
 
 impl Server {
-    /// A server with the identity of `live`. Sessions are resumed by stateless tickets; `alpn` is offered in order of
-    /// preference.
+    /// Creates a server with the identity of `live`. Sessions are resumed by stateless tickets;
+    /// `alpn` is in order of preference.
     ///
     /// # Errors
-    /// None that the provider does not have: it speaks TLS 1.3.
+    /// Only those of the provider, which supports TLS 1.3.
     pub fn new(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Self, Error> {
         Ok(Self(settings(live, alpn, true)?))
     }
 
-    /// For one handshake that begins now: its tickets are worth nothing after the next change of identity, or removal
-    /// of a root.
+    /// Returns the configuration for one handshake that begins now: its tickets become invalid with
+    /// the next change of identity, or removal of a root.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         self.0.current()
     }
 }
 
-/// A server that certifies: a handshake succeeds without a certificate, and with one that proves nothing, because a
-/// client whose certificate has expired comes for another one. Whether the client has proved to be a member is
-/// for [`OpenServer::peer`] to say, and for nothing else.
+/// A server that issues certificates: a handshake succeeds without a client certificate, and with
+/// an invalid one, because a client whose certificate has expired connects to renew it. Only
+/// [`OpenServer::peer`] decides whether the client is an authenticated member.
 #[derive(Clone, Debug)]
 pub struct OpenServer(Arc<PerEpoch<ServerConfig>>);
 
 impl OpenServer {
-    /// A server that shows the identity of `live`; sessions and `alpn` as for [`Server::new`].
+    /// Creates a server that presents the identity of `live`; sessions and `alpn` as for
+    /// [`Server::new`].
     ///
     /// # Errors
     /// As [`Server::new`].
@@ -56,18 +57,19 @@ impl OpenServer {
         Ok(Self(Arc::new(settings(live, alpn, false)?)))
     }
 
-    /// As [`Server::config`].
+    /// Like [`Server::config`].
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         self.0.current()
     }
 
-    /// The member on the other side of a connection whose handshake has ended, and until when its certificate is
-    /// valid. Verifies the certificate, that of a resumed session as well.
+    /// Returns the authenticated member on the other side of a connection whose handshake has
+    /// completed, and the end of its certificate's validity. Verifies the certificate, also that of
+    /// a resumed session.
     ///
     /// # Errors
-    /// [`Refusal::NoCertificate`], or why the certificate proves nothing. The connection may stay open: it is one of
-    /// a client that has not authenticated.
+    /// [`Refusal::NoCertificate`], or the reason why the certificate is invalid. The connection may
+    /// stay open: its client is unauthenticated.
     pub fn peer(
         &self,
         connection: &CommonState,
@@ -104,8 +106,8 @@ fn settings(
     Ok(PerEpoch::new(live, config, of_epoch))
 }
 
-/// The certificate that is in force, whatever name the client asks for. One that has expired is shown as well: a
-/// handshake without one fails too, without a reason for the client.
+/// Presents the certificate in use, for any server name. An expired one is presented as well: a
+/// handshake without one fails too, but without a reason for the client.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
@@ -116,8 +118,8 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Verifies clients against the bundle that is in force; where not only members are served, nothing but that the
-/// client has the key of its certificate.
+/// Verifies clients with the bundle in use; on an open server, verifies only that the client has
+/// the key of its certificate.
 #[derive(Debug)]
 struct Clients {
     live: Arc<Live>,
@@ -129,7 +131,8 @@ impl ClientCertVerifier for Clients {
         self.members_only
     }
 
-    /// None: every client has one certificate, and the names of roots would lengthen the handshake.
+    /// Returns none: every client has one certificate, and the names of roots would lengthen the
+    /// handshake.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -142,7 +145,7 @@ impl ClientCertVerifier for Clients {
     ) -> Result<ClientCertVerified, rustls::Error> {
         match self.members_only {
             true => verify(&self.live, leaf, intermediates, now),
-            // It proves nothing here; `OpenServer::peer` verifies it.
+            // The certificate is not trusted here; `OpenServer::peer` verifies it.
             false => Ok(ClientCertVerified::assertion()),
         }
     }
@@ -170,7 +173,7 @@ impl ClientCertVerifier for Clients {
     }
 }
 
-/// Verifies a client's certificate: its chain, and whom it names.
+/// Verifies a client's certificate: its chain and its identity.
 fn verify(
     live: &Live,
     leaf: &CertificateDer<'_>,

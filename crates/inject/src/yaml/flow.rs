@@ -1,24 +1,24 @@
-//! Lists and mappings in brackets whose lines are indented less than YAML 1.2 asks for, as
+//! Lists and mappings in brackets whose lines are indented less than YAML 1.2 requires, as
 //!
 //! ```yaml
 //! args: [
-//!   --verbose
+//! --verbose
 //! ]
 //! ```
 //!
-//! `kubectl` reads them, because libyaml and go-yaml do. Inside brackets indentation means nothing, so such lines are
-//! indented further until the parser takes them; their numbers stay.
+//! `kubectl` reads them, because libyaml and go-yaml do. Inside brackets indentation means nothing,
+//! so such lines are indented further until the parser accepts them; line numbers stay the same.
 
 use std::borrow::Cow;
 
 use saphyr_parser::{Parser, ScanError};
 
-/// What is put before a line: more than the depth of any text.
+/// The added indentation: more than the depth of any text.
 const INDENT: &str = "                                                                                                                                ";
-/// Bytes that are parsed again in all.
+/// The limit of bytes that are parsed again in total.
 const MAX_WORK: usize = 16 << 20;
 
-/// The text as the parser takes it; as it is where that is not the error.
+/// Returns the text as the parser accepts it; unchanged if the indentation is not the error.
 pub(super) fn indented(text: &str) -> Cow<'_, str> {
     let mut lines: Vec<Cow<'_, str>> = Vec::new();
     let mut work = 0;
@@ -40,12 +40,12 @@ fn first_error(text: &str) -> Option<ScanError> {
     Parser::new_from_str(text).find_map(Result::err)
 }
 
-/// Whether lines were indented that an error is about.
+/// Indents the lines that an error is about; returns whether there were any.
 fn indent(lines: &mut [Cow<'_, str>], whole: &str, error: &ScanError) -> bool {
     let at = error.marker().line().saturating_sub(1);
     let which = match error.info() {
         "invalid indentation" | "invalid indentation in flow construct" => at..at + 1,
-        // It begins here, and continues further to the left.
+        // The scalar begins here, and continues further to the left.
         "invalid indentation in quoted scalar" => {
             let ends = at + quoted_lines(whole, error.marker().index());
             at + 1..ends + 1
@@ -62,7 +62,7 @@ fn indent(lines: &mut [Cow<'_, str>], whole: &str, error: &ScanError) -> bool {
     any
 }
 
-/// The line breaks in the quoted text at a character of a text.
+/// Counts the line breaks in the quoted text at a character of a text.
 fn quoted_lines(text: &str, at: usize) -> usize {
     let mut rest = text.chars().skip(at);
     let quote = rest.next();
@@ -73,7 +73,7 @@ fn quoted_lines(text: &str, at: usize) -> usize {
             '\\' if quote == Some('"') => {
                 breaks += usize::from(rest.next() == Some('\n'));
             }
-            // Two single quotes are one, and begin the rest of the same text.
+            // Two single quotes are an escaped one, and the text continues.
             c if Some(c) == quote => {
                 let mut after = rest.clone();
                 if quote == Some('\'') && after.next() == quote {

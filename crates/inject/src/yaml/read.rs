@@ -1,4 +1,4 @@
-//! Texts to documents.
+//! Parses texts to documents.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,42 +9,43 @@ use serde_json::{Map, Value};
 use super::flow;
 use super::scalar::resolve;
 
-/// Definitions of resources are nested some sixty deep; who continues after this wants to exhaust the stack.
+/// The nesting limit. Definitions of resources are nested some sixty deep; far deeper texts would
+/// exhaust the stack.
 const MAX_DEPTH: usize = 256;
-/// Values of a text, aliases counted as often as they are used.
+/// The limit of values in a text; aliases are counted as often as they are used.
 const MAX_VALUES: usize = 2_000_000;
-/// Bytes of memory that aliases may add to a text, about: what is written out takes room in proportion to the text
-/// itself.
+/// The approximate limit of memory in bytes that aliases add to a text; values that are written out
+/// take memory in proportion to the text itself.
 const MAX_ALIASED: usize = 4 << 20;
-/// What a value takes beside its text: itself, and its place in a mapping.
+/// The approximate memory of a value besides its text: itself, and its place in a mapping.
 const VALUE_BYTES: usize = 128;
 
 /// A document of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Where it begins, from 1.
+    /// The line of its beginning, from 1.
     pub line: usize,
-    /// What it says; never null.
+    /// Its value; never null.
     pub value: Value,
 }
 
-/// Why a text cannot be read.
+/// The reason why a text cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("document {document} at line {line}: {message}")]
 pub struct ReadError {
-    /// Which document, from 1.
+    /// The number of the document, from 1.
     pub document: usize,
-    /// Where, from 1.
+    /// The line, from 1.
     pub line: usize,
     /// The error.
     pub message: String,
 }
 
-/// The documents of a text, YAML or JSON, without those that are empty.
+/// Parses the documents of a text, YAML or JSON, without those that are empty.
 ///
 /// # Errors
-/// The first thing that is wrong: it is no YAML, a key is there twice, a number or tag is none that Kubernetes has,
-/// or there is more than 2 000 000 values or 256 levels of them, or aliases add more than 4 MiB.
+/// The first error: it is no YAML, a key is duplicate, a number or tag is none that Kubernetes has,
+/// or there are more than 2 000 000 values or 256 levels of them, or aliases add more than 4 MiB.
 pub fn documents(text: &str) -> Result<Vec<Document>, ReadError> {
     match read(text) {
         Err(error) => match flow::indented(text) {
@@ -87,8 +88,9 @@ fn read(text: &str) -> Result<Vec<Document>, ReadError> {
     Ok(documents)
 }
 
-/// The documents of a text as texts, with the number of lines before each: the error in one leaves the others to
-/// be read. A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
+/// Splits a text into its documents, each with the number of lines before it: an error in one does
+/// not prevent reading the others. A line that begins with `---` begins a document, wherever it
+/// stands (YAML 1.2, 9.1.2).
 #[must_use]
 pub fn split(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut start, mut before) = (Vec::new(), 0, 0);
@@ -107,7 +109,7 @@ pub fn split(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether there are directives for the next document, and nothing else.
+/// Returns whether there are directives for the next document, and nothing else.
 fn is_directives(text: &str) -> bool {
     let said = || {
         text.lines()
@@ -116,8 +118,8 @@ fn is_directives(text: &str) -> bool {
     said().next().is_some() && said().all(|line| line.starts_with('%'))
 }
 
-/// Takes out the fields of mappings that are null, as the API server does before it stores a resource: `annotations:`
-/// without anything below it says nothing.
+/// Removes the fields of mappings that are null, as the API server does before it stores a
+/// resource: `annotations:` without anything below it has no meaning.
 pub fn without_nulls(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(without_nulls),
@@ -129,7 +131,7 @@ pub fn without_nulls(value: &mut Value) {
     }
 }
 
-/// The resources of a document: those of a `List`, or itself.
+/// Returns the resources of a document: those of a `List`, or itself.
 #[must_use]
 pub fn items(mut document: Value) -> Vec<Value> {
     if document["kind"] != "List" {
@@ -143,7 +145,7 @@ pub fn items(mut document: Value) -> Vec<Value> {
 
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    /// What aliases stand for.
+    /// The anchored values.
     anchors: HashMap<usize, Anchored>,
     document: usize,
     line: usize,
@@ -152,14 +154,14 @@ struct Reader<'a> {
     aliased: usize,
 }
 
-/// What an alias stands for.
+/// An anchored value.
 struct Anchored {
     value: Value,
     values: usize,
     bytes: usize,
 }
 
-/// The memory of a value, about.
+/// Returns the approximate memory of a value.
 fn bytes(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
@@ -215,7 +217,7 @@ impl<'a> Reader<'a> {
                 let Some(anchored) = self.anchors.get(&anchor) else {
                     return Err(self.fault("an alias inside the value that it names"));
                 };
-                // Before it is copied.
+                // Checked before it is copied.
                 let (values, bytes) = (anchored.values, anchored.bytes);
                 self.aliased = self.aliased.saturating_add(bytes);
                 if self.aliased > MAX_ALIASED {
@@ -244,7 +246,7 @@ impl<'a> Reader<'a> {
         if anchor > 0 {
             let values = self.values - before;
             let bytes = bytes(&value);
-            // The copy that is kept counts as well.
+            // The stored copy counts as well.
             self.aliased = self.aliased.saturating_add(bytes);
             if self.aliased > MAX_ALIASED {
                 let most = MAX_ALIASED >> 20;
@@ -337,7 +339,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(merged))
     }
 
-    /// As JSON has it: texts only.
+    /// Converts a key to text, the only type of keys in JSON.
     fn key(&self, key: Value) -> Result<String, ReadError> {
         match key {
             Value::String(text) => Ok(text),
@@ -346,7 +348,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `<<: *defaults`, or a list of such: what is there already stays.
+    /// Merges `<<: *defaults`, or a list of such; existing fields stay.
     fn merge(&self, into: &mut Map<String, Value>, value: Value) -> Result<(), ReadError> {
         let maps = match value {
             Value::Array(maps) => maps,

@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Integers up to here are exact as floating point numbers, too.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The value of a plain scalar; `None` where it is a number that JSON does not have.
+/// Returns the value of a plain scalar; `None` if it is a number that JSON does not have.
 pub(super) fn resolve(text: &str) -> Option<Value> {
     let value = match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -30,7 +30,7 @@ fn number(text: &str) -> Option<Value> {
         return Some(whole);
     }
     let float = text.parse::<f64>().ok().filter(|_| is_decimal(text))?;
-    // As JSON has it: 1.0 is 1.
+    // Normalized as in JSON: 1.0 is 1.
     let value = match float.fract() == 0.0 && float.abs() < EXACT {
         true => Value::from(float as i64),
         false => Value::from(float),
@@ -38,7 +38,7 @@ fn number(text: &str) -> Option<Value> {
     float.is_finite().then_some(value)
 }
 
-/// With a base by its prefix; a leading 0 alone is octal.
+/// Parses an integer with a base by its prefix; a leading 0 alone is octal.
 fn whole(text: &str) -> Option<Value> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
@@ -51,7 +51,7 @@ fn whole(text: &str) -> Option<Value> {
         Some(two) if two.starts_with('0') => (&digits[1..], 8),
         _ => (digits, 10),
     };
-    // Rust takes a sign here, too.
+    // Rust accepts a sign here, too.
     let digits = digits
         .bytes()
         .all(|c| c.is_ascii_hexdigit())

@@ -1,21 +1,22 @@
-//! Values to text.
+//! Writes values as text.
 
 use serde::Serialize;
 use serde_yaml::Value;
 
 use super::scalar::resolve;
 
-/// Stands before a text that needs quotes; itself it needs none.
+/// A prefix that marks texts which need quotes; it needs none itself.
 const MARK: char = '\u{e000}';
 
-/// A value as YAML that means the same in version 1.1 and in 1.2: texts that one of them would take for something else are
-/// in quotes.
+/// Writes a value as YAML that means the same in version 1.1 and in 1.2: texts that one of them
+/// would read as another type are in quotes.
 ///
 /// # Errors
-/// When the value is none that YAML has.
+/// When the value has no form in YAML.
 pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::Error> {
     let mut value = serde_yaml::to_value(value)?;
-    // The library sets the quotes of version 1.2. What else needs them is marked, and gets them behind it.
+    // The library sets the quotes of version 1.2. Other texts that need them are marked, and quoted
+    // afterwards.
     let text = serde_yaml::to_string(&value)?;
     let runs = text.split(|c| c != MARK).map(str::len);
     let longest = runs.max().unwrap_or(0) / MARK.len_utf8();
@@ -26,12 +27,12 @@ pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::Error> {
     }
 }
 
-/// Whether a text without quotes would be something else.
+/// Returns whether a text without quotes would be read as another type.
 fn needs_quotes(text: &str) -> bool {
     text == "<<" || !matches!(resolve(text), Some(serde_json::Value::String(_)))
 }
 
-/// Marks the texts and keys that need quotes; how many there are.
+/// Marks the texts and keys that need quotes; returns their number.
 fn mark_texts(value: &mut Value, mark: &str) -> usize {
     match value {
         Value::String(text) if needs_quotes(text) => {
@@ -54,8 +55,8 @@ fn mark_texts(value: &mut Value, mark: &str) -> usize {
     }
 }
 
-/// With quotes around what is marked. Words that need them have letters, digits and a few signs, so each ends before a
-/// line's end or the colon behind a key.
+/// Adds quotes around marked texts. Texts that need them have letters, digits and a few signs, so
+/// each ends before a line's end or the colon behind a key.
 fn quoted(text: &str, mark: &str) -> String {
     let mut pieces = text.split(mark);
     let mut out = pieces.next().unwrap_or_default().to_owned();

@@ -1,4 +1,5 @@
-//! `to[].operation`, and the ports and headers of `when`: what is done, and what of that is excepted.
+//! Translates `to[].operation`, and the ports and headers of `when`: the matched operations and
+//! their exceptions.
 
 use maglor_config::raw::{
     AuthorizationAction, AuthorizationHeader, AuthorizationOperation, AuthorizationRule, OneOrMany,
@@ -8,7 +9,7 @@ use super::{consequence, some};
 use crate::block::Block;
 use crate::finding::Effect;
 
-/// What is done: any of `to` (or anything), and none of `not_to`.
+/// A matched operation: any of `to` (or any request), and none of `not_to`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operation {
     to: Vec<AuthorizationOperation>,
@@ -16,7 +17,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// A rule with this as well.
+    /// Returns a rule restricted to this operation.
     pub(super) fn put(&self, rule: &AuthorizationRule) -> AuthorizationRule {
         AuthorizationRule {
             to: self.to.clone(),
@@ -26,7 +27,7 @@ impl Operation {
     }
 }
 
-/// Reads an operation, and whether all of its conditions are done.
+/// Reads an operation, and whether all of its conditions are supported.
 pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation, bool) {
     let mut known = true;
     let mut paths = |name| {
@@ -43,7 +44,7 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
         some(list)
     };
     let mut own = block.texts("methods");
-    // Any method, including unknown ones, is denied by a rule without methods.
+    // A deny rule without methods denies any method, including unknown ones.
     if action != AuthorizationAction::Allow && own.iter().any(|text| text == "*") {
         own.clear();
     }
@@ -81,10 +82,10 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
     (operation, known)
 }
 
-/// Conditions of `when` on what is done.
+/// The conditions of `when` on the operation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct When {
-    /// Each a list of which one has to be the port.
+    /// Lists, each of which must contain the port.
     of: Vec<Vec<String>>,
     none_of: Vec<String>,
     headers: Vec<AuthorizationHeader>,
@@ -92,7 +93,7 @@ pub(super) struct When {
 }
 
 impl When {
-    /// A condition on a header field.
+    /// Adds a condition on a header field.
     pub(super) fn header(&mut self, name: &str, values: Vec<String>, excluded: Vec<String>) {
         let condition = |list: Vec<String>| AuthorizationHeader {
             name: Some(name.to_owned()),
@@ -106,7 +107,7 @@ impl When {
         }
     }
 
-    /// A condition on the port.
+    /// Adds a condition on the port.
     pub(super) fn port(&mut self, values: Vec<String>, excluded: Vec<String>) {
         if !values.is_empty() {
             self.of.push(values);
@@ -114,7 +115,7 @@ impl When {
         self.none_of.extend(excluded);
     }
 
-    /// Those of a list that are meant.
+    /// Returns the ports of a list that satisfy the conditions.
     fn common(&self, own: Option<OneOrMany>) -> Option<Vec<String>> {
         let mut lists = own.map(|list| list.0).into_iter().chain(self.of.clone());
         let first = lists.next()?;
@@ -125,8 +126,8 @@ impl When {
     }
 }
 
-/// Operations under these conditions only, as those of rules: what is done without an exception stands in one rule.
-/// None where nothing is done on these ports.
+/// Restricts operations to these conditions; operations without an exception are merged into one
+/// rule. Empty if no operation remains on these ports.
 pub(super) fn limited(mut operations: Vec<Operation>, when: &When) -> Vec<Operation> {
     if operations.is_empty() {
         operations.push(Operation::default());

@@ -1,5 +1,5 @@
-//! Dependencies between the settings of edges: attribution of failures, where retries are allowed on a call path, and
-//! timeouts within those of callers.
+//! Dependencies between the settings of edges: attribution of failures, where retries are allowed
+//! on a call path, and timeouts within those of callers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,37 +11,37 @@ use super::words::round_up;
 type Services = BTreeMap<String, ServiceTrack>;
 type Edges = BTreeMap<(String, String), EdgeTrack>;
 
-/// The graph with what follows from it as a whole.
+/// The graph with the results that depend on it as a whole.
 pub(super) struct Calls<'a> {
     pub(super) services: Vec<(&'a str, &'a ServiceTrack)>,
     /// Calls into each service: the caller's index, and the edge.
     pub(super) into: Vec<Vec<(usize, &'a EdgeTrack)>>,
-    /// The number of further attempts, and the time for each.
+    /// The number of further attempts for each service, and the time for each.
     pub(super) retry_plans: Vec<Option<RetryPlan>>,
     pub(super) timeouts: Vec<Limit>,
 }
 
-/// Further attempts.
+/// The plan of further attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RetryPlan {
     pub(super) attempts: u32,
     pub(super) each: Duration,
 }
 
-/// How long a call may take.
+/// The longest duration of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limit {
     pub(super) time: Duration,
-    /// Whose own limit it is, if it is not by itself.
+    /// The bound it results from, if it is not the service's own.
     pub(super) of: Option<Bound>,
 }
 
-/// What bounds a time.
+/// The origin of a time limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
-    /// The time that this caller has itself.
+    /// The time limit of this caller itself.
     Caller(usize),
-    /// What this caller says that it waits.
+    /// The deadline that this caller sends.
     Deadline(usize),
 }
 
@@ -76,7 +76,7 @@ impl<'a> Calls<'a> {
         calls
     }
 
-    /// The slowest caller's tail.
+    /// Returns the tail latency at the slowest caller in milliseconds.
     pub(super) fn tail(&self, service: usize) -> f64 {
         let tails = self.into[service]
             .iter()
@@ -84,7 +84,8 @@ impl<'a> Calls<'a> {
         tails.fold(0.0, f64::max)
     }
 
-    /// Whether it is known how long a call of a service takes, and calls end; else nothing is advised for it.
+    /// Returns whether the duration of calls is known, and calls end; otherwise nothing is
+    /// recommended for the service.
     pub(super) fn is_timed(&self, service: usize) -> bool {
         let into = self.into.get(service).into_iter().flatten();
         let (mut timed, mut streams) = (false, false);
@@ -95,15 +96,16 @@ impl<'a> Calls<'a> {
         timed && !streams
     }
 
-    /// The share of its calls that a service fails by itself.
+    /// Returns the share of its calls that a service fails by itself.
     pub(super) fn failures(&self, service: usize) -> f64 {
         self.services
             .get(service)
             .map_or(0.0, |(_, track)| track.own.failures.get())
     }
 
-    /// Retries are for services that fail on their own, those with most failures first, and at most once on a call
-    /// path, so that attempts never multiply: below a service with retries there are none.
+    /// Chooses the services with retries: those that fail on their own, those with most failures
+    /// first, and at most one on a call path, so that attempts never multiply: below a service with
+    /// retries there are none.
     fn choose_retries(&mut self, reach: &[Vec<bool>], params: &Params) {
         let threshold = params.thresholds.error_rate;
         let mut order: Vec<usize> = (0..self.services.len())
@@ -127,7 +129,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Which services a service calls, through others, too.
+    /// Returns which services a service calls, directly or indirectly.
     fn reach(&self) -> Vec<Vec<bool>> {
         let count = self.services.len();
         let mut calls = vec![Vec::new(); count];
@@ -149,8 +151,8 @@ impl<'a> Calls<'a> {
         (0..count).map(from).collect()
     }
 
-    /// A call takes what its tail allows and further attempts, its own and those of called services, but
-    /// no longer than the most patient of its callers can wait.
+    /// Computes time limits: a call takes its tail latency and the further attempts of its own and
+    /// of called services, but no longer than the time limit of the most patient caller.
     fn limits(&self, reach: &[Vec<bool>], params: &Params) -> Vec<Limit> {
         let p = &params.traffic;
         let own = |at: usize| {
@@ -170,7 +172,8 @@ impl<'a> Calls<'a> {
                     .iter()
                     .map(|(from, edge)| match edge.deadline_ms {
                         Some(deadline) => (exact(deadline), Bound::Deadline(*from)),
-                        // A service without callers has no limit, and the limits of others are unknown.
+                        // A service without callers has no limit, and the limits of others are
+                        // unknown.
                         None if !self.is_timed(*from) => (Duration::MAX, Bound::Caller(*from)),
                         None => (limits[*from].time, Bound::Caller(*from)),
                     });
@@ -187,8 +190,8 @@ impl<'a> Calls<'a> {
         limits
     }
 
-    /// The time that further attempts of a service, or of one that it calls, may take beyond the first; there
-    /// are none on the same way twice.
+    /// Returns the time that further attempts of a service, or of one that it calls, may take
+    /// beyond the first; a path has them at most once.
     fn more(&self, at: usize, reach: &[Vec<bool>]) -> Duration {
         let retry_plans = self.retry_plans.iter().enumerate();
         let on_the_way = retry_plans.filter(|(other, _)| *other == at || reach[at][*other]);
@@ -198,12 +201,12 @@ impl<'a> Calls<'a> {
         more.max().unwrap_or_default()
     }
 
-    /// Attempts for which the time does not suffice are left out.
+    /// Removes attempts for which the time does not suffice.
     fn fit_retries(&mut self) {
         for (retry_plans, limit) in self.retry_plans.iter_mut().zip(&self.timeouts) {
             let Some(wanted) = retry_plans else { continue };
             let each = wanted.each.as_secs_f64().max(1e-3);
-            // As many as there is time for, first try included.
+            // As many as there is time for, including the first attempt.
             let fit = (limit.time.as_secs_f64() / each + 1e-9).floor() as u32;
             let attempts = wanted.attempts.min(fit.saturating_sub(1));
             *retry_plans = (attempts > 0).then_some(RetryPlan {
@@ -214,7 +217,8 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// As many further attempts as leave at most a tenth of the threshold failing: fᵏ⁺¹ ≤ P/10.
+/// Returns the number of further attempts after which at most a tenth of the threshold fails: fᵏ⁺¹
+/// ≤ P/10.
 fn attempts(failures: f64, params: &Params) -> u32 {
     let target = params.thresholds.error_rate.max(1e-6) / 10.0;
     let retry_plans = (target.ln() / failures.ln() - 1e-9).ceil();
@@ -224,7 +228,7 @@ fn attempts(failures: f64, params: &Params) -> u32 {
         .min(params.traffic.most_attempts)
 }
 
-/// A round time from milliseconds.
+/// Converts milliseconds to a rounded time.
 fn time(ms: f64) -> Duration {
     Duration::from_millis(round_up(ms.min(1e12)) as u64)
 }

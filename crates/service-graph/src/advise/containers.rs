@@ -13,19 +13,19 @@ use super::params::{Params, Resources};
 use super::resources::{cpu_request, memory_request};
 use super::{Advised, ContainerAdvice};
 
-/// No container requests less CPU, in thousandths of a core.
+/// The least CPU request of a container, in thousandths of a core.
 const LEAST_CPU: u64 = 5;
-/// And less memory, in MiB.
+/// The least memory request of a container, in MiB.
 const LEAST_MEMORY: u64 = 4;
 
-/// Containers of a service, by name.
+/// The containers of a service, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Containers(BTreeMap<String, Track>);
 
 #[derive(Clone, Debug)]
 struct Track {
     seen: Time,
-    /// Of all replicas together.
+    /// The usage of all replicas together.
     cpu: Histogram,
     cpu_planned: Hold,
     memory: Memory,
@@ -54,7 +54,8 @@ impl Track {
 }
 
 impl Containers {
-    /// Takes what they use now. What has not been seen for an hour is forgotten.
+    /// Adds samples of the present usage. Containers that have not been seen for an hour are
+    /// removed.
     pub(super) fn observe(&mut self, now: Time, service: &ServiceUse, params: &Params) {
         const FORGET: Duration = Duration::from_secs(3600);
         let resources = &params.resources;
@@ -72,7 +73,8 @@ impl Containers {
         self.0.retain(|_, track| fresh(track));
     }
 
-    /// What each of one of so many replicas is to request; no CPU if an autoscaler uses it.
+    /// Returns the recommended requests for each replica at this replica count; no CPU if an
+    /// autoscaler uses it.
     pub(super) fn advise(
         &self,
         replicas: u32,

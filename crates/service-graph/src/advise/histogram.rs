@@ -1,4 +1,4 @@
-//! A histogram that forgets: what a series was lately, as quantiles.
+//! A decaying histogram of a series: quantiles of its recent values.
 //!
 //! As the recommender of Kubernetes' Vertical Pod Autoscaler keeps usage: buckets that grow
 //! exponentially, and a sample's weight halves with every half-life of its age.
@@ -8,27 +8,28 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// The upper end of a bucket over its lower end: a quantile is at most this too high, and never above what
-/// was met.
+/// The upper end of a bucket over its lower end: a quantile is at most this factor too high, and
+/// never above the largest sample.
 const RATIO: f64 = 1.02;
-/// What is below counts as nothing.
+/// Lower values count as zero.
 const LEAST: f64 = 1e-6;
-/// Half-lives after which weights are made small again, long before they overflow.
+/// The number of half-lives after which weights are rescaled, long before they overflow.
 const RENEW: f64 = 64.0;
 
-/// What is in a bucket.
+/// The contents of a bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     weight: f64,
-    /// The largest sample: a series that stands still is known exactly, so 50 requests are not more than 50.
+    /// The largest sample: a constant series is represented exactly, so 50 requests are not more
+    /// than 50.
     most: f64,
 }
 
-/// Samples of a quantity that is not negative.
+/// A histogram of samples of a quantity that is not negative.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     half_life: Duration,
-    /// Weights are relative to a sample of this time.
+    /// The reference time of weights: a sample of this time has weight 1.
     epoch: Time,
     buckets: BTreeMap<u32, Bucket>,
 }
@@ -42,7 +43,7 @@ impl Histogram {
         }
     }
 
-    /// Takes a sample; what is negative or no number is skipped.
+    /// Adds a sample; negative values and NaN are skipped.
     pub(super) fn add(&mut self, now: Time, value: f64) {
         if !value.is_finite() || value < 0.0 {
             return;
@@ -63,8 +64,8 @@ impl Histogram {
         bucket.most = bucket.most.max(value);
     }
 
-    /// The least value that `share` of the weight does not exceed, up to 2 % above it, though no more than
-    /// the largest sample; 0 without samples.
+    /// Returns the least value that `share` of the weight does not exceed, up to 2 % above it,
+    /// though no more than the largest sample; 0 without samples.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let all: f64 = self.buckets.values().map(|bucket| bucket.weight).sum();
         let (mut below, mut most) = (0.0, 0.0);
@@ -91,7 +92,7 @@ fn bucket(value: f64) -> u32 {
     1 + ((value / LEAST).ln() / RATIO.ln()) as u32
 }
 
-/// Events and those of them that matter, decayed like a histogram: the weighted average of a rate.
+/// A decaying share: events, and those of them that are counted. The weighted average of a rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     at: Time,
@@ -100,7 +101,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Takes rates, as of now.
+    /// Adds the present rates.
     pub(super) fn add(&mut self, now: Time, half_life: Duration, all: f64, counted: f64) {
         let age = now.saturating_since(self.at).as_secs_f64() / half_life.as_secs_f64().max(1.0);
         let kept = (-age).exp2();
@@ -109,7 +110,7 @@ impl Share {
         self.at = now;
     }
 
-    /// `counted` over `all`, 0–1.
+    /// Returns `counted` over `all`, 0–1.
     pub(super) fn get(&self) -> f64 {
         if self.all > 0.0 {
             (self.counted / self.all).clamp(0.0, 1.0)

@@ -1,36 +1,37 @@
-//! Values that keep still: they follow a series upwards at once where it leaves a band around them,
-//! and downwards only after it has stayed below the band for a while. After each such change they continue
-//!  with the series upwards until it has settled, so that it is well within the band then.
+//! Values with hysteresis: they follow a series upwards at once where it leaves a band around them,
+//! and downwards only after it has stayed below the band for a while. After each such change they
+//! continue to follow the series upwards until it has settled, so that it is well within the band
+//! then.
 
 use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// How far a series may be from a value without changing it.
+/// The range in which a series does not change a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
     /// Above `value × (1 + up)` the value grows at once.
     pub up: f64,
-    /// Below `value × (1 − down)`, for `patience` in a row, it shrinks.
+    /// Below `value × (1 − down)`, for `patience` in a row, the value shrinks.
     pub down: f64,
-    /// How long a series has to be low.
+    /// The time for which a series has to be low.
     pub patience: Duration,
-    /// For this long after a change the band above is a fifth of what it is later.
+    /// The time after a change in which the band above is a fifth of its later width.
     pub settle: Duration,
 }
 
-/// A value that is held.
+/// A value with hysteresis.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     value: Option<f64>,
-    /// Since when the series is low, and the most that it has been since.
+    /// Since when the series is low, and its maximum since then.
     low: Option<(Time, f64)>,
     /// When the series left the band the last time.
     left: Time,
 }
 
 impl Hold {
-    /// The value after another element of the series.
+    /// Adds an element of the series; returns the value.
     pub(super) fn follow(&mut self, now: Time, series: f64, band: Band) -> f64 {
         let Some(value) = self.value.filter(|value| series <= value * (1.0 + band.up)) else {
             (self.value, self.low, self.left) = (Some(series), None, now);
@@ -55,12 +56,12 @@ impl Hold {
         most
     }
 
-    /// The value, once there is one.
+    /// Returns the value, once there is one.
     pub(super) fn known(&self) -> Option<f64> {
         self.value
     }
 
-    /// The value; 0 before there is one.
+    /// Returns the value; 0 before there is one.
     pub(super) fn get(&self) -> f64 {
         self.value.unwrap_or(0.0)
     }

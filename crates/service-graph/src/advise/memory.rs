@@ -1,4 +1,4 @@
-//! Memory that is used: the most of it, and what is usual, held.
+//! Memory usage: the peak and the median, with hysteresis.
 
 use maglor_balance::Time;
 
@@ -6,7 +6,7 @@ use super::histogram::Histogram;
 use super::hold::{Band, Hold};
 use super::params::Resources;
 
-/// Of a replica, or of one of its containers, in MiB.
+/// The memory usage of a replica, or of one of its containers, in MiB.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     used: Histogram,
@@ -23,7 +23,7 @@ impl Memory {
         }
     }
 
-    /// So much is used now.
+    /// Adds a sample of the present usage.
     pub(super) fn add(&mut self, now: Time, used: f64, resources: &Resources) {
         self.used.add(now, used);
         let up_and_down = resources.memory_band;
@@ -35,12 +35,12 @@ impl Memory {
         self.usual.follow(now, self.used.quantile(0.5), band);
     }
 
-    /// The most that has been used.
+    /// Returns the peak usage.
     pub(super) fn peak(&self) -> Option<f64> {
         self.peak.known().filter(|peak| *peak > 0.0)
     }
 
-    /// What is used half of the time: how far the peak is above it says how much memory varies.
+    /// Returns the median usage: the distance of the peak from it indicates how much memory varies.
     pub(super) fn usual(&self) -> Option<f64> {
         let peak = self.peak()?;
         let usual = self.usual.known().filter(|usual| *usual > 0.0);

@@ -1,14 +1,15 @@
-//! Algorithm 2: configuration from what is observed.
+//! Algorithm 2: configuration generated from observations.
 //!
-//! [`Advisor`] takes snapshots of the graph over time and recommends, for each service, what CPU and
-//! memory to request, how many replicas to run, and how its callers should treat it: limits,
-//! timeouts, retries, breakers. Every value is an [`Advised`] one: it comes with the reason, in numbers.
+//! [`Advisor`] processes snapshots of the graph over time and recommends, for each service, its CPU
+//! and memory requests, its number of replicas, and how its callers should treat it: limits,
+//! timeouts, retries, breakers. Every value is an [`Advised`] one: it comes with the reason, in
+//! numbers.
 //!
-//! Three rules keep it calm. Each series that matters is a quantile of a histogram that forgets
-//! (`histogram.rs`). Each such quantile is held (`hold.rs`): it moves at once where more is
-//! needed, and slowly where less would do. And what is advised is a function of what is held, so noise
-//! within the bands changes nothing. [`Trial`] watches what became of an advice that was followed, and
-//! says when to take it back.
+//! Three rules keep the recommendations stable. Each relevant series is reduced to a quantile of a
+//! decaying histogram (`histogram.rs`). Each such quantile has hysteresis (`hold.rs`): it moves at
+//! once where more is needed, and slowly where less would do. And the recommendations are a
+//! function of these values, so noise within the bands changes nothing. [`Trial`] evaluates an
+//! applied recommendation, and decides whether to roll it back.
 
 mod chain;
 mod containers;
@@ -42,12 +43,12 @@ use observed::Around;
 use split::SplitTrack;
 use track::{EdgeTrack, ServiceTrack};
 
-/// A value, and where it comes from.
+/// A recommended value with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advised<T> {
-    /// What to set.
+    /// The value.
     pub value: T,
-    /// One message with the numbers.
+    /// The reason, as one message with the numbers.
     pub reason: String,
 }
 
@@ -57,90 +58,91 @@ impl<T> Advised<T> {
     }
 }
 
-/// What to set for a service. What is absent is to stay as it is.
+/// The recommendation for a service. Absent values should not be changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Advice {
-    /// Which service.
+    /// The service.
     pub service: String,
-    /// CPU that a replica requests, in thousandths of a core.
+    /// The CPU request of a replica, in thousandths of a core.
     pub cpu_millis: Option<Advised<u64>>,
-    /// Memory that a replica requests, in MiB.
+    /// The memory request of a replica, in MiB.
     pub memory_mib: Option<Advised<u64>>,
-    /// A replica's memory limit in MiB, if there is one and it is too low.
+    /// The memory limit of a replica in MiB, if there is one and it is too low.
     pub memory_limit_mib: Option<Advised<u64>>,
-    /// What each container of a replica requests, if known what it uses; injected ones are among them.
+    /// The requests of each container of a replica, if its usage is known; including injected
+    /// containers.
     pub containers: Vec<ContainerAdvice>,
-    /// How many replicas.
+    /// The number of replicas.
     pub replicas: Option<Advised<u32>>,
-    /// Settings of its callers; None without callers in the graph, or how long calls take is not known, or has no
-    /// bound (streams).
+    /// The settings of its callers; `None` if there are no callers in the graph, or the duration of
+    /// calls is unknown or unbounded (streams).
     pub traffic: Option<TrafficAdvice>,
-    /// How its requests are to be divided among its versions; None where they are not divided.
+    /// The percentages of its versions; `None` if its requests are not split.
     pub split: Option<SplitAdvice>,
 }
 
-/// What to set for a container. What is absent is to stay as it is.
+/// The recommendation for a container. Absent values should not be changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerAdvice {
     /// Its name.
     pub name: String,
-    /// CPU that it requests, in thousandths of a core.
+    /// The CPU request, in thousandths of a core.
     pub cpu_millis: Option<Advised<u64>>,
-    /// Memory that it requests, in MiB.
+    /// The memory request, in MiB.
     pub memory_mib: Option<Advised<u64>>,
 }
 
-/// How each proxy of a caller treats a service.
+/// The settings of each proxy of a caller for a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficAdvice {
-    /// Requests in progress.
+    /// The limit of requests in progress.
     pub max_requests: Advised<u32>,
-    /// Requests that wait.
+    /// The limit of pending requests.
     pub max_pending_requests: Advised<u32>,
-    /// How long one waits at most.
+    /// The limit of the time that a request is pending.
     pub queue_timeout: Advised<Duration>,
-    /// Connections, idle ones included.
+    /// The limit of connections, including idle ones.
     pub max_connections: Advised<u32>,
-    /// Idle connections for each worker and endpoint.
+    /// The limit of idle connections for each worker and endpoint.
     pub max_idle_connections: Advised<u32>,
-    /// From the end of the request to the end of the response, over all attempts.
+    /// The time from the end of the request to the end of the response, over all attempts.
     pub timeout: Advised<Duration>,
-    /// How new replicas come to their share.
+    /// The time in which the share of a new replica grows to the full one.
     pub slow_start: Advised<Duration>,
-    /// Further attempts.
+    /// The retries, if any.
     pub retry: Option<Advised<RetryAdvice>>,
-    /// What happens while it fails.
+    /// The circuit breaking, if any.
     pub breaker: Option<Advised<BreakerAdvice>>,
 }
 
-/// Retries. The conditions are those of the paper's Fig. 5: a gateway's errors, no connection, a stream
-/// that was refused.
+/// Retries. The conditions are those of the paper's Fig. 5: a gateway's errors, connection
+/// failures, a refused stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryAdvice {
-    /// Beyond the first try, 1–20.
+    /// The number of attempts beyond the first, 1–20.
     pub attempts: u32,
-    /// Time for each try.
+    /// The timeout of each attempt.
     pub per_try_timeout: Duration,
-    /// Retries in percent of requests at most, 0–100.
+    /// The limit of retries in percent of requests, 0–100.
     pub budget_percent: f64,
 }
 
 /// Circuit breaking: of the service as a whole, and of single endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerAdvice {
-    /// Failures in a row that open the breaker, or eject an endpoint.
+    /// The number of consecutive failures that open the breaker, or eject an endpoint.
     pub consecutive_failures: u32,
-    /// Failures in percent of the requests of an interval that open the breaker.
+    /// The failures in percent of the requests of an interval that open the breaker.
     pub failure_percent: f64,
-    /// Fewer requests in an interval say nothing.
+    /// The number of requests below which an interval is not evaluated.
     pub minimum_requests: u32,
-    /// Over which requests are counted.
+    /// The interval in which requests are counted.
     pub interval: Duration,
-    /// How long an endpoint is left out at first.
+    /// The first ejection time of an endpoint.
     pub ejection_time: Duration,
 }
 
-/// Algorithm 2, over time.
+/// The recommender: Algorithm 2, over time.
 #[derive(Clone, Debug, Default)]
 pub struct Advisor {
     params: Params,
@@ -150,7 +152,7 @@ pub struct Advisor {
 }
 
 impl Advisor {
-    /// Nothing observed yet.
+    /// Creates a recommender without observations.
     #[must_use]
     pub fn new(params: Params) -> Self {
         Self {
@@ -159,13 +161,13 @@ impl Advisor {
         }
     }
 
-    /// Goes on with others; what was observed holds.
+    /// Replaces the parameters; observations are kept.
     pub fn set_params(&mut self, params: Params) {
         self.params = params;
     }
 
-    /// Takes what is observed now. Snapshots come in the order of time, best every 15 to 60 s. What has
-    /// not been seen for an hour is forgotten.
+    /// Adds a snapshot. Snapshots must be in the order of time, best every 15 to 60 s. Services and
+    /// edges that have not been seen for an hour are removed.
     pub fn observe(&mut self, now: Time, snapshot: &Snapshot) {
         const FORGET: Duration = Duration::from_secs(3600);
         let around = Around::of(snapshot);
@@ -191,7 +193,8 @@ impl Advisor {
         self.splits.retain(|_, track| track.seen.is_some_and(fresh));
     }
 
-    /// How many replicas each service is to have; they share what room there is, by name.
+    /// Decides on the number of replicas of each service, in the order of names, within the free
+    /// capacity.
     fn scale(&mut self, now: Time, room: Option<Room>) {
         let mut room = room;
         for track in self.services.values_mut() {
@@ -199,7 +202,7 @@ impl Advisor {
         }
     }
 
-    /// What to set, by the services' names.
+    /// Returns the recommendations, in the order of the services' names.
     #[must_use]
     pub fn advise(&self) -> Vec<Advice> {
         let calls = Calls::new(&self.services, &self.edges, &self.params);

@@ -1,112 +1,114 @@
-//! The input of Algorithm 2: the graph with what its vertices use and its edges carry, now.
+//! The input of Algorithm 2: the graph with the present usage of its vertices and the traffic of
+//! its edges.
 
 use std::collections::HashMap;
 
-/// The application at one moment, as Algorithm 1 averages it.
+/// The application at one moment, as averaged by Algorithm 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// The vertices, each name once at most.
+    /// The vertices, with unique names.
     pub services: Vec<ServiceUse>,
-    /// The edges, each pair once at most.
+    /// The edges, at most one for each pair.
     pub edges: Vec<EdgeUse>,
-    /// How requests are divided among versions, each service once at most.
+    /// The traffic splits among versions, at most one for each service.
     pub splits: Vec<SplitUse>,
-    /// What the nodes have left for further replicas; None: it is not known, and no limit.
+    /// The free capacity of the nodes for further replicas; `None`: unknown, and no limit.
     pub room: Option<Room>,
 }
 
-/// A service: what its replicas ask for, and what they use.
+/// A service: the requests of its replicas, and their usage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceUse {
     /// Its name.
     pub name: String,
-    /// Replicas that run; 0: it is not known.
+    /// The number of running replicas; 0: unknown.
     pub replicas: u32,
-    /// CPU that one replica requests, in thousandths of a core.
+    /// The CPU request of one replica, in thousandths of a core.
     pub cpu_millis: u64,
-    /// Memory that one replica requests, in MiB.
+    /// The memory request of one replica, in MiB.
     pub memory_mib: u64,
     /// A replica's CPU limit in thousandths of a core.
     pub cpu_limit_millis: Option<u64>,
     /// A replica's memory limit in MiB.
     pub memory_limit_mib: Option<u64>,
-    /// CPU in use by a replica, the mean, in thousandths of a core, if known.
+    /// The mean CPU usage of a replica, in thousandths of a core, if known.
     pub cpu_used_millis: Option<f64>,
-    /// Memory in use by the replica that uses most, in MiB, if known.
+    /// The memory usage of the replica that uses most, in MiB, if known.
     pub memory_used_mib: Option<f64>,
-    /// What each container of a replica uses, if known.
+    /// The usage of each container of a replica, if known.
     pub containers: Vec<ContainerUse>,
-    /// Requests that wait for a replica, of all replicas together.
+    /// The number of pending requests of all replicas together.
     pub pending: f64,
-    /// Requests a second that it takes, from outside of the graph, too; None: those of its edges.
+    /// The received requests per second, including those from outside of the graph; `None`: those
+    /// of its edges.
     pub rps: Option<f64>,
-    /// A HorizontalPodAutoscaler decides on its replicas, by their CPU relative to what they request.
+    /// Whether a HorizontalPodAutoscaler sets its replicas, by their CPU relative to their request.
     pub autoscaled: bool,
 }
 
-/// A container of the replicas of a service, and what it uses.
+/// The usage of a container of a service's replicas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerUse {
-    /// Its name, each once at most.
+    /// Its name, unique in the service.
     pub name: String,
-    /// CPU in use in one replica, the mean, in thousandths of a core.
+    /// The mean CPU usage in one replica, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// Memory in use in the replica where it uses most, in MiB.
+    /// The memory usage in the replica where it uses most, in MiB.
     pub memory_used_mib: f64,
 }
 
-/// Calls of one service by another: ⟨λ, r⟩ and what goes with it.
+/// The calls of one service by another: ⟨λ, r⟩ and further measurements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EdgeUse {
-    /// Who calls.
+    /// The caller.
     pub from: String,
-    /// Who is called.
+    /// The called service.
     pub to: String,
     /// λ: calls a second of all replicas of `from` together.
     pub rps: f64,
-    /// r: mean response time in milliseconds, as the caller sees it; 0 if not measured.
+    /// r: mean response time in milliseconds, measured by the caller; 0 if not measured.
     pub latency_ms: f64,
-    /// Calls that have not ended; where there are no calls, connections that are open.
+    /// Unfinished calls, or open connections if there are no calls.
     pub in_flight: f64,
     /// The 99th percentile of the response time in milliseconds, if known.
     pub p99_ms: Option<f64>,
-    /// Calls a second that fail, of `rps`.
+    /// The failing calls per second, out of `rps`.
     pub failures: f64,
-    /// How long the caller waits at most, in milliseconds, where it says so.
+    /// The longest deadline of the caller, in milliseconds, if it sends one.
     pub deadline_ms: Option<f64>,
 }
 
-/// A service whose requests are divided among versions of it.
+/// A traffic split among versions of a service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SplitUse {
     /// Its name.
     pub service: String,
     /// The port of its Service.
     pub port: u16,
-    /// The versions, each name once.
+    /// The versions, with unique names.
     pub versions: Vec<VersionUse>,
 }
 
-/// A version, and how it fares.
+/// The measurements of a version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VersionUse {
-    /// Its Service, or the subset of the Service that is divided.
+    /// Its Service, or the subset of the Service.
     pub name: String,
-    /// It is a subset: a part of the Service itself (Istio's `DestinationRule`).
+    /// Whether it is a subset: a part of the Service itself (Istio's `DestinationRule`).
     pub subset: bool,
-    /// Its share of the requests, relative to the other versions'.
+    /// Its weight, relative to the other versions'.
     pub weight: u32,
-    /// Its replicas; 0: it is not known.
+    /// The number of its replicas; 0: unknown.
     pub replicas: u32,
-    /// λ: calls a second that it takes.
+    /// λ: its calls per second.
     pub rps: f64,
     /// r: their mean response time in milliseconds.
     pub latency_ms: f64,
-    /// Calls a second that fail, of `rps`.
+    /// The failing calls per second, out of `rps`.
     pub failures: f64,
 }
 
-/// What is left.
+/// Free capacity.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Room {
     /// CPU in thousandths of a core.
@@ -115,7 +117,7 @@ pub struct Room {
     pub memory_mib: u64,
 }
 
-/// A snapshot, with what is asked of it service by service looked up once.
+/// A snapshot with indexes by service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around<'a> {
     into: HashMap<&'a str, Vec<&'a EdgeUse>>,
@@ -135,17 +137,17 @@ impl<'a> Around<'a> {
         around
     }
 
-    /// The calls that a service takes, its own among them.
+    /// Returns the received calls of a service, including those by itself.
     pub(super) fn into(&self, service: &str) -> &[&'a EdgeUse] {
         self.into.get(service).map_or(&[], Vec::as_slice)
     }
 
-    /// The calls that it makes, those to itself among them.
+    /// Returns the calls made by a service, including those to itself.
     pub(super) fn out(&self, service: &str) -> &[&'a EdgeUse] {
         self.out.get(service).map_or(&[], Vec::as_slice)
     }
 
-    /// Requests a second that a service takes.
+    /// Returns the requests per second that a service receives.
     pub(super) fn rps(&self, service: &ServiceUse) -> f64 {
         let edges = self.into(&service.name).iter();
         service
@@ -153,7 +155,7 @@ impl<'a> Around<'a> {
             .unwrap_or_else(|| edges.map(|edge| edge.rps).sum())
     }
 
-    /// How many replicas of a service call; 1 if unknown.
+    /// Returns the number of replicas of a calling service; 1 if unknown.
     pub(super) fn callers(&self, name: &str) -> u32 {
         self.replicas.get(name).map_or(1, |count| (*count).max(1))
     }

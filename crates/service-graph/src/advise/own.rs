@@ -8,14 +8,14 @@ use super::observed::{Around, EdgeUse};
 use super::params::{Params, Traffic};
 use super::track::endless;
 
-/// A service by itself, over time.
+/// A service's own share over time.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     failed: Share,
     time: Histogram,
-    /// Of the calls that it takes, the share that it fails by itself.
+    /// The share of its calls that fail by its own fault.
     pub(super) failures: Hold,
-    /// What it takes of r by itself, in milliseconds: of the caller's that waits the longest.
+    /// Its own share of r, in milliseconds, at the caller with the highest r.
     pub(super) latency_ms: Hold,
 }
 
@@ -59,8 +59,8 @@ impl Own {
     }
 }
 
-/// r without the time of calls: these come one after another, unless that takes longer than r; then they come at
-/// the same time, and the longest counts.
+/// Returns r without the time of calls: these are assumed to be sequential, unless that takes
+/// longer than r; then they are concurrent, and the longest counts.
 fn latency_ms(calls: f64, into: &[&EdgeUse], out: &[&EdgeUse]) -> f64 {
     let whole = into.iter().map(|edge| edge.latency_ms).fold(0.0, f64::max);
     let waits = out.iter().map(|edge| edge.rps / calls * edge.latency_ms);

@@ -1,4 +1,4 @@
-//! Parameters of the recommendations: the thresholds P of Algorithm 2, and margins.
+//! The parameters of the recommendations: the thresholds P of Algorithm 2, and margins.
 
 use std::time::Duration;
 
@@ -9,35 +9,38 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// All parameters of [`Advisor`](super::Advisor).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
-    /// P: above these there are consequences.
+    /// P: the thresholds that trigger changes.
     pub thresholds: Thresholds,
-    /// Requests and limits of CPU and memory.
+    /// The requests and limits of CPU and memory.
     pub resources: Resources,
-    /// How many replicas.
+    /// The number of replicas.
     pub scaling: Scaling,
-    /// Limits, retries and timeouts.
+    /// The limits, retries and timeouts.
     pub traffic: Traffic,
-    /// How requests are divided among versions.
+    /// The traffic splits among versions.
     pub splits: Splits,
 }
 
-/// How requests are divided among versions of a service.
+/// The parameters of traffic splits among versions of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Splits {
-    /// After this a sample counts half. Default 2 min.
+    /// The half-life of a sample. Default 2 min.
     pub half_life: Duration,
-    /// Percent of the requests that a version gains or loses at once at most; one that is worse loses twice that.
-    /// Default 10.
+    /// The largest change of a version's weight at once, in percent; a worse version loses twice
+    /// that. Default 10.
     pub step: u32,
-    /// Less is not moved. Default 2.
+    /// The smallest change, in percent. Default 2.
     pub least: u32,
-    /// A version that took fewer calls is not judged. Default 100.
+    /// The number of calls below which a version is not evaluated. Default 100.
     pub calls: f64,
-    /// Response times that are longer than the best version's by more than this, relative, are worse. Default 0.5.
+    /// A version is worse if its response times are longer than the best version's by more than
+    /// this, relative. Default 0.5.
     pub slower: f64,
-    /// And by more than this keep it from growing. Default 0.2.
+    /// A version does not gain weight if its response times are longer by more than this. Default
+    /// 0.2.
     pub grows: f64,
-    /// How long a version that was worse stays below that weight the first time. Default 30 min.
+    /// The time for which a worse version stays below its last weight, the first time. Default 30
+    /// min.
     pub rest: Duration,
 }
 
@@ -55,17 +58,17 @@ impl Default for Splits {
     }
 }
 
-/// P of the paper's Algorithm 2.
+/// P, the thresholds of the paper's Algorithm 2.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds {
     /// r: a mean response time above it is slow. Default 500 ms.
     pub latency: Duration,
     /// Failed calls over calls, 0–1. Default 0.01.
     pub error_rate: f64,
-    /// More requests than these within `within`, a replica, may need another replica. Default 50,
-    /// the paper's.
+    /// The number of requests within `within`, per replica, above which another replica may be
+    /// needed. Default 50, the paper's.
     pub requests: f64,
-    /// Default 30 s, the paper's.
+    /// The interval of `requests`. Default 30 s, the paper's.
     pub within: Duration,
 }
 
@@ -80,35 +83,38 @@ impl Default for Thresholds {
     }
 }
 
-/// How requests of CPU and memory follow from use.
+/// The derivation of CPU and memory requests from usage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resources {
-    /// After this a sample of CPU counts half. Default 5 min.
+    /// The half-life of a CPU sample. Default 5 min.
     pub half_life: Duration,
-    /// The share of the time in which a service uses no more than what is planned for, 0–1.
-    /// Default 0.9, as of the Vertical Pod Autoscaler.
+    /// The share of the time in which a service uses no more than planned, 0–1. Default 0.9, as in
+    /// the Vertical Pod Autoscaler.
     pub quantile: f64,
-    /// What is requested beyond it, relative. Default 0.15, the same's.
+    /// The margin of a request above the planned usage, relative. Default 0.15, as in the Vertical
+    /// Pod Autoscaler.
     pub margin: f64,
-    /// How long a peak of memory is remembered: its half-life. Default 24 h.
+    /// The half-life of a memory peak. Default 24 h.
     pub memory_half_life: Duration,
-    /// Memory beyond the peak, relative to it: as far as the peak is above what is usual (used half of
-    /// the time), this many times. Default 3.
+    /// The memory margin above the peak, as a multiple of the distance of the peak from the median
+    /// usage. Default 3.
     pub memory_swing: f64,
-    /// At least and at most so much of it, relative. Default 0.1 to 0.3.
+    /// The least and the greatest memory margin, relative to the peak. Default 0.1 to 0.3.
     pub memory_margin: (f64, f64),
-    /// When CPU is asked for anew. Default: 20 % above, 20 % below for 2 min.
+    /// The band outside of which the CPU request changes. Default: 20 % above, 20 % below for 2
+    /// min.
     pub band: Band,
-    /// When memory is: above by less than the least margin, so that a request is never below the peak.
-    /// Default: 5 % above, 30 % below for half an hour.
+    /// The same of memory: above by less than the least margin, so that a request is never below
+    /// the peak. Default: 5 % above, 30 % below for half an hour.
     pub memory_band: Band,
-    /// A replica requests at least so much CPU, in thousandths of a core. Default 25.
+    /// The least CPU request of a replica, in thousandths of a core. Default 25.
     pub least_cpu_millis: u64,
-    /// And so much memory, in MiB. Default 32.
+    /// The least memory request of a replica, in MiB. Default 32.
     pub least_memory_mib: u64,
-    /// And at most so much CPU; one without a limit is thought to use no more. Default 1000: a core.
+    /// The greatest CPU request of a replica, also the assumed limit of one without a limit.
+    /// Default 1000: a core.
     pub most_cpu_millis: u64,
-    /// And so much memory. Default 65536.
+    /// The greatest memory request of a replica, in MiB. Default 65536.
     pub most_memory_mib: u64,
 }
 
@@ -141,23 +147,25 @@ impl Default for Resources {
     }
 }
 
-/// How many replicas there are to be.
+/// The decision on the number of replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
-    /// The share of what a replica can use (its CPU limit) that it may use before another one helps,
-    /// 0–1. None: the paper's rule by itself, the load alone decides. Default 0.7.
+    /// The share of a replica's CPU limit that may be used before another replica helps, 0–1.
+    /// `None`: the paper's rule by itself, only the load decides. Default 0.7.
     pub utilization: Option<f64>,
-    /// When CPU and load count anew. Default: 10 % above, 20 % below for 5 min.
+    /// The band outside of which CPU and load are re-evaluated. Default: 10 % above, 20 % below for
+    /// 5 min.
     pub band: Band,
-    /// CPU that requests do not explain calls for replicas when it has lasted for this long. Default 45 s.
+    /// The time after which CPU usage that is not explained by requests requires replicas. Default
+    /// 45 s.
     pub lasting: Duration,
-    /// Nothing is taken away so soon after a change. Default 1 min.
+    /// The time after a change in which no replica is removed. Default 1 min.
     pub cool_down: Duration,
-    /// Default 1.
+    /// The least number of replicas. Default 1.
     pub least: u32,
-    /// Default 10.
+    /// The greatest number of replicas. Default 10.
     pub most: u32,
-    /// A new replica's share of the requests grows to the full one within this. Default 30 s.
+    /// The time in which a new replica's share of the requests grows to the full one. Default 30 s.
     pub slow_start: Duration,
 }
 
@@ -180,32 +188,32 @@ impl Default for Scaling {
     }
 }
 
-/// How limits, retries and timeouts follow from λ and r.
+/// The derivation of limits, retries and timeouts from λ and r.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
-    /// After this a sample counts half. Default 30 min.
+    /// The half-life of a sample. Default 30 min.
     pub half_life: Duration,
-    /// The share of the time in which λ·r, λ and the tail of r are no more than what is planned for,
-    /// 0–1. Default 0.95.
+    /// The share of the time in which λ·r, λ and the tail of r are no more than planned, 0–1.
+    /// Default 0.95.
     pub quantile: f64,
-    /// When values change. Default: 25 % above, 40 % below for 10 min.
+    /// The band outside of which values change. Default: 25 % above, 40 % below for 10 min.
     pub band: Band,
-    /// Requests in progress relative to λ·r. Default 3.
+    /// The limit of requests in progress relative to λ·r. Default 3.
     pub requests_margin: f64,
-    /// Requests in progress that are allowed in any case. Default 32.
+    /// The least limit of requests in progress. Default 32.
     pub least_requests: u32,
     /// A timeout relative to the 99th percentile. Default 3.
     pub timeout_margin: f64,
-    /// The 99th percentile relative to the mean, where only this is known. Default 5: above that of
-    /// exponential times, 4.6.
+    /// The assumed 99th percentile relative to the mean, where only the mean is known. Default 5:
+    /// above that of exponential times, 4.6.
     pub tail: f64,
-    /// No timeout is shorter, but for a caller's own. Default 250 ms.
+    /// The shortest timeout, unless a caller's own is shorter. Default 250 ms.
     pub least_timeout: Duration,
-    /// No timeout is longer. Default 1 min.
+    /// The longest timeout. Default 1 min.
     pub most_timeout: Duration,
-    /// Retries beyond the first try at most. Default 3, as in the paper's Fig. 5.
+    /// The greatest number of attempts beyond the first. Default 3, as in the paper's Fig. 5.
     pub most_attempts: u32,
-    /// Retries in percent of requests at most. Default 25.
+    /// The greatest retry budget in percent of requests. Default 25.
     pub most_budget_percent: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Requests of CPU and memory from use.
+//! CPU and memory requests derived from usage.
 
 use super::Advised;
 use super::memory::Memory;
@@ -6,10 +6,11 @@ use super::params::Params;
 use super::track::ServiceTrack;
 use super::words::{number, percent};
 
-/// Steps in which CPU is requested, in thousandths of a core.
+/// The granularity of CPU requests, in thousandths of a core.
 const STEP: u64 = 5;
 
-/// CPU of one of so many replicas. None if unknown, or if an autoscaler uses it.
+/// Returns the CPU request of a replica at this replica count. `None` if usage is unknown, or if an
+/// autoscaler uses it.
 pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Option<Advised<u64>> {
     let p = &params.resources;
     if track.now.autoscaled {
@@ -22,7 +23,8 @@ pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Optio
     Some(cpu_request(used, replicas, bounds, params))
 }
 
-/// CPU that each of so many requests, from what they use together; the least and the most that it may be.
+/// Returns the CPU request of each replica, from their total usage, within the given minimum and
+/// maximum.
 pub(super) fn cpu_request(
     used: f64,
     replicas: u32,
@@ -52,14 +54,14 @@ pub(super) fn cpu_request(
     )
 }
 
-/// Memory of a replica.
+/// Returns the memory request of a replica.
 pub(super) fn memory(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
     let p = &params.resources;
     let bounds = (p.least_memory_mib, p.most_memory_mib.max(1));
     memory_request(&track.memory, bounds, params)
 }
 
-/// Memory that one requests; the least and the most that it may be. None where its use is not known.
+/// Returns a memory request within the given minimum and maximum. `None` if its usage is unknown.
 pub(super) fn memory_request(
     memory: &Memory,
     (least, most): (u64, u64),
@@ -86,7 +88,8 @@ pub(super) fn memory_request(
     ))
 }
 
-/// A limit below what is to be requested, or too near, is raised; none is made, none is lowered.
+/// Returns a higher memory limit if it is below the request, or too near; limits are never added or
+/// lowered.
 pub(super) fn memory_limit(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
     let request = memory(track, params)?.value;
     let limit = track.now.memory_limit_mib?;

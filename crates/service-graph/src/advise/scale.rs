@@ -12,14 +12,14 @@ use super::resources;
 use super::track::ServiceTrack;
 use super::words::{count, number, percent, span};
 
-/// What replicas are needed for, each in replicas.
+/// The demands for replicas, each in replicas.
 struct Need {
     load: f64,
-    /// None: it is not asked.
+    /// The demand of CPU; `None`: not considered.
     cpu: Option<f64>,
-    /// The share of what the replicas that run can use that is used.
+    /// The used share of the CPU that the running replicas can use.
     used: f64,
-    /// Requests within the threshold's time.
+    /// The requests within the threshold's time.
     requests: f64,
 }
 
@@ -39,7 +39,7 @@ impl Need {
     }
 
     fn replicas(&self, params: &Params) -> u32 {
-        // Both have to call for a replica; by itself neither does.
+        // Both have to require a replica; neither suffices by itself.
         let both = self.cpu.map_or(self.load, |cpu| cpu.min(self.load));
         let (least, most) = (params.scaling.least.max(1), params.scaling.most.max(1));
         count(both - 1e-9, most).max(least.min(most))
@@ -47,7 +47,7 @@ impl Need {
 }
 
 impl ServiceTrack {
-    /// Decides on the replicas.
+    /// Decides on the number of replicas.
     pub(super) fn scale(&mut self, now: Time, room: &mut Option<Room>, params: &Params) {
         let p = &params.scaling;
         let running = self.now.replicas;
@@ -58,7 +58,8 @@ impl ServiceTrack {
         }
         let need = Need::of(self, params);
         let mut needed = need.replicas(params);
-        // Replicas help against queues of its own, not against those of who it calls.
+        // Replicas help against the service's own queues, not against those of the services it
+        // calls.
         let own_ms = self.own.latency_ms.get();
         let slow = own_ms > params.thresholds.latency.as_secs_f64() * 1e3;
         let busy = need.used > 0.5 * p.utilization.unwrap_or(0.0);
@@ -85,7 +86,7 @@ impl ServiceTrack {
         });
     }
 
-    /// More replicas, as far as there is room.
+    /// Adds replicas, as far as capacity permits.
     fn out(
         &self,
         wanted: u32,
@@ -132,7 +133,7 @@ impl ServiceTrack {
         Advised::new(value, reason)
     }
 
-    /// How many there is room for, which is taken.
+    /// Takes capacity for replicas; returns the number that fits.
     fn take(&self, running: u32, wanted: u32, room: &mut Option<Room>, params: &Params) -> u32 {
         let Some(room) = room else {
             return wanted;
@@ -149,7 +150,7 @@ impl ServiceTrack {
     }
 }
 
-/// Requests in so much time.
+/// Formats the number of requests in the threshold's time.
 fn requests(need: &Need, params: &Params) -> String {
     let within = span(params.thresholds.within);
     format!("{} requests in {within}", number(need.requests))

@@ -1,19 +1,19 @@
 //! Percent splits between versions of a service, from λ, r and failures of each, a step at a time.
 //!
-//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to `v1` and 30 % to
-//! `v2`; the paper does not say how the numbers come about. Here:
+//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to
+//! `v1` and 30 % to `v2`; the paper does not say how the numbers are computed. Here:
 //!
-//! 1. A version that is worse than the best one loses weight: it fails more often than the threshold, and surely
-//!    more often than the best, or its response times are longer by half. It loses twice a step; all of it if
-//!    more than half of its calls fail.
-//! 2. Where none is worse, weights go to the share that each version has of all replicas, by a step at most; none
-//!    grows that is slower than the best by a fifth. What is between the two is not changed, so nothing goes to and
-//!    fro.
-//! 3. A version that was worse does not come as near to that weight again for half an hour, and twice as long each
-//!    further time.
-//! 4. Who gets nothing gets nothing further: only people begin with a version, or come back to one.
+//! 1. A version that is worse than the best one loses weight: it fails more often than the
+//!    threshold, and with significance more often than the best, or its response times are longer
+//!    by half. It loses twice a step; all of it if more than half of its calls fail.
+//! 2. If none is worse, weights approach the share that each version has of all replicas, by a step
+//!    at most; a version that is slower than the best by a fifth does not grow. A version between
+//!    the two limits keeps its weight, so that weights do not oscillate.
+//! 3. A version that was worse does not come as near to that weight again for half an hour, and
+//!    twice as long each further time.
+//! 4. A version with weight 0 stays at 0: only users introduce a version, or return to one.
 //!
-//! Versions that took too few calls are not judged, and do not grow.
+//! Versions with too few calls are not evaluated, and do not grow.
 
 use std::collections::BTreeMap;
 
@@ -25,45 +25,45 @@ use super::params::{Params, Splits};
 use super::words::{number, percent};
 
 const NOTHING: &str = "it gets no requests, unchanged";
-/// All weights of a split together.
+/// The sum of all weights of a split.
 const WHOLE: u32 = 100;
-/// Standard deviations that a share of failures may be off by chance.
+/// The number of standard deviations by which a share of failures may deviate by chance.
 const SURE: f64 = 2.0;
-/// A version of which more calls fail is given nothing.
+/// The share of failures above which a version loses all weight.
 const BROKEN: f64 = 0.5;
-/// Seconds that the first of all snapshots stands for.
+/// The assumed length in seconds of the interval before the first snapshot.
 const FIRST: f64 = 60.0;
-/// Doublings of the time that a version rests after it was worse.
+/// The maximum doublings of the rest time of a version that was worse.
 const MOST_DOUBLED: u32 = 6;
 
-/// How requests are to be divided.
+/// The recommended split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SplitAdvice {
     /// The port of the Service.
     pub port: u16,
-    /// The versions and their weights, 100 in all, in the order in which they were given.
+    /// The versions and their weights, 100 in total, in the given order.
     pub versions: Vec<VersionAdvice>,
 }
 
-/// What a version is to get.
+/// The recommended weight of a version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionAdvice {
     /// Its Service, or the subset.
     pub name: String,
-    /// It is a subset of the Service that is divided.
+    /// Whether it is a subset of the Service.
     pub subset: bool,
     /// Its present weight, in percent.
     pub present: u32,
-    /// The weight that it is to have, in percent.
+    /// The recommended weight, in percent.
     pub weight: Advised<u32>,
 }
 
-/// Calls of a version, decayed.
+/// The decaying counts of a version's calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calls {
     count: f64,
     failed: f64,
-    /// Milliseconds of all of them together.
+    /// The sum of their response times in milliseconds.
     time: f64,
 }
 
@@ -82,7 +82,7 @@ impl Calls {
         }
     }
 
-    /// Between what the true share of failures surely is (Wilson's interval).
+    /// Returns the confidence interval of the true share of failures (Wilson's interval).
     fn bounds(self) -> (f64, f64) {
         let (n, p) = (self.count.max(1.0), self.failures());
         let spread = SURE * SURE / n;
@@ -92,16 +92,16 @@ impl Calls {
     }
 }
 
-/// Up to which weight a version may grow.
+/// The weight up to which a version may grow.
 #[derive(Clone, Copy, Debug)]
 struct Ceiling {
     weight: u32,
     until: Time,
-    /// How often it was worse after it had grown.
+    /// The number of times it was worse after it had grown.
     times: u32,
 }
 
-/// What is remembered of a version.
+/// The history of a version.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     calls: Calls,
@@ -109,7 +109,7 @@ struct Track {
 }
 
 impl Track {
-    /// It was worse with this weight.
+    /// Records that it was worse with this weight.
     fn limit(&mut self, now: Time, weight: u32, p: &Splits) {
         let over = self.ceiling.filter(|one| now >= one.until);
         let times = match (self.ceiling, over) {
@@ -136,7 +136,7 @@ impl Track {
 pub(super) struct SplitTrack {
     pub(super) seen: Option<Time>,
     tracks: BTreeMap<String, Track>,
-    /// What was decided when it was seen last; None where nothing is divided.
+    /// The decision at its last snapshot; `None` if nothing is split.
     pub(super) decided: Option<SplitAdvice>,
 }
 
@@ -197,7 +197,7 @@ impl SplitTrack {
     }
 }
 
-/// What is gone by of a version.
+/// The evaluated measurements of a version.
 struct Version {
     replicas: u32,
     calls: Calls,
@@ -208,7 +208,7 @@ struct Version {
 /// A weight, and whether the version was worse.
 type Decided = (Advised<u32>, bool);
 
-/// Why a version is worse than the best.
+/// The reason why a version is worse than the best.
 enum Worse {
     /// More than half of its calls fail.
     Broken(String),
@@ -233,7 +233,8 @@ fn decide(versions: &[Version], present: &[u32], params: &Params) -> Vec<Decided
     };
     let mut worse: Vec<Worse> = (0..versions.len()).map(worse).collect();
     if !judged.iter().any(|at| matches!(worse[*at], Worse::Not)) {
-        // The one that fails least is slower than one that fails: that it answers counts for more.
+        // If the version that fails least is slower than one that fails, its success rate counts
+        // for more.
         for one in worse.iter_mut().filter(|one| matches!(one, Worse::Slow(_))) {
             *one = Worse::Not;
         }
@@ -274,12 +275,12 @@ fn worse(calls: &Calls, best_failures: f64, best_latency: f64, params: &Params) 
     Worse::Not
 }
 
-/// Whether a version can take what others give up.
+/// Returns whether a version can take the weight that others lose.
 fn is_good(version: &Version, worse: &Worse, p: &Splits) -> bool {
     matches!(worse, Worse::Not) && version.calls.count >= p.calls
 }
 
-/// Weight goes away from what is worse, to the others as they have it.
+/// Moves weight from worse versions to the others, in proportion to theirs.
 fn back(versions: &[Version], present: &[u32], worse: &[Worse], p: &Splits) -> Vec<Decided> {
     let cut = |(weight, worse): (&u32, &Worse)| match worse {
         Worse::Broken(_) => *weight,
@@ -312,7 +313,7 @@ fn back(versions: &[Version], present: &[u32], worse: &[Worse], p: &Splits) -> V
     each.collect()
 }
 
-/// Weights go to the share of the replicas, by a step.
+/// Moves weights by a step towards the share of the replicas.
 fn forth(
     versions: &[Version],
     present: &[u32],
@@ -326,7 +327,7 @@ fn forth(
             false => 0,
         })
         .collect();
-    // Where it is not known of one how many there are, no share is.
+    // If the number of replicas of one version is unknown, no share is known.
     let known = (0..versions.len()).all(|at| !served(at) || replicas[at] > 0);
     let targets = match known {
         true => apportion(WHOLE, &replicas),
@@ -373,8 +374,8 @@ fn forth(
     each.collect()
 }
 
-/// A whole number in proportion to parts: what is left after rounding down goes to the largest remainders, the first
-/// of equal ones. Nothing where all parts are nothing.
+/// Distributes a whole number in proportion to parts: the rest after rounding down goes to the
+/// largest remainders, the first of equal ones. All zero if all parts are zero.
 fn apportion(whole: u32, parts: &[u32]) -> Vec<u32> {
     let sum: u64 = parts.iter().map(|part| u64::from(*part)).sum();
     if sum == 0 {

@@ -14,49 +14,51 @@ use super::observed::{Around, EdgeUse, ServiceUse};
 use super::own::Own;
 use super::params::{Params, Resources};
 
-/// Replicas that use this share of what they can use do so all the time: samples and periods of a
+/// Replicas that use this share of their limit are considered fully used: samples and periods of a
 /// quota do not fit each other to the last percent.
 const BUSY: f64 = 0.9;
 
-/// What is the same for this long was measured again.
+/// The time after which an unchanged value counts as a new measurement.
 const SAME: Duration = Duration::from_secs(60);
 
-/// λ has grown where it is above what it was by more than noise of ±20 %. Averages over seconds are noisy, and
-/// replicas persist for minutes, so the maximum of many samples would count.
+/// The factor above which λ counts as grown: more than noise of ±20 %. Averages over seconds are
+/// noisy, and replicas persist for minutes, so the maximum of many samples would count.
 const NOISE: f64 = 1.2;
 
 /// The CPU demand derived from λ is limited to this multiple of the usage; replicas do not grow faster, either.
 const MOST: f64 = 2.0;
 
-/// A vertex over time.
+/// The history of a vertex.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceTrack {
     pub(super) seen: Time,
-    /// When it was seen first.
+    /// When it was first seen.
     pub(super) began: Option<Time>,
-    /// As it is now.
+    /// Its present state.
     pub(super) now: ServiceUse,
-    /// CPU of all replicas together, lately.
+    /// The recent CPU usage of all replicas together.
     cpu: Histogram,
-    /// CPU of a request: thousandths of a core for one a second. Without what came while the replicas
-    /// were busy all the time, since that says what they can, not what a request needs.
+    /// The CPU cost of a request: thousandths of a core for one request per second. Samples of
+    /// fully used replicas are excluded, since they show the limit of the replicas, not the cost of
+    /// a request.
     cost: Histogram,
-    /// When CPU was measured last, what it was, and the requests a second then.
+    /// The time of the last CPU measurement, its value, and the requests per second then.
     measured: (Time, f64, f64),
-    /// The last samples of CPU, and when they were taken.
+    /// The recent samples of CPU, with their times.
     recent: VecDeque<(Time, f64)>,
-    /// Its quantile, held for requests.
+    /// Its quantile with hysteresis, for requests.
     pub(super) cpu_planned: Hold,
-    /// What is needed now, held for replicas: these come in seconds, and what they request need not change.
+    /// The present demand with hysteresis, for replicas: these start in seconds, and their requests
+    /// need not change.
     pub(super) cpu_scaled: Hold,
     pub(super) memory: Memory,
     /// The same of each container.
     pub(super) containers: Containers,
-    /// Requests a second.
+    /// The requests per second.
     rps: Histogram,
     pub(super) rps_scaled: Hold,
     pub(super) own: Own,
-    /// When there was another number of replicas the last time.
+    /// When the number of replicas last changed.
     pub(super) scaled: Option<Time>,
     pub(super) replicas: Option<Advised<u32>>,
 }
@@ -105,7 +107,7 @@ impl ServiceTrack {
             self.cpu_planned.follow(now, lately, resources.band);
             let lasts = self.lasts(now, used, params.scaling.lasting);
             let needed = self.explained(now, used, rps, resources);
-            // The median keeps what is noise from being a fall.
+            // The median prevents noise from counting as a decrease.
             let needed = needed.max(lasts).max(self.cpu.quantile(0.5));
             self.cpu_scaled.follow(now, needed, params.scaling.band);
         }
@@ -114,22 +116,24 @@ impl ServiceTrack {
         }
         self.containers.observe(now, service, params);
         self.rps.add(now, rps);
-        // Requests that come now are there, whatever a quantile says.
+        // The present requests have to be served, whatever the quantile.
         let rps = rps.max(self.rps.quantile(resources.quantile));
         self.rps_scaled.follow(now, rps, params.scaling.band);
 
         self.own.observe(now, &service.name, around, params);
     }
 
-    /// The CPU that the requests need that come now: λ times the usual CPU of a request. So a burst is known
-    /// at once, and CPU that λ does not explain (code that is compiled, garbage that is collected) is none.
+    /// Returns the CPU that the present requests need: λ times the usual CPU cost of a request. So
+    /// a burst is detected at once, and CPU that λ does not explain (code compilation, garbage
+    /// collection) does not count.
     ///
-    /// No more than what is used, since a service also uses CPU for other things than requests; but λ is known
-    /// sooner than CPU, so than that as λ has grown since; and twice as much where what is used is all that there is.
+    /// The result is limited to the usage, since a service also uses CPU for other things than
+    /// requests; but λ is known sooner than CPU, so the usage is scaled by the growth of λ since;
+    /// and twice as much is allowed if the usage is at its limit.
     fn explained(&mut self, now: Time, used: f64, rps: f64, params: &Resources) -> f64 {
         let limit = self.now.cpu_limit_millis.unwrap_or(params.most_cpu_millis);
         let share = used / (limit.max(1) as f64 * f64::from(self.now.replicas.max(1)));
-        // Above what they can use there must be another limit than the known one.
+        // Above this range there must be another limit than the known one.
         let busy = (BUSY..2.0 - BUSY).contains(&share);
         let (at, before, mut then) = self.measured;
         let differs = (used - before).abs() > f64::EPSILON * used;
@@ -149,7 +153,8 @@ impl ServiceTrack {
         (rps * self.cost.quantile(0.5)).min(most * used)
     }
 
-    /// The least CPU that was in use for this long; 0 as long as it is not known for this long.
+    /// Returns the least CPU usage for this long; 0 as long as it has not been measured for this
+    /// long.
     fn lasts(&mut self, now: Time, used: f64, lasting: Duration) -> f64 {
         let old = |(at, _): &(Time, f64)| now.saturating_since(*at) >= lasting;
         self.recent.push_back((now, used));
@@ -163,14 +168,15 @@ impl ServiceTrack {
         used.fold(f64::INFINITY, f64::min)
     }
 
-    /// How many replicas there are to be: as advised, or as there are.
+    /// Returns the recommended number of replicas, or the present one.
     pub(super) fn planned(&self) -> u32 {
         let advised = self.replicas.as_ref().map(|advised| advised.value);
         advised.unwrap_or(self.now.replicas).max(1)
     }
 }
 
-/// An edge over time. All but the latency is of one replica of the caller: limits are each proxy's.
+/// The history of an edge. All but the latency is per replica of the caller: limits apply to each
+/// proxy.
 #[derive(Clone, Debug)]
 pub(super) struct EdgeTrack {
     pub(super) seen: Time,
@@ -180,20 +186,20 @@ pub(super) struct EdgeTrack {
     mean: Histogram,
     open: Histogram,
     endless: Histogram,
-    /// How long a call takes is known.
+    /// Whether the duration of a call is known.
     pub(super) timed: bool,
-    /// Some calls are streams, for which there is no time that is long enough.
+    /// Whether some calls are streams, for which no timeout is long enough.
     pub(super) streams: bool,
-    /// λ·r, with r cut at the threshold: a queue does not earn itself a larger limit.
+    /// λ·r, with r cut at the threshold: a queue must not raise its own limit.
     pub(super) requests: Hold,
     pub(super) calls: Hold,
-    /// The 99th percentile of r in milliseconds, or what stands for it.
+    /// The 99th percentile of r in milliseconds, or its estimate.
     pub(super) tail_ms: Hold,
     /// r in milliseconds.
     pub(super) latency: Hold,
-    /// TCP connections, which are no calls.
+    /// TCP connections, which are not calls.
     pub(super) connections: Hold,
-    /// The tail is the mean's multiple.
+    /// Whether the tail is estimated from the mean.
     pub(super) from_mean: bool,
     pub(super) deadline_ms: Option<f64>,
 }
@@ -235,7 +241,7 @@ impl EdgeTrack {
         self.open.add(now, connections);
         self.endless.add(now, endless(edge, params));
         self.streams = self.endless.quantile(0.5) > 0.0;
-        // Without a call nothing is known of the time that one takes, nor without a measurement.
+        // Without calls or measurements, the duration of a call is unknown.
         if edge.rps > 0.0 && (edge.latency_ms > 0.0 || edge.p99_ms.is_some()) {
             self.timed = true;
             self.concurrency
@@ -257,10 +263,10 @@ impl EdgeTrack {
     }
 }
 
-/// How many calls there are that do not end soon: more than λ·r are in flight (Little's law) where some do not end
-/// at all, and what takes longer than a timeout can be made long is none that should have one.
+/// Returns the number of long-lived calls: more than λ·r are in flight (Little's law) if some do
+/// not end at all, and a call that takes longer than the longest timeout should have none.
 pub(super) fn endless(edge: &EdgeUse, params: &Params) -> f64 {
-    /// As much again as is expected, and some, is chance.
+    /// A difference up to the expected value and this number is attributed to chance.
     const CHANCE: f64 = 10.0;
     let p = &params.traffic;
     let long = p.most_timeout.as_secs_f64() * 1e3 / p.timeout_margin.max(1.0);

@@ -9,17 +9,18 @@ use super::track::EdgeTrack;
 use super::words::{count, number, percent, round_up, span};
 use super::{Advised, BreakerAdvice, RetryAdvice, TrafficAdvice};
 
-/// Most of anything that a configuration takes.
+/// The greatest value that a configuration accepts.
 const MOST: u32 = 1_000_000;
-/// Over which a breaker counts, as in the paper's Fig. 5.
+/// The interval of a breaker, as in the paper's Fig. 5.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// None without calls, for streams, or without known latencies: TCP connections are not calls.
+/// Returns the settings; `None` without calls, for streams, or without known latencies: TCP
+/// connections are not calls.
 pub(super) fn advise(at: usize, calls: &Calls<'_>, params: &Params) -> Option<TrafficAdvice> {
     if !calls.is_timed(at) {
         return None;
     }
-    // Each proxy of each caller has its limits by itself: the busiest caller's decide.
+    // Each proxy of each caller has its own limits: the busiest caller's decide.
     let into = calls.into.get(at)?.iter();
     let busiest = into.max_by(|(_, a), (_, b)| a.requests.get().total_cmp(&b.requests.get()))?;
     let (caller, edge) = (calls.services.get(busiest.0)?.0, busiest.1);
@@ -84,7 +85,7 @@ fn max_requests(caller: &str, edge: &EdgeTrack, params: &Params) -> Advised<u32>
     )
 }
 
-/// A request that waits for a quarter of its time is answered at once instead.
+/// Returns the longest time that a request may be pending: a quarter of its timeout.
 fn queue_timeout(timeout: Duration) -> Advised<Duration> {
     let value = (timeout / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
     let value = Duration::from_millis(value.as_millis().try_into().unwrap_or(1000));
@@ -110,7 +111,7 @@ fn max_pending(rps: f64, wait: Duration) -> Advised<u32> {
     )
 }
 
-/// One limit for what callers do and for what they only keep open.
+/// Returns one limit for used and idle connections.
 fn max_connections(requests: u32, open: f64, params: &Params) -> Advised<u32> {
     let margin = params.traffic.requests_margin;
     let by_requests = requests.saturating_mul(2).min(MOST);
@@ -211,7 +212,7 @@ fn breaker(
     if failures <= params.thresholds.error_rate {
         return None;
     }
-    // Where failures are independent, so many in a row are one in a million.
+    // If failures are independent, so many in a row have a probability of one in a million.
     let row = (1e-6f64.ln() / failures.min(0.99).ln()).ceil();
     let row = (row as u32).clamp(5, 50);
     let value = BreakerAdvice {

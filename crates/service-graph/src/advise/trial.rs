@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// How a service fares in a stretch of time.
+/// The measurements of a service in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Health {
-    /// Calls that it took.
+    /// The number of calls.
     pub calls: f64,
-    /// Those of them that failed.
+    /// The number of failed calls.
     pub failures: f64,
     /// Their mean response time in milliseconds.
     pub latency_ms: f64,
@@ -18,23 +18,26 @@ pub struct Health {
     pub p95_ms: f64,
 }
 
-/// When a change is for the worse.
+/// The parameters of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialParams {
-    /// After a change nothing is judged for this long: things settle. Default 1 min.
+    /// The time after a change in which nothing is evaluated, so that it can take effect. Default 1
+    /// min.
     pub settle: Duration,
-    /// What is not found to be worse within this, settling included, stays. Default 10 min.
+    /// The duration of a trial, including settling; a change that is not found worse by then is
+    /// kept. Default 10 min.
     pub length: Duration,
-    /// Calls that a judgement needs, before and after. Default 100.
+    /// The number of calls needed for an evaluation, before and after. Default 100.
     pub calls: f64,
-    /// Response times that are higher by this, relative, and by `latency_floor`, are worse. Default 0.5.
+    /// A change is worse if response times are higher by this, relative, and by `latency_floor`.
+    /// Default 0.5.
     pub latency: f64,
-    /// Default 5 ms.
+    /// The least absolute increase of response times. Default 5 ms.
     pub latency_floor: Duration,
-    /// A share of failures that is higher by this, and by three standard errors, is worse, 0–1.
-    /// Default 0.01.
+    /// A change is worse if the share of failures is higher by this, and by three standard errors,
+    /// 0–1. Default 0.01.
     pub failures: f64,
-    /// For how many looks in a row. Default 2.
+    /// The number of consecutive evaluations with a worse result. Default 2.
     pub looks: u32,
     /// Time for which a rolled-back change is not retried; it doubles each time. Default 30 min.
     pub penalty: Duration,
@@ -56,34 +59,34 @@ impl Default for TrialParams {
     }
 }
 
-/// What a look comes to.
+/// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// No trial, or the change is kept.
+    /// There is no trial, or the change is kept.
     Keep,
-    /// Put back what was there before.
+    /// The previous settings should be restored.
     RollBack {
-        /// One message with the numbers.
+        /// The reason, as one message with the numbers.
         reason: String,
     },
-    /// It is too early.
+    /// There are not enough data yet.
     Wait,
 }
 
-/// One service's changes, one at a time.
+/// The trials of one service's changes, one at a time.
 #[derive(Clone, Debug)]
 pub struct Trial {
     params: TrialParams,
-    /// When it was begun, and how the service fared before.
+    /// When it began, and the measurements before it.
     running: Option<(Time, Health)>,
     worse: u32,
-    /// Taken back so often in a row.
+    /// The number of consecutive rollbacks.
     failed: u32,
     until: Time,
 }
 
 impl Trial {
-    /// No trial.
+    /// Creates the state without a trial.
     #[must_use]
     pub fn new(params: TrialParams) -> Self {
         Self {
@@ -95,8 +98,8 @@ impl Trial {
         }
     }
 
-    /// Goes on where another one ended: what is on trial since when, how often in a row something was rolled back
-    /// , and the end of the pause.
+    /// Restores the state of an earlier process: the running trial with its beginning, the number
+    /// of consecutive rollbacks, and the end of the pause.
     #[must_use]
     pub fn restored(
         params: TrialParams,
@@ -113,31 +116,32 @@ impl Trial {
         }
     }
 
-    /// Goes on with others; what was seen holds.
+    /// Replaces the parameters; measurements are kept.
     pub fn set_params(&mut self, params: TrialParams) {
         self.params = params;
     }
 
-    /// How often in a row something was rolled back.
+    /// Returns the number of consecutive rollbacks.
     #[must_use]
     pub fn failed(&self) -> u32 {
         self.failed
     }
 
-    /// End of the pause after a rollback; a time in the past means no pause.
+    /// Returns the end of the pause after a rollback; a time in the past means no pause.
     #[must_use]
     pub fn until(&self) -> Time {
         self.until
     }
 
-    /// Whether a change may be made now: none is on trial, and the last one was not rolled back lately.
+    /// Returns whether a change may be made now: no trial is running, and no pause after a
+    /// rollback.
     #[must_use]
     pub fn is_open(&self, now: Time) -> bool {
         self.running.is_none() && now >= self.until
     }
 
-    /// A change is made now; `before` is how the service has fared in a stretch before it. False, and
-    /// nothing begins, where it may not be made, or where too few calls say how things were.
+    /// Begins the trial of a change; `before` holds the measurements before it. Returns false, and
+    /// nothing begins, if no change may be made, or the measurements have too few calls.
     pub fn begin(&mut self, now: Time, before: Health) -> bool {
         if !self.is_open(now) || before.calls < self.params.calls {
             return false;
@@ -146,7 +150,7 @@ impl Trial {
         true
     }
 
-    /// Looks at how the service has fared since the last look.
+    /// Evaluates the measurements since the last call.
     pub fn look(&mut self, now: Time, after: &Health) -> Verdict {
         let Some((begun, before)) = self.running else {
             return Verdict::Keep;
@@ -167,7 +171,7 @@ impl Trial {
                 }
             }
         }
-        // What is worse once is checked again before it is kept.
+        // A change found worse once is evaluated again before it is kept.
         if age >= self.params.length && self.worse == 0 {
             (self.running, self.failed) = (None, 0);
             return Verdict::Keep;
@@ -175,7 +179,7 @@ impl Trial {
         Verdict::Wait
     }
 
-    /// The change is rolled back: it was worse, or was never completed.
+    /// Records that the change is rolled back: it was worse, or was never completed.
     pub fn take_back(&mut self, now: Time) {
         let times = 1u32 << self.failed.min(10);
         self.until = now + self.params.penalty.saturating_mul(times);

@@ -1,8 +1,8 @@
-//! Numbers as reasons say them, and as settings have them.
+//! Formats numbers for reasons, and rounds them for settings.
 
 use std::time::Duration;
 
-/// A number with three digits that count, as reasons say it.
+/// Formats a number with three significant digits.
 pub(super) fn number(value: f64) -> String {
     if value <= 0.0 {
         return "0".to_owned();
@@ -15,12 +15,12 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// A share in percent.
+/// Formats a share in percent.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
-/// A time in milliseconds, or in seconds from one on.
+/// Formats a time in milliseconds, or in seconds from one on.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds < 1.0 {
@@ -29,17 +29,17 @@ pub(super) fn span(time: Duration) -> String {
     }
 }
 
-/// The next number upwards with two digits that count, so that settings are easy to read.
+/// Rounds up to two significant digits, so that settings are easy to read.
 pub(super) fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
     }
     let unit = 10f64.powi(value.log10().floor() as i32 - 1).max(1.0);
-    // What is off by the last bit of a float is not off.
+    // The tolerance absorbs errors in the last bit of a float.
     (value / unit - 1e-9).ceil() * unit
 }
 
-/// A count from a rate; more than anybody has is cut off.
+/// Converts a rate to a count of at most `most`.
 pub(super) fn count(value: f64, most: u32) -> u32 {
     value.ceil().clamp(0.0, f64::from(most)) as u32
 }

@@ -1,10 +1,10 @@
-//! The fields of a mapping, taken one by one, so that what is left over is an error.
+//! Reads the fields of a mapping one by one, so that remaining ones are an error.
 
 use super::FileError;
 use super::yaml::{Node, Value};
 use crate::graph::GraphError;
 
-/// A mapping whose fields are being taken.
+/// A mapping with its unread fields.
 pub(super) struct Fields {
     path: String,
     line: usize,
@@ -40,7 +40,7 @@ impl Fields {
         }
     }
 
-    /// A field that may be absent or null.
+    /// Returns a field that may be absent or null.
     pub(super) fn optional(&mut self, field: &'static str) -> Option<Node> {
         self.asked.push(field);
         let entry = self.entries.iter_mut().find(|(key, _)| **key == *field);
@@ -65,7 +65,7 @@ impl Fields {
         }
     }
 
-    /// A whole number.
+    /// Returns a whole number.
     pub(super) fn whole(&mut self, field: &'static str) -> Result<u64, FileError> {
         let node = self.required(field)?;
         whole(self.path_of(field), &node)
@@ -78,7 +78,7 @@ impl Fields {
             .transpose()
     }
 
-    /// A number; whether it is one that makes sense is for others to say.
+    /// Returns a number of any value; the caller checks its range.
     pub(super) fn number(&mut self, field: &'static str) -> Result<f64, FileError> {
         let node = self.required(field)?;
         number(self.path_of(field), &node)
@@ -90,7 +90,7 @@ impl Fields {
         node.map_or(Ok(0.0), |node| number(path, &node))
     }
 
-    /// A number that may be absent, from 0 to 10^15.
+    /// Returns a number that may be absent, from 0 to 10^15.
     pub(super) fn weight(&mut self, field: &'static str) -> Result<Option<f64>, FileError> {
         let path = self.path_of(field);
         let Some(node) = self.optional(field) else {
@@ -107,7 +107,7 @@ impl Fields {
         })
     }
 
-    /// `true` or `false`; `false` where it is absent.
+    /// Returns `true` or `false`; `false` if absent.
     pub(super) fn flag(&mut self, field: &'static str) -> Result<bool, FileError> {
         let Some(node) = self.optional(field) else {
             return Ok(false);
@@ -123,19 +123,19 @@ impl Fields {
         }
     }
 
-    /// Fields that are another reader's.
+    /// Ignores fields that are read elsewhere.
     pub(super) fn pass_over(&mut self, fields: &[&'static str]) {
         for field in fields {
             self.optional(field);
         }
     }
 
-    /// Whether there is such a field, null or not.
+    /// Returns whether there is such a field, null or not.
     pub(super) fn has(&self, field: &str) -> bool {
         self.entries.iter().any(|(key, _)| **key == *field)
     }
 
-    /// The items of a list, each with its path; none if the list is absent.
+    /// Returns the items of a list, each with its path; none if the list is absent.
     pub(super) fn list(&mut self, field: &'static str) -> Result<Vec<(String, Node)>, FileError> {
         let path = self.path_of(field);
         let Some(node) = self.optional(field) else {
@@ -168,7 +168,7 @@ impl Fields {
     }
 }
 
-/// The entries of a mapping whose keys are names.
+/// Returns the entries of a mapping whose keys are names.
 pub(super) fn entries(path: &str, node: Node) -> Result<Vec<(String, String, Node)>, FileError> {
     match node.value {
         Value::Mapping(entries) => Ok(entries
@@ -179,7 +179,7 @@ pub(super) fn entries(path: &str, node: Node) -> Result<Vec<(String, String, Nod
     }
 }
 
-/// A whole number, 0 or more, also if written with a fraction of 0.
+/// Converts to a whole number, 0 or more, also if written with a fraction of 0.
 pub(super) fn whole(path: String, node: &Node) -> Result<u64, FileError> {
     const EXPECTED: &str = "a whole number from 0 to 10^12";
     // Sums over everything that a file can hold stay within 64 bits.

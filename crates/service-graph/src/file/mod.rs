@@ -1,6 +1,6 @@
-//! The files of `maglor partition`, from text: the graph, the nodes, a placement. YAML or JSON.
+//! Parses the files of `maglor partition`: the graph, the nodes, a placement. YAML or JSON.
 //!
-//! Everything that is wrong is an error that names line and field; unknown fields are wrong.
+//! Every error names line and field; unknown fields are errors.
 
 mod fields;
 pub mod prometheus;
@@ -19,115 +19,115 @@ use fields::Fields;
 
 pub use snapshots::snapshots;
 
-/// More replicas than a service has anywhere; each is a thing to place.
+/// The maximum number of replicas of a service; each is placed individually.
 const MAX_REPLICAS: u64 = 100_000;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum FileError {
-    /// Nothing is in it.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-    /// A value of another kind.
+    /// A value has the wrong type.
     #[error("{path}: expected {expected}, found {found}")]
     Expected {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
-        /// What would be right.
+        /// The expected value.
         expected: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
     },
-    /// More calls fail than there are.
+    /// The failures exceed the calls.
     #[error("{path} is {failures}: it must be at most `rps`, {rps}")]
     Failures {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
-        /// Calls a second that fail.
+        /// The failing calls per second.
         failures: f64,
         /// Calls a second.
         rps: f64,
     },
-    /// A port that is none.
+    /// A port is out of range.
     #[error("{path} must be a port, 1 to 65535")]
     Port {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
     },
-    /// What is described is no graph.
+    /// The graph is invalid.
     #[error("{path}: {error}")]
     Graph {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
         /// The error.
         error: GraphError,
     },
-    /// A field that has to be there.
+    /// A required field is missing.
     #[error("{path} is missing")]
     Missing {
-        /// Where the mapping begins that lacks it.
+        /// The line where the mapping begins.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
     },
-    /// What is described are no nodes.
+    /// The nodes are invalid.
     #[error("{path}: {error}")]
     Nodes {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
         /// The error.
         error: NodesError,
     },
-    /// A snapshot that is not later than the one before.
+    /// A snapshot is not later than the one before.
     #[error("{path}: snapshots come in the order of time")]
     Order {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
     },
-    /// A service without a replica, or with more than anybody has.
+    /// A service has no replica, or too many.
     #[error("{path} is {value}: it must be 1 to {MAX_REPLICAS}")]
     Replicas {
-        /// Where it begins.
+        /// The line of its beginning.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
-        /// What it is.
+        /// The value found.
         value: u64,
     },
-    /// It is no YAML.
+    /// It is no valid YAML.
     #[error("{message}")]
     Syntax {
-        /// Where.
+        /// The line of the error.
         line: usize,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
-    /// A field that there is not.
+    /// The field is unknown.
     #[error("{path} is unknown; fields are: {known}")]
     UnknownField {
-        /// Where it is.
+        /// The line of the field.
         line: usize,
-        /// The way to the field.
+        /// The path of the field.
         path: String,
-        /// What there is instead.
+        /// The known fields.
         known: String,
     },
 }
 
 impl FileError {
-    /// The line of the error, from 1; None if it is the file as a whole.
+    /// Returns the line of the error, from 1; `None` if it concerns the whole file.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         match self {
@@ -146,10 +146,10 @@ impl FileError {
     }
 }
 
-/// Reads a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
+/// Parses a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
 /// `max_per_node` and `pinned`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
-/// `bytes_per_second`; `latency_ms` may be left out, too. Repeated pairs add up. What a snapshot of
-/// the live graph ([`snapshots`]) has beyond that is skipped.
+/// `bytes_per_second`; `latency_ms` is optional, too. Repeated pairs add up. Further fields of a
+/// snapshot of the live graph ([`snapshots`]) are ignored.
 ///
 /// # Errors
 /// The error, by line and field.
@@ -238,7 +238,7 @@ fn add_edge(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileE
         .map_err(error)
 }
 
-/// Reads nodes: `nodes: [{name, cpu_millis, memory_mib}]`, with an optional `pods`, and optional
+/// Parses nodes: `nodes: [{name, cpu_millis, memory_mib}]`, with an optional `pods`, and optional
 /// `delays: [{from, to, ms}]` between them, each way.
 ///
 /// # Errors
@@ -261,7 +261,7 @@ pub fn nodes(text: &str) -> Result<Nodes, FileError> {
     }
     let names = Vec::from_iter(all.iter().map(|node| node.name.clone()));
     let mut nodes = Nodes::new(all).map_err(|error| {
-        // The later one of two, or the one without a name.
+        // The error is at the later one of two, or at the one without a name.
         let wrong = |name: &String| match &error {
             NodesError::Duplicate(twice) => name == twice,
             _ => name.is_empty(),
@@ -287,14 +287,14 @@ pub fn nodes(text: &str) -> Result<Nodes, FileError> {
     Ok(nodes)
 }
 
-/// Replicas by service and node, by their names, as a file has them.
+/// A placement as in a file: replicas by the names of service and node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Present {
     rows: Vec<(usize, String, String, u32)>,
 }
 
-/// Reads a placement, `placement: {service: {node: replicas}}`, as `maglor partition` prints it; the
-/// rest of what it prints is skipped.
+/// Parses a placement, `placement: {service: {node: replicas}}`, as printed by `maglor partition`;
+/// the rest of that output is ignored.
 ///
 /// # Errors
 /// The error, by line and field.
@@ -315,7 +315,7 @@ pub fn placement(text: &str) -> Result<Present, FileError> {
 }
 
 impl Present {
-    /// The nodes with replicas that are not among `nodes`: they have gone.
+    /// Returns the nodes with replicas that are not among `nodes`: they no longer exist.
     #[must_use]
     pub fn gone(&self, nodes: &Nodes) -> Vec<String> {
         let mut gone: Vec<String> = Vec::new();
@@ -327,7 +327,7 @@ impl Present {
         gone
     }
 
-    /// The placement of a graph's services; replicas on nodes that there are not are left out.
+    /// Returns the placement of a graph's services; replicas on nonexistent nodes are left out.
     ///
     /// # Errors
     /// A service is not in the graph.

@@ -1,4 +1,5 @@
-//! Answers of Prometheus's HTTP API to an instant query (`GET /api/v1/query`, result type `vector`).
+//! Parses responses of Prometheus's HTTP API to an instant query (`GET /api/v1/query`, result type
+//! `vector`).
 
 use std::collections::BTreeMap;
 
@@ -10,30 +11,30 @@ use super::{FileError, yaml};
 /// A value and the labels of its series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Without `__name__`, where an operator has taken it away.
+    /// The labels; `__name__` is absent if an operator has removed it.
     pub labels: BTreeMap<String, String>,
-    /// May be infinite, or not a number.
+    /// The value; may be infinite, or not a number.
     pub value: f64,
 }
 
-/// Why an answer is none.
+/// The reason why a response is invalid.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum AnswerError {
-    /// It is not of the shape that the API has.
+    /// It does not have the structure of the API.
     #[error("not a Prometheus response: {0}")]
     Shape(#[from] FileError),
-    /// Something else than a list of series with one value each.
+    /// The result is not a list of series with one value each.
     #[error("the result is a {0}, not a vector")]
     Kind(String),
-    /// Prometheus has refused the query.
+    /// Prometheus has rejected the query.
     #[error("Prometheus rejected the query: {0}")]
     Refused(String),
 }
 
-/// Reads an answer.
+/// Parses a response.
 ///
 /// # Errors
-/// It is none, or reports the error in the query.
+/// It is invalid, or reports the error in the query.
 pub fn answer(text: &str) -> Result<Vec<Sample>, AnswerError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     if root.name("status")? != "success" {

@@ -1,4 +1,4 @@
-//! Snapshots of the graph over time, for Algorithm 2.
+//! Parses snapshots of the graph over time, for Algorithm 2.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -13,9 +13,10 @@ use super::{FileError, MAX_REPLICAS};
 use crate::advise::{ContainerUse, EdgeUse, Room, ServiceUse, Snapshot};
 use crate::graph::GraphError;
 
-/// Reads one snapshot, or `snapshots: [...]` of them, each with `services`, `edges`, optional `room`
-/// (or `nodes`, of which what services request is taken off) and `at`: a time as RFC 3339 writes it, or seconds; 60 s
-/// after the one before where it is absent. The first one's time is 0 in what is returned.
+/// Parses one snapshot, or `snapshots: [...]` of them, each with `services`, `edges`, optional
+/// `room` (or `nodes`, from which the requests of services are subtracted) and `at`: a time as in
+/// RFC 3339, or seconds; 60 s after the one before if absent. In the result, the time of the first
+/// one is 0.
 ///
 /// # Errors
 /// The error, by line and field.
@@ -123,7 +124,7 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
     Ok((at, snapshot))
 }
 
-/// What nodes have for these services, less what these request.
+/// Returns the capacity of nodes minus the requests of these services.
 fn room_on(nodes: Vec<(String, Node)>, services: &[ServiceUse]) -> Result<Room, FileError> {
     let (mut cpu, mut memory) = (0, 0);
     for (path, item) in nodes {
@@ -187,7 +188,7 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
     Ok(service)
 }
 
-/// What each container uses; all three fields are needed.
+/// Parses the usage of each container; all three fields are required.
 fn containers(fields: &mut Fields) -> Result<Vec<ContainerUse>, FileError> {
     let mut containers: Vec<ContainerUse> = Vec::new();
     for (path, item) in fields.list("containers")? {
@@ -246,7 +247,7 @@ fn edge(path: &str, item: Node) -> Result<EdgeUse, FileError> {
     Ok(edge)
 }
 
-/// Pairs that are there already add up, response times by the mean over all calls.
+/// Adds calls to an edge; the response time becomes the mean over all calls.
 fn add(edge: &mut EdgeUse, more: &EdgeUse) {
     let calls = edge.rps + more.rps;
     if calls > 0.0 {
@@ -260,7 +261,7 @@ fn add(edge: &mut EdgeUse, more: &EdgeUse) {
     edge.deadline_ms = larger(edge.deadline_ms, more.deadline_ms);
 }
 
-/// Seconds since the epoch.
+/// Parses seconds since the epoch.
 fn time(path: String, node: &Node) -> Result<f64, FileError> {
     if let Value::Scalar { text, .. } = &node.value
         && let Some(seconds) = rfc_3339(text)
@@ -279,7 +280,7 @@ fn time(path: String, node: &Node) -> Result<f64, FileError> {
     }
 }
 
-/// `2026-11-21T12:00:00.5Z`, or with an offset.
+/// Parses `2026-11-21T12:00:00.5Z`, or a time with an offset.
 fn rfc_3339(text: &str) -> Option<f64> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
     let mut parts = date.splitn(3, '-').map(str::parse::<i64>);

@@ -1,4 +1,4 @@
-//! Traffic splits among versions in a file.
+//! Parses traffic splits among versions.
 
 use super::FileError;
 use super::fields::Fields;
@@ -6,8 +6,8 @@ use super::yaml::Node;
 use crate::advise::{SplitUse, VersionUse};
 use crate::graph::GraphError;
 
-/// A service whose requests are divided: `{service, port, versions: [{name, weight, replicas, rps, latency_ms,
-/// failures}]}`.
+/// Parses the split of a service: `{service, port, versions: [{name, weight, replicas, rps,
+/// latency_ms, failures}]}`.
 pub(super) fn split(path: &str, item: Node) -> Result<SplitUse, FileError> {
     let mut fields = Fields::new(path.to_owned(), item)?;
     let line = fields.line();

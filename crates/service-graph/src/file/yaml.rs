@@ -1,5 +1,5 @@
-//! YAML 1.2, and so JSON, as a tree that knows its lines. Only what such files need: no anchors, no
-//! tags, one document.
+//! Parses YAML 1.2, and so JSON, into a tree with line numbers. Only the features that such files
+//! need: no anchors, no tags, one document.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::FileError;
 
-/// No file of ours is nested deeper.
+/// The nesting limit.
 const MAX_DEPTH: usize = 16;
 
-/// A value and the line on which it begins.
+/// A value with the line on which it begins.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: usize,
@@ -21,7 +21,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     /// Keys are text and unique.
     Mapping(Vec<(Box<str>, Node)>),
-    /// `plain` when it was not quoted, so that it may be a number.
+    /// `plain` if it was not quoted, so that it may be a number.
     Scalar {
         text: Box<str>,
         plain: bool,
@@ -29,7 +29,7 @@ pub(super) enum Value {
     Sequence(Vec<Node>),
 }
 
-/// Reads a text.
+/// Parses a text.
 pub(super) fn read(text: &str) -> Result<Node, FileError> {
     let text = with_whole_characters(text);
     let mut reader = Reader {
@@ -52,7 +52,8 @@ pub(super) fn read(text: &str) -> Result<Node, FileError> {
     }
 }
 
-/// JSON may write a character as two halves (RFC 8259, section 7: `\ud83d\ude00`), which YAML does not know.
+/// Joins surrogate pairs: JSON may write a character as two halves (RFC 8259, section 7:
+/// `\ud83d\ude00`), which YAML does not support.
 fn with_whole_characters(text: &str) -> Cow<'_, str> {
     let json = text.trim_start().starts_with('{');
     if !json || !text.contains("\\u") {
@@ -71,7 +72,7 @@ fn with_whole_characters(text: &str) -> Cow<'_, str> {
             whole.push(character);
             12
         } else {
-            // The backslash and what it escapes, which may be another one.
+            // The backslash and the character it escapes, which may be another backslash.
             let escaped = escape.chars().nth(1).map_or(0, char::len_utf8);
             whole.push_str(&escape[..1 + escaped]);
             1 + escaped
@@ -82,7 +83,7 @@ fn with_whole_characters(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// The number of `\uXXXX` at the beginning of a text.
+/// Parses the number of `\uXXXX` at the beginning of a text.
 fn half(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()

@@ -2,22 +2,22 @@
 
 use crate::times::Times;
 
-/// What a proxy has counted of the calls between two services.
+/// A proxy's counts of the calls between two services.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Calls that have ended.
+    /// Finished calls.
     pub requests: u64,
-    /// Those of them that failed.
+    /// Failed calls among them.
     pub failures: u64,
     /// The sum of their response times in milliseconds.
     pub latency_ms: f64,
-    /// How these are spread, as far as it is known.
+    /// The distribution of their response times, as far as it is known.
     pub times: Times,
-    /// Bytes both ways.
+    /// Bytes in both directions.
     pub bytes: u64,
-    /// Connections that were opened.
+    /// Opened connections.
     pub opened: u64,
-    /// Calls that have not ended. Not a count: as it is now.
+    /// Unfinished calls. Not a counter: the present value.
     pub in_flight: u64,
 }
 
@@ -56,25 +56,25 @@ impl Counters {
     }
 }
 
-/// An edge's averages over the window.
+/// The averages of an edge over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
-    /// λ: calls a second.
+    /// λ: calls per second.
     pub rps: f64,
     /// r: mean response time in milliseconds; 0 if there was no call.
     pub latency_ms: f64,
-    /// Failures a second.
+    /// Failures per second.
     pub failures: f64,
-    /// Bytes a second, both ways.
+    /// Bytes per second, in both directions.
     pub bytes_per_second: f64,
-    /// Connections a second that were opened.
+    /// Opened connections per second.
     pub connections: f64,
-    /// Calls in flight, and connections that carry something else, when they were last reported.
+    /// Calls in flight, and connections that are not HTTP, at the last report.
     pub in_flight: f64,
 }
 
 impl Traffic {
-    /// Whether there is any.
+    /// Returns whether there is any traffic.
     #[must_use]
     pub fn is_some(&self) -> bool {
         let all = [
@@ -86,7 +86,7 @@ impl Traffic {
         all.into_iter().any(|one| one > 0.0)
     }
 
-    /// Both together: r is the mean over all calls.
+    /// Returns the sum; r is the mean over all calls.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let rps = self.rps + other.rps;

@@ -1,4 +1,4 @@
-//! The guard: how a service's calls fare before and after it was moved.
+//! The guard: compares a service's calls before and after it was moved.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use maglor_balance::Time;
 
 use super::Record;
 
-/// What is compared before and after.
+/// The parameters of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
-    /// For how long nothing is checked after the last move: averages hold what was before.
+    /// The time after the last move in which nothing is evaluated: averages still contain older
+    /// calls.
     pub settle: Duration,
-    /// For how long it is looked afterwards; what was before is averaged over about as long.
+    /// The duration of the evaluation; the measurements before are averaged over about as long.
     pub window: Duration,
-    /// Worse: a mean response time that is longer by more than this part of it.
+    /// The relative increase of the mean response time above which the result is worse.
     pub latency: f64,
-    /// Worse: so many more of all calls fail; 0–1.
+    /// The increase of the share of failed calls above which the result is worse; 0–1.
     pub failures: f64,
 }
 
@@ -33,21 +34,21 @@ impl Default for Guard {
     }
 }
 
-/// How the calls of a service fare, those that it makes and those that it takes.
+/// The measurements of a service's calls, made and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// λ: calls a second.
     pub rps: f64,
     /// r: mean response time in milliseconds.
     pub latency_ms: f64,
-    /// The part of them that fails; 0–1.
+    /// The share of failed calls; 0–1.
     pub failures: f64,
-    /// The part of them that leaves its node, as replicas are spread; 0–1.
+    /// The share of calls that leave their node, given the present placement; 0–1.
     pub remote: f64,
 }
 
 impl Measured {
-    /// Both together, by their calls.
+    /// Returns the merged measurements, weighted by calls.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let rps = self.rps + other.rps;
@@ -64,19 +65,19 @@ impl Measured {
     }
 }
 
-/// What is worse than before.
+/// The measurement that is worse than before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Judgement {
-    /// More of all calls fail.
+    /// The share of failed calls.
     Failures,
-    /// Responses take longer.
+    /// The response time.
     Latency,
-    /// No less leaves its node than would without the moves.
+    /// The share of remote calls: it is no lower than without the moves.
     Remote,
 }
 
 impl Judgement {
-    /// What is worse, for people.
+    /// Returns a description for users.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -87,12 +88,12 @@ impl Judgement {
     }
 }
 
-/// Differences of response times below this are ignored, in milliseconds.
+/// Differences of response times in milliseconds below this are ignored.
 const NEGLIGIBLE_MS: f64 = 0.1;
-/// Fewer looks say nothing.
+/// The number of samples below which nothing is concluded.
 const LOOKS: u32 = 2;
 
-/// What was measured, averaged.
+/// Averaged measurements.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     mean: Measured,
@@ -101,7 +102,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Adds a look. `evenly`: all count alike; else what is `window` old counts 1/e.
+    /// Adds a sample. `evenly`: equal weights; else a sample of age `window` has weight 1/e.
     pub(super) fn add(&mut self, now: Time, measured: Measured, window: Duration, evenly: bool) {
         let age = self.last.map(|last| now.saturating_since(last));
         self.looks = self.looks.saturating_add(1);
@@ -131,7 +132,7 @@ impl Tally {
     }
 }
 
-/// What is worse for all services together.
+/// Returns what is worse for all services together.
 pub(super) fn together<'a>(
     records: impl Iterator<Item = &'a Record>,
     guard: &Guard,
@@ -146,7 +147,7 @@ pub(super) fn together<'a>(
     worse(&before, &after, guard)
 }
 
-/// What is worse for one service by itself.
+/// Returns what is worse for one service by itself.
 pub(super) fn alone(record: &Record, guard: &Guard) -> Option<Judgement> {
     worse(&record.before?, &record.after?, guard)
 }

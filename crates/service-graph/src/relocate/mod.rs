@@ -1,10 +1,11 @@
 //! Decides which replicas move now, and which are moved back: applies [`partition`](crate::partition) to a running
 //! cluster.
 //!
-//! Round by round a [`Relocation`] looks at what runs where. A plan that has been worth it for some rounds in a row
-//! is adopted: its services are wanted where it says, and get there a few moves a round. Then the averages settle,
-//! and how the services' calls fare is compared with before. What is worse off goes back, and is not changed for
-//! longer each time; what has moved rests for a while.
+//! Round by round a [`Relocation`] evaluates the present placement. A plan that has been worth its
+//! moves for some rounds in a row is adopted: its placement becomes the target of its services, and
+//! is reached by a few moves per round. Then the averages settle, and the services' calls are
+//! compared with those before. A service that is worse moves back, and is not changed for longer
+//! each time; a moved service is not changed for a while.
 //!
 //! ```text
 //! watching ──worth it, m rounds in a row──► moving ──all are there──► judged ──► kept
@@ -12,8 +13,9 @@
 //!     └──────────────── rest ◄──────────────┴────── rolled back ◄── undoing ◄─────┘
 //! ```
 //!
-//! Time is an argument, and names stand for services and nodes, since both come and go between rounds. What has to
-//! survive a crash is in [`Record`]s: a new leader restores them and continues.
+//! Time is an argument, and services and nodes are identified by names, since both are added and
+//! removed between rounds. The state that has to survive a crash is in [`Record`]s: a new leader
+//! restores them and continues.
 
 mod judge;
 mod moves;
@@ -39,67 +41,67 @@ pub use params::Params;
 pub use record::{Record, Spread, Stage};
 pub use worth::Reason;
 
-/// No rest is longer, whatever was in vain.
+/// The longest rest after failed moves.
 const LONGEST_REST: Duration = Duration::from_secs(86_400);
 
-/// What is seen at a round.
+/// The observations of a round.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// Services and their calls.
+    /// The services and their calls.
     pub graph: &'a Graph,
-    /// What nodes have for them.
+    /// The nodes with their capacity.
     pub nodes: &'a Nodes,
-    /// Where they run.
+    /// The present placement.
     pub present: &'a Placement,
-    /// Who may not be started where.
+    /// Where no replica may be started.
     pub bars: &'a Bars,
-    /// How the calls of each service fare, in the order of the graph's services.
+    /// The measurements of each service's calls, in the order of the graph's services.
     pub measured: &'a [Measured],
-    /// Moves of earlier rounds are still under way.
+    /// Whether moves of earlier rounds are still in progress.
     pub busy: bool,
-    /// What is worth it is done.
+    /// Whether plans are carried out.
     pub apply: bool,
 }
 
-/// What a round comes to.
+/// The result of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// Calls a second.
+    /// All calls per second.
     pub calls: f64,
-    /// Those that leave their node.
+    /// The calls per second that leave their node.
     pub cut: f64,
-    /// And by the plan, if one was made and fits.
+    /// The plan, if one was made and fits.
     pub plan: Option<Plan>,
-    /// What is to be begun now.
+    /// The moves to begin now.
     pub moves: Vec<Move>,
-    /// Why that is so, or nothing is done.
+    /// The reason for the moves, or for doing nothing.
     pub reason: Reason,
-    /// Services that go back from now on, and why.
+    /// The services that move back from now on, and why.
     pub undone: Vec<(String, Judgement)>,
 }
 
-/// See the module's documentation.
+/// The state of the control loop; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Relocation {
     params: Params,
-    /// For how many rounds in a row a plan was worth it.
+    /// The number of consecutive rounds in which a plan was worth its moves.
     worth: u32,
-    /// For how many rounds in a row one that is carried out would not pay.
+    /// The number of consecutive rounds in which the plan in progress would not pay.
     doubts: u32,
     records: BTreeMap<String, Record>,
-    /// Since when services are judged.
+    /// The beginning of the evaluation.
     judged_since: Option<Time>,
     tallies: BTreeMap<String, Tally>,
 }
 
 impl Relocation {
-    /// Nothing seen yet.
+    /// Creates the initial state.
     #[must_use]
     pub fn new(params: Params) -> Self {
         Self::restored(params, BTreeMap::new(), None)
     }
 
-    /// Goes on from what another one has remembered.
+    /// Continues with the stored state of an earlier process.
     #[must_use]
     pub fn restored(
         params: Params,
@@ -116,24 +118,24 @@ impl Relocation {
         }
     }
 
-    /// Goes on with others; what was seen holds.
+    /// Replaces the parameters; the state is kept.
     pub fn set_params(&mut self, params: Params) {
         self.params = params;
     }
 
-    /// What is remembered, by service.
+    /// Returns the records by service.
     #[must_use]
     pub fn records(&self) -> &BTreeMap<String, Record> {
         &self.records
     }
 
-    /// Since when services are judged; none while none is.
+    /// Returns the beginning of the present evaluation, if there is one.
     #[must_use]
     pub fn judged_since(&self) -> Option<Time> {
         self.judged_since
     }
 
-    /// A move of a service did not come to its end: what is there now is what is wanted of it.
+    /// Records that a move of a service failed: its present placement becomes the target.
     pub fn failed(&mut self, service: &str, now: Time) {
         let Some(record) = self.records.get_mut(service) else {
             return;
@@ -143,7 +145,7 @@ impl Relocation {
         record.wanted.clear();
     }
 
-    /// Looks at what is there now.
+    /// Evaluates the present observations.
     ///
     /// # Errors
     /// As [`partition`].
@@ -157,7 +159,7 @@ impl Relocation {
             reason: Reason::Settled,
             undone: Vec::new(),
         };
-        // There are no reports: that is no reason to roll back.
+        // Reports are missing: that is no reason to roll back.
         if round.calls <= 0.0 {
             round.reason = Reason::NoCalls;
             return Ok(round);
@@ -178,7 +180,8 @@ impl Relocation {
         self.records.values().any(|record| record.stage == stage)
     }
 
-    /// Forgets services that have gone, and what is not to be carried on; takes over what cannot be helped.
+    /// Drops removed services and moves that cannot be continued; accepts the present placement
+    /// where the target is impossible.
     fn settle(&mut self, view: &View<'_>) {
         self.records.retain(|name, record| {
             let index = view.graph.service(name);
@@ -186,7 +189,7 @@ impl Relocation {
             let Some(index) = index.filter(|_| view.apply || !under_way) else {
                 return false;
             };
-            // A move has failed, or there are more or fewer replicas than the plan knew of.
+            // A move has failed, or the number of replicas has changed since the plan.
             let replicas = view
                 .graph
                 .services()
@@ -203,7 +206,7 @@ impl Relocation {
         }
     }
 
-    /// Adds what is measured now to what was measured so far.
+    /// Adds the present measurements to the averages.
     fn measure(&mut self, now: Time, view: &View<'_>) {
         let settled = self
             .judged_since
@@ -227,7 +230,7 @@ impl Relocation {
             .retain(|name, _| view.graph.service(name).is_some());
     }
 
-    /// Begins the next moves; what is where it is wanted is judged from now on.
+    /// Begins the next moves; services that have reached their target are evaluated from now on.
     fn advance(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         if view.busy {
             round.reason = Reason::Moving;
@@ -242,7 +245,7 @@ impl Relocation {
         let left = target.moves_from(view.present) > 0;
         let pays = || self.cost(view, &target) < self.cost(view, view.present);
         if left && !(undoing || mending || pays()) {
-            // For as long as it takes to begin: reports of a moment may be missing.
+            // As long as it takes to begin: reports of a moment may be missing.
             self.doubts += 1;
             if self.doubts < self.params.rounds {
                 round.reason = Reason::Moving;
@@ -268,7 +271,7 @@ impl Relocation {
         state.cost()
     }
 
-    /// Nothing is left to be moved, or nothing can be, or it would not pay any more.
+    /// Ends the moves: the target is reached, or cannot be reached, or would not pay any more.
     fn arrive(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         self.doubts = 0;
         let rest_after = self.params.cool_down;
@@ -301,7 +304,7 @@ impl Relocation {
         }
     }
 
-    /// Compares with before, once enough has been seen.
+    /// Compares with the measurements before, once there are enough.
     fn judge(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         round.reason = Reason::Judging;
         let since = *self.judged_since.get_or_insert(now);
@@ -348,7 +351,8 @@ impl Relocation {
         round.reason = Reason::Settled;
     }
 
-    /// Whether no more would leave its node if what is judged were where it was before.
+    /// Returns a judgement if no more calls would leave their node with the services where they
+    /// were before.
     fn would_be_better(&self, view: &View<'_>) -> Option<Judgement> {
         let former = |record: &Record| {
             let judged = record.stage == Stage::Judged;
@@ -360,7 +364,7 @@ impl Relocation {
         worse.then_some(Judgement::Remote)
     }
 
-    /// Makes a plan, and adopts it once it has been worth it for long enough.
+    /// Makes a plan, and adopts it once it has been worth its moves for long enough.
     fn watch(
         &mut self,
         now: Time,
@@ -403,7 +407,7 @@ impl Relocation {
         Ok(())
     }
 
-    /// From now on the plan's services are wanted where it says.
+    /// Makes the plan's placement the target of its services.
     fn adopt(&mut self, view: &View<'_>, plan: &Plan) {
         self.worth = 0;
         for (index, service) in view.graph.services().iter().enumerate() {
@@ -421,7 +425,7 @@ impl Relocation {
         self.tallies.clear();
     }
 
-    /// What is wanted: the present placement with the services that are under way where they are to be.
+    /// Returns the target: the present placement, with the services in progress at their targets.
     fn target(&self, view: &View<'_>) -> Placement {
         self.placed(view, |record| {
             let under_way = matches!(record.stage, Stage::Moving | Stage::Undoing);
@@ -429,7 +433,7 @@ impl Relocation {
         })
     }
 
-    /// The present placement, with services where their records say.
+    /// Returns the present placement, with services as in their records.
     fn placed(&self, view: &View<'_>, of: impl Fn(&Record) -> Option<Spread>) -> Placement {
         let mut placed = view.present.clone();
         for (name, record) in &self.records {
@@ -437,7 +441,8 @@ impl Relocation {
                 continue;
             };
             let replicas = placed.service(index).iter().sum::<u32>();
-            // A node that has gone takes nothing, and a spread of fewer or more replicas says nothing.
+            // A removed node runs nothing, and a spread with another number of replicas is
+            // outdated.
             let gone = spread.keys().any(|node| view.nodes.node(node).is_none());
             if gone || replicas != spread.values().sum::<u32>() {
                 continue;
@@ -449,7 +454,7 @@ impl Relocation {
         placed
     }
 
-    /// Services that are moved, moved back, or judged.
+    /// Returns the services that are moved, moved back, or evaluated.
     #[must_use]
     pub fn under_way(&self) -> BTreeSet<&str> {
         let settled = |record: &Record| matches!(record.stage, Stage::Kept | Stage::RolledBack);
@@ -458,7 +463,7 @@ impl Relocation {
     }
 }
 
-/// Where a placement has a service, by name.
+/// Returns the spread of a service in a placement, by node name.
 fn spread(view: &View<'_>, placement: &Placement, service: usize) -> Spread {
     let counts = placement.service(service).iter().zip(view.nodes.all());
     let placed = counts.filter(|(count, _)| **count > 0);
@@ -467,7 +472,7 @@ fn spread(view: &View<'_>, placement: &Placement, service: usize) -> Spread {
         .collect()
 }
 
-/// Twice as long each time something was in vain.
+/// Returns the rest after a number of failures; each doubles it.
 fn rest(cool_down: Duration, failures: u32) -> Duration {
     let doubled = cool_down.saturating_mul(2_u32.saturating_pow(failures.min(20)));
     doubled.min(LONGEST_REST.max(cool_down))

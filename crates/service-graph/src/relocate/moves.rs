@@ -1,29 +1,30 @@
-//! The order of the moves of a plan.
+//! Orders the moves of a plan.
 
 use super::{Params, View};
 use crate::partition::rated;
 use crate::placement::Placement;
 use crate::solve::State;
 
-/// A replica that is to run on another node.
+/// A move of a replica to another node.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Move {
     /// Its service.
     pub service: String,
-    /// Where it runs.
+    /// The present node.
     pub from: String,
-    /// Where it is to run.
+    /// The new node.
     pub to: String,
 }
 
 /// A move, by index.
 type Step = (usize, usize, usize);
 
-/// The next moves, at most B: those first after which least leaves its node. A new replica has to have room beside
-/// the one that it replaces, and is not started where it is barred.
+/// Returns the next moves, at most B: those first after which the least traffic leaves its node. A
+/// new replica needs capacity beside the one that it replaces, and is not started on a forbidden
+/// node.
 pub(super) fn next(view: &View<'_>, target: &Placement, params: &Params) -> Vec<Move> {
     let (problem, mut placed) = rated(view.graph, view.nodes, view.present, &params.options);
-    // What nodes hold while all of them are under way: nothing has left yet.
+    // The load while all moves are in progress: no replica has been removed yet.
     let mut loads = view.present.loads(view.graph);
     let mut begun = Vec::new();
     while begun.len() < params.moves {
@@ -62,7 +63,7 @@ fn named(view: &View<'_>, (service, from, to): Step) -> Option<Move> {
     })
 }
 
-/// Each pair of nodes between which a replica of a service still has to move.
+/// Returns each pair of nodes between which a replica of a service still has to move.
 fn steps(view: &View<'_>, placed: &State, target: &Placement) -> Vec<Step> {
     let mut steps = Vec::new();
     for service in 0..view.graph.services().len() {

@@ -5,26 +5,27 @@ use std::time::Duration;
 use super::Guard;
 use crate::partition::Options;
 
-/// How eager a relocation is.
+/// The parameters of a relocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// How plans are made; `move_cost` and `bars` are set from what follows.
+    /// The options of the search; `move_cost` and `bars` are derived from the following fields.
     pub options: Options,
-    /// What the cost has to fall by, relative to what it is now; 0–1.
+    /// The least reduction of the cost, relative to the present cost; 0–1.
     pub margin: f64,
-    /// And relative to all traffic, so that a small rest is not chased; 0–1.
+    /// The least reduction relative to all traffic, so that a small remaining cut causes no moves;
+    /// 0–1.
     pub floor: f64,
-    /// m: for how many rounds in a row that has to hold; 1 or more.
+    /// m: the number of consecutive rounds in which a plan must be worth its moves; 1 or more.
     pub rounds: u32,
-    /// For how long a plan is expected to be good.
+    /// The time for which a plan is expected to be valid.
     pub horizon: Duration,
-    /// What a move costs: a replica's mean traffic for this long.
+    /// The cost of a move: a replica's mean traffic for this long.
     pub move_cost: Duration,
-    /// B: moves that are begun a round, at most; 1 or more.
+    /// B: the maximum number of moves begun per round; 1 or more.
     pub moves: usize,
-    /// For how long a service that was moved is not changed.
+    /// The time for which a moved service is not changed.
     pub cool_down: Duration,
-    /// What is compared before and after.
+    /// The comparison before and after.
     pub guard: Guard,
 }
 

@@ -6,40 +6,40 @@ use maglor_balance::Time;
 
 use super::Measured;
 
-/// How far a service is.
+/// The stage of a service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Stage {
-    /// It is where it is wanted, and compared with before.
+    /// It has reached its target, and is compared with before.
     Judged,
-    /// It is where it is wanted.
+    /// It has reached its target and stays there.
     #[default]
     Kept,
-    /// It is on its way.
+    /// It is moving.
     Moving,
-    /// It is where it was, because it was worse off.
+    /// It is back at its former placement, because the new one was worse.
     RolledBack,
-    /// It is on its way back.
+    /// It is moving back.
     Undoing,
 }
 
-/// Replicas by node.
+/// The number of replicas by node.
 pub type Spread = BTreeMap<String, u32>;
 
-/// What is remembered of a service.
+/// The stored state of a service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// How far it is.
+    /// The stage.
     pub stage: Stage,
-    /// Where it is wanted.
+    /// The target placement.
     pub wanted: Spread,
-    /// Where it was before; none where that did not fit, and so is nothing to go back to.
+    /// The former placement; `None` if it did not fit, and so cannot be restored.
     pub former: Option<Spread>,
-    /// How its calls fared before.
+    /// The measurements of its calls before.
     pub before: Option<Measured>,
-    /// And afterwards.
+    /// The measurements afterwards.
     pub after: Option<Measured>,
-    /// It is not changed until then.
+    /// The time until which it is not changed.
     pub rests_until: Time,
-    /// How often in a row it was moved in vain.
+    /// The number of consecutive moves that failed or were rolled back.
     pub failures: u32,
 }

@@ -1,4 +1,4 @@
-//! Whether a plan is worth its moves, with the reason.
+//! Decides whether a plan is worth its moves, with the reason.
 
 use std::fmt;
 
@@ -6,43 +6,43 @@ use super::{Params, View};
 use crate::bars::Bars;
 use crate::partition::{Options, Plan, rated};
 
-/// Why something, or nothing, is done.
+/// The reason for an action, or for none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// A plan is worth it, and it is only said so.
+    /// A plan is worth its moves, but is only reported.
     Advised,
-    /// Nothing fits.
+    /// No placement fits.
     Infeasible(String),
-    /// What was moved is compared with before.
+    /// The moved services are compared with before.
     Judging,
-    /// Moves are under way.
+    /// Moves are in progress.
     Moving,
     /// There are no calls.
     NoCalls,
-    /// What is wanted has no room beside what it is to replace.
+    /// The target has no capacity beside the replicas to be replaced.
     NoRoom,
-    /// There is a better placement, but it wins too little.
+    /// There is a better placement, but it saves too little.
     NotWorth {
-        /// What it wins, of what leaves its node now; 0–1.
+        /// The share that it saves of the traffic that leaves its node now; 0–1.
         won: f64,
-        /// What it would have to win.
+        /// The share that it would have to save.
         needed: f64,
     },
     /// No better placement was found.
     Settled,
-    /// What was worse off goes back.
+    /// Services that are worse than before move back.
     Undoing,
-    /// A plan is worth it, but not for long enough yet.
+    /// A plan is worth its moves, but not for long enough yet.
     Waiting {
-        /// Rounds in a row.
+        /// The number of consecutive rounds so far.
         seen: u32,
-        /// How many it takes.
+        /// The required number.
         needed: u32,
     },
 }
 
 impl Reason {
-    /// In one word, as a condition's reason.
+    /// Returns the reason as one word, for a condition.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Reason {
         }
     }
 
-    /// Whether nothing is to be done any more.
+    /// Returns whether there is nothing left to do.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         matches!(self, Self::NoCalls | Self::NotWorth { .. } | Self::Settled)
@@ -93,10 +93,10 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How plans are made.
+/// Returns the options of the search.
 pub(super) fn options(params: &Params, bars: Bars) -> Options {
     Options {
-        // What a move costs once, spread over the time for which the plan is expected to be good.
+        // The cost of one move, spread over the time for which the plan is expected to be valid.
         move_cost: move_cost(params),
         bars,
         ..params.options.clone()
@@ -107,7 +107,7 @@ fn move_cost(params: &Params) -> f64 {
     params.move_cost.as_secs_f64() / params.horizon.as_secs_f64().max(1.0)
 }
 
-/// Whether a plan is worth it; if it is not, why.
+/// Returns whether a plan is worth its moves, and the reason.
 pub(super) fn of(params: &Params, view: &View<'_>, plan: &Plan) -> (bool, Reason) {
     if plan.moves == 0 {
         let calls = view.graph.rps() > 0.0;
@@ -127,7 +127,7 @@ pub(super) fn of(params: &Params, view: &View<'_>, plan: &Plan) -> (bool, Reason
     let here = present.cost();
     let won = here - plan.cost;
     let all = problem.traffic();
-    // The mean traffic of a replica, as a plan counts it.
+    // The mean traffic of a replica, as counted by a plan.
     let mean = 2.0 * all / view.graph.replicas().max(1) as f64;
     let moves = move_cost(params) * mean * plan.moves as f64;
     let needed = (params.margin * here)

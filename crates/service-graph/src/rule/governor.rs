@@ -1,8 +1,9 @@
 //! Hysteresis for the rule: its result may be momentary, and a change has a cost.
 //!
-//! A [`Governor`] looks at a service periodically. It averages what it sees, asks the rule, and changes only what is
-//! predicted to gain much, for long enough; after a change it leaves things alone for a while, looks whether the
-//! latency is what was predicted, and takes back what did not help. Several share a [`Budget`] of changes.
+//! A [`Governor`] evaluates a service periodically. It averages its observations, applies the rule,
+//! and makes only changes that are predicted to gain much, for long enough; after a change it waits
+//! for a while, compares the latency with the prediction, and reverts a change that did not help.
+//! Several share a [`Budget`] of changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,29 +12,30 @@ use maglor_balance::Time;
 
 use super::{Choice, Situation, Telemetry};
 
-/// How eager a governor is.
+/// The parameters of a governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Nothing is changed for less than this share of the latency; 0–1.
+    /// The least predicted share of the latency that a change must save; 0–1.
     pub least_gain: f64,
-    /// What saves less than this share, compared with `lor` in the sidecars, is taken away; below `least_gain`.
+    /// A choice that saves less than this share, compared with `lor` in the sidecars, is removed;
+    /// below `least_gain`.
     pub kept_gain: f64,
-    /// What is seen is averaged over about so long; a change is wanted for as long before it is made.
+    /// The averaging time of observations; a change must be wanted for as long before it is made.
     pub patience: Duration,
-    /// Between two changes of a service.
+    /// The time between two changes of a service.
     pub cool_down: Duration,
-    /// Time for which an unhelpful change is not retried.
+    /// The time for which an unhelpful change is not retried.
     pub memory: Duration,
 }
 
 impl Limits {
-    /// How often to look: twelve times within its patience.
+    /// Returns the interval of evaluations: a twelfth of the patience.
     #[must_use]
     pub fn pause(&self) -> Duration {
         self.patience / 12
     }
 
-    /// As eager as by default, with another patience, and times that are to it as by default.
+    /// Returns the defaults scaled to another patience.
     #[must_use]
     pub fn patient(patience: Duration) -> Self {
         Self {
@@ -63,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// Changes that all services together may have.
+/// The budget of changes of all services together.
 #[derive(Clone, Debug)]
 pub struct Budget {
     most: usize,
@@ -72,7 +74,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// At most this many within so long.
+    /// Creates a budget of at most this many changes within a period.
     #[must_use]
     pub fn new(most: usize, within: Duration) -> Self {
         let taken = VecDeque::new();
@@ -83,7 +85,7 @@ impl Budget {
         }
     }
 
-    /// Takes one; false if there is none.
+    /// Takes one change from the budget; false if there is none.
     pub fn take(&mut self, now: Time) -> bool {
         let over = |at: &Time| now.saturating_since(*at) >= self.within;
         while self.taken.front().is_some_and(over) {
@@ -97,71 +99,71 @@ impl Budget {
     }
 }
 
-/// Why something is changed.
+/// The reason of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason {
-    /// It is predicted to save enough.
+    /// The new choice is predicted to save enough.
     Gain,
-    /// What is there saves too little by now.
+    /// The present choice saves too little by now.
     Idle,
-    /// What is there did not save what was predicted.
+    /// The present choice did not save the predicted latency.
     NoHelp,
 }
 
-/// A change that is to be made.
+/// A change to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// What takes the place of what is there.
+    /// The new choice.
     pub to: Choice,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The mean latency that is predicted for it.
+    /// The predicted mean latency.
     pub predicted: Duration,
 }
 
-/// Observations of a governor, for status and logs.
+/// The last observations of a governor, for status and logs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// What the rule would have of all there is, whether it can be taken or not.
+    /// The best of all choices, whether it is possible or not.
     pub best: Choice,
-    /// Its mean latency.
+    /// Its predicted mean latency.
     pub predicted: Duration,
-    /// The mean latency of what is there, averaged.
+    /// The averaged mean latency of the present choice.
     pub measured: Duration,
-    /// What `lor` in the sidecars would have.
+    /// The predicted mean latency of `lor` in the sidecars.
     pub local: Duration,
-    /// What proxies would have.
+    /// The predicted mean latency of a Proxy-Service.
     pub proxied: Duration,
-    /// ρ as it follows from what is seen.
+    /// ρ derived from the observations.
     pub rho: f64,
 }
 
-/// What was expected of the last change.
+/// The expectation of the last change.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// The service as it was known then.
+    /// The situation at that time.
     situation: Situation,
     judged: bool,
 }
 
-/// See the module's documentation.
+/// The state of one service; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Governor {
     limits: Limits,
     current: Choice,
     changed: Option<Time>,
-    /// λ and r, averaged since the last change, and when they were last looked at.
+    /// λ and r, averaged since the last change, and the time of the last observation.
     seen: Option<(f64, f64, Time)>,
-    /// Since when something else is wanted.
+    /// The wanted choice, and since when.
     wanted: Option<(Choice, Time)>,
     trial: Option<Trial>,
-    /// What did not help, and when.
+    /// Choices that did not help, and when.
     failed: BTreeMap<u8, Time>,
     view: Option<View>,
 }
 
 impl Governor {
-    /// Of a service that is balanced so now.
+    /// Creates the governor of a service with its present choice.
     #[must_use]
     pub fn new(limits: Limits, current: Choice) -> Self {
         Self {
@@ -176,20 +178,20 @@ impl Governor {
         }
     }
 
-    /// What is there now.
+    /// Returns the present choice.
     #[must_use]
     pub fn current(&self) -> Choice {
         self.current
     }
 
-    /// What it saw last; `None` before there were requests.
+    /// Returns the last observations; `None` before there were requests.
     #[must_use]
     pub fn view(&self) -> Option<View> {
         self.view
     }
 
-    /// Looks at what is seen now, of which `choice` is set to what is there; what is to be changed is counted as
-    /// changed. `possible` are the choices that may be taken, `Local` always is.
+    /// Evaluates the present observations, in which `choice` is set to the present choice; a
+    /// returned change counts as made. `possible` are the available choices, `Local` always is.
     pub fn look(
         &mut self,
         now: Time,
@@ -222,7 +224,7 @@ impl Governor {
             proxied: situation.predict(Choice::ProxyService),
             rho: situation.rho,
         });
-        // An average that has just begun is none.
+        // The average has just begun.
         if !rested(self.changed, self.limits.cool_down) {
             return None;
         }
@@ -258,7 +260,7 @@ impl Governor {
         Some(change)
     }
 
-    /// λ and r over the last while, exponentially weighted.
+    /// Returns the exponentially weighted averages of λ and r.
     fn averaged(&mut self, now: Time, telemetry: &Telemetry) -> Option<Telemetry> {
         let (rps, latency) = (telemetry.rps, telemetry.latency.as_secs_f64());
         if !(rps.is_finite() && rps > 0.0) || latency == 0.0 {
@@ -282,8 +284,9 @@ impl Governor {
         })
     }
 
-    /// Takes back what is not better than what was there before would be, at the load and with the servers that are
-    /// there now. Judged once: what is known of the service from before the change does not stay true for ever.
+    /// Reverts a change that is not better than the former choice would be at the present load and
+    /// with the present servers. Evaluated once: the parameters of the service from before the
+    /// change become outdated.
     fn regret(&mut self, averaged: &Telemetry) -> Option<(Choice, Reason)> {
         let trial = self.trial.as_mut().filter(|trial| !trial.judged)?;
         let now = Situation {
@@ -301,12 +304,12 @@ impl Governor {
         Some((Choice::Local, Reason::NoHelp))
     }
 
-    /// What the rule wants, where that is worth a change.
+    /// Returns the choice of the rule, if it is worth a change.
     fn wish(&self, situation: &Situation, best: Choice) -> Option<(Choice, Reason)> {
         let latency = |choice| situation.predict(choice).as_secs_f64();
         let here = latency(self.current);
-        // What would be taken away again is no aim. That leaves `lor` itself to the second case: going back to it is
-        // no trial, that would be compared with itself.
+        // A choice that would be removed again is not chosen. That leaves `lor` itself to the
+        // second case: going back to it is no trial, which would be compared with itself.
         let kept = latency(Choice::Local) * (1.0 - self.limits.kept_gain);
         let worth = latency(best) <= here * (1.0 - self.limits.least_gain);
         if best != self.current && worth && latency(best) <= kept {

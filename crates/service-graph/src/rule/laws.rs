@@ -6,13 +6,14 @@
 
 use super::tables::{recovered, shortest_queue};
 
-/// Servers of a group of a ledger (`ledger(group=40)`).
+/// The number of servers in a group of a ledger (`ledger(group=40)`).
 const GROUP: f64 = 40.0;
 
-/// A ledger distinguishes servers by speed if one is faster by a factor of 1.3: h/1 from about here.
+/// A ledger distinguishes servers by speed if one is faster by a factor of 1.3: h/1 from about
+/// here.
 const DISTINGUISHABLE: f64 = 0.13;
 
-/// Fits of [`Servers::local`] to unequal servers.
+/// Parameters of [`Servers::local`], fitted for unequal servers.
 const WAY: f64 = 1.0;
 const CROWD: f64 = 0.75;
 const CRITICAL: f64 = 1.5;
@@ -28,15 +29,16 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// `lor(choices=2)` by this many balancers: between one balancer (the supermarket model) and
-    /// random choice (Theorem 1 of the paper), by the tabled share of the way.
+    /// Predicts `lor(choices=2)` with this number of balancers: between one balancer (the
+    /// supermarket model) and random choice (Theorem 1 of the paper), by the tabulated share of the
+    /// distance.
     ///
-    /// Random choice sends a slow server more than it can do when ρ > 1 − h. What keeps `lor` stable
-    /// then is that a slow server shows a request of the balancer's own often enough: with a share
-    /// q = (1 − h)/2ρ of the requests it must be seen empty with probability p = 4q − 1, which takes
-    /// a queue of M·ln(1/p). So latency grows without limit in M: linearly, and at ρ = 1 − h with the
-    /// square root. The lower of this and of random choice is taken; the prediction for
-    /// unequal servers is good to about a third.
+    /// Random choice sends a slow server more than it can process when ρ > 1 − h. Then `lor` is
+    /// stable only if a slow server shows a request of the balancer's own often enough: with a
+    /// share q = (1 − h)/2ρ of the requests it must be seen empty with probability p = 4q − 1,
+    /// which takes a queue of M·ln(1/p). So latency grows without limit in M: linearly, and at ρ =
+    /// 1 − h with the square root. The lower of this and of random choice is taken; the error of
+    /// the prediction for unequal servers is up to about a third.
     pub(super) fn local(&self, balancers: f64) -> f64 {
         let Self {
             rho, variation: h, ..
@@ -63,7 +65,8 @@ impl Servers {
         towards_random.min(equal * (1.0 + UNEQUAL * h * h) + crowd + critical)
     }
 
-    /// `bounce(tries=3)`: the shortest of three queues, and the round trips of the previous attempts.
+    /// Predicts `bounce(tries=3)`: the shortest of three queues, and the round trips of the
+    /// previous attempts.
     pub(super) fn bounce(&self, round_trip: f64) -> f64 {
         let Self {
             rho, variation: h, ..
@@ -73,11 +76,11 @@ impl Servers {
         self.shortest_of(3) * unequal + bounces * round_trip
     }
 
-    /// `ledger(group=40)`: the shortest of a group's queues, a round trip, and what an idle server
-    /// loses until the ledger has heard of it and sent it something.
+    /// Predicts `ledger(group=40)`: the shortest of a group's queues, a round trip, and the loss of
+    /// an idle server until the ledger is informed and has sent it a request.
     ///
-    /// If speeds can be distinguished, fast servers are used first: they are a loss system
-    /// (Erlang) whose overflow goes to the slow ones.
+    /// If speeds can be distinguished, fast servers are used first: they are a loss system (Erlang)
+    /// whose overflow goes to the slow ones.
     pub(super) fn ledger(&self, round_trip: f64) -> f64 {
         let Self {
             rho, variation: h, ..
@@ -95,10 +98,10 @@ impl Servers {
         service + waiting + round_trip * (1.0 + staleness)
     }
 
-    /// One balancer that compares d queues: Mitzenmacher's limit of many servers,
-    /// Σ ρ^((d^i − d)/(d − 1)), and a correction for few of them. With two or three servers, and near
-    /// saturation with any number, what counts is that they are few, not how many are compared: less
-    /// than the shortest of all queues without waiting.
+    /// Predicts one balancer that compares d queues: Mitzenmacher's limit of many servers, Σ
+    /// ρ^((d^i − d)/(d − 1)), and a correction for few of them. With two or three servers, and near
+    /// saturation with any number, the small number of servers matters more than d: the result is
+    /// less than the shortest of all queues without waiting.
     fn shortest_of(&self, d: i32) -> f64 {
         let Self { count, rho, .. } = *self;
         let base = f64::from(d);
@@ -112,7 +115,7 @@ impl Servers {
             _ => 0.55 * crowd,
         };
         let alone = 1.0 / (1.0 - rho);
-        // One server is an M/M/1 queue, whatever is compared.
+        // One server is an M/M/1 queue, whatever d is.
         if count <= 1.0 {
             alone
         } else {
@@ -120,13 +123,14 @@ impl Servers {
         }
     }
 
-    /// One balancer that compares all queues.
+    /// Predicts one balancer that compares all queues.
     fn shortest_of_all(&self) -> f64 {
         1.0 + shortest_queue(self.count, self.rho) / (self.count * (1.0 - self.rho))
     }
 }
 
-/// Erlang's loss formula for a number of servers that need not be whole (rounded), by its recursion.
+/// Computes Erlang's loss formula for a number of servers that need not be whole (rounded), by its
+/// recursion.
 fn erlang_b(servers: f64, offered: f64) -> f64 {
     let servers = servers.round().max(1.0) as u32;
     (1..=servers).fold(1.0, |blocked, c| {

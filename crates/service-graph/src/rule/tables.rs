@@ -2,15 +2,15 @@
 //!
 //! They are read by interpolation, linear in the load and in the logarithm of the count.
 
-/// M of the columns of [`RECOVERED`].
+/// The values of M of the columns of [`RECOVERED`].
 const BALANCERS: [f64; 11] = [
     1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 100_000.0,
 ];
 
-/// `lor(choices=2)`: the share of the way from one balancer to random choice that M balancers have
-/// gone, by load. Nearly the same for 40 and 200 servers, and so the mean of both. From
-/// `maglor sim --policy 'lor(choices=2)' --balancers M --servers 40|200 --rho R --requests 1200000
-/// --runs 4`; the last column continues f/(1 − f) ∝ M^0.8, which the others follow.
+/// `lor(choices=2)`: the position of M balancers between one balancer (0) and random choice (1), by
+/// load. Nearly the same for 40 and 200 servers, and so the mean of both. From `maglor sim --policy
+/// 'lor(choices=2)' --balancers M --servers 40|200 --rho R --requests 1200000 --runs 4`; the last
+/// column continues f/(1 − f) ∝ M^0.8, which the others follow.
 const RECOVERED: [(f64, [f64; 11]); 6] = [
     (
         0.3,
@@ -50,7 +50,7 @@ const RECOVERED: [(f64, [f64; 11]); 6] = [
     ),
 ];
 
-/// N of the columns of [`SHORTEST`].
+/// The values of N of the columns of [`SHORTEST`].
 const SERVERS: [f64; 7] = [1.0, 5.0, 10.0, 20.0, 40.0, 100.0, 200.0];
 
 /// One balancer with `lor(choices=all)`: mean waiting in service times, times N·(1 − ρ), by load. In
@@ -68,17 +68,17 @@ const SHORTEST: [(f64, [f64; 7]); 8] = [
     (1.0, [1.000, 1.000, 1.000, 1.050, 1.100, 1.150, 1.150]),
 ];
 
-/// The share of the way from one balancer to random choice.
+/// Returns the position between one balancer (0) and random choice (1).
 pub(super) fn recovered(balancers: f64, rho: f64) -> f64 {
     read(&RECOVERED, &BALANCERS, balancers, rho)
 }
 
-/// Waiting for the shortest of all queues, times N·(1 − ρ).
+/// Returns the waiting time for the shortest of all queues, times N·(1 − ρ).
 pub(super) fn shortest_queue(servers: f64, rho: f64) -> f64 {
     read(&SHORTEST, &SERVERS, servers, rho)
 }
 
-/// Outside of the table its edge is taken.
+/// Interpolates in a table; outside of it, its edge is used.
 fn read<const N: usize>(table: &[(f64, [f64; N])], columns: &[f64; N], x: f64, rho: f64) -> f64 {
     let (row, across) = place(rho, table.len(), |at| table[at].0);
     let (column, along) = place(x.ln(), N, |at| columns[at].ln());
@@ -89,7 +89,7 @@ fn read<const N: usize>(table: &[(f64, [f64; N])], columns: &[f64; N], x: f64, r
     in_row(row) * (1.0 - across) + in_row((row + 1).min(table.len() - 1)) * across
 }
 
-/// The grid point at or below `x`, and how far `x` is on the way to the next one.
+/// Returns the grid point at or below `x`, and the position of `x` between it and the next one.
 fn place(x: f64, points: usize, point: impl Fn(usize) -> f64) -> (usize, f64) {
     let below = (0..points).rev().find(|at| point(*at) <= x).unwrap_or(0);
     let above = (below + 1).min(points - 1);

@@ -1,9 +1,9 @@
-//! From what can be observed to what the rule asks for.
+//! Derives the parameters of the rule from observations.
 //!
-//! ρ and Ts of a service are not measured. But λ, M, N and the mean response time r are known, and under a known way
-//! of balancing r follows from Ts alone, for ρ = λ Ts / N: inverting the law that predicts r yields Ts. Where servers
-//! do several requests at a time N counts those places; what is observed then looks like more and slower servers, and
-//! less is predicted to be gained than there is.
+//! ρ and Ts of a service are not measured. But λ, M, N and the mean response time r are known, and
+//! with a known policy r follows from Ts alone, for ρ = λ Ts / N: inverting the law that predicts r
+//! yields Ts. If servers process several requests at a time, N counts those places; the observation
+//! then looks like more and slower servers, and the predicted gain is lower than the real one.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::{Choice, Situation};
 
 /// The highest ρ that is distinguished from an overload.
 const BUSIEST: f64 = 0.98;
-/// Halvings of the interval that holds Ts: to a millionth of it.
+/// The number of bisections of the interval that holds Ts: to a millionth of it.
 const HALVINGS: u32 = 20;
 
-/// What telemetry says of a service.
+/// The observations of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Telemetry {
-    /// M: how many balancers send requests to it.
+    /// M: the number of balancers that send requests to it.
     pub balancers: u32,
-    /// N: how many servers it has.
+    /// N: the number of its servers.
     pub servers: u32,
-    /// λ: requests a second, all together.
+    /// λ: requests per second, all together.
     pub rps: f64,
-    /// r: mean response time, as the balancers see it.
+    /// r: mean response time, measured by the balancers.
     pub latency: Duration,
-    /// How they balance while it is observed.
+    /// The choice in use during the observation.
     pub choice: Choice,
     /// See [`Situation::round_trip`].
     pub round_trip: Duration,
@@ -38,7 +38,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// The situation in which this would be observed; `None` without requests, servers or balancers.
+    /// Returns the situation that would lead to these observations; `None` without requests,
+    /// servers or balancers.
     #[must_use]
     pub fn situation(&self) -> Option<Situation> {
         let none = self.balancers == 0 || self.servers == 0 || self.proxies == 0;
@@ -54,11 +55,11 @@ impl Telemetry {
                 false => high = middle,
             }
         }
-        // Above zero, as its check wants it.
+        // Above zero, as its validation requires.
         Some(self.with(high).at_least(Duration::from_nanos(1)))
     }
 
-    /// The same load at another service time, in seconds.
+    /// Returns the situation with the same load and another service time, in seconds.
     fn with(&self, service_time: f64) -> Situation {
         Situation {
             balancers: self.balancers,
@@ -79,8 +80,8 @@ impl Situation {
         self
     }
 
-    /// The same servers under another load, λ in requests a second; at most what can be distinguished from an
-    /// overload.
+    /// Returns the situation with the same servers and another load, λ in requests per second;
+    /// limited to the load that can be distinguished from an overload.
     #[must_use]
     pub fn at_rate(mut self, rps: f64) -> Self {
         let rho = rps * self.service_time.as_secs_f64() / f64::from(self.servers);
@@ -88,7 +89,7 @@ impl Situation {
         self
     }
 
-    /// Requests a second.
+    /// Returns the requests per second.
     #[must_use]
     pub fn rps(&self) -> f64 {
         self.rho * f64::from(self.servers) / self.service_time.as_secs_f64()

@@ -1,14 +1,14 @@
-//! A lower bound of the cut from what fits beside a service: each service with its neighbours is a
-//! star, and no placement keeps more of a star's traffic local than its nodes have room for.
+//! A lower bound of the cut from local capacity: each service with its neighbours is a star, and no
+//! placement keeps more of a star's traffic local than its nodes have capacity for.
 //!
 //! On a node that runs `a` of the service's R units, at most the share a/R of each neighbour's
-//! traffic stays, and the neighbours' units need room there: a fractional knapsack. The best node
-//! and count, R/a times over, bounds the whole star. Every edge is in two stars, each of which gets
-//! half of its weight.
+//! traffic stays, and the neighbours' units need capacity there: a fractional knapsack. The best
+//! node and count, R/a times over, bounds the whole star. Every edge is in two stars, each of which
+//! gets half of its weight.
 
 use super::problem::Problem;
 
-/// No placement costs less than this.
+/// Returns the lower bound of the cost of any placement.
 pub(crate) fn stars(problem: &Problem) -> f64 {
     let stars = (0..problem.services()).map(|s| star(problem, s));
     0.5 * problem.least_distance() * stars.sum::<f64>()
@@ -26,7 +26,7 @@ fn star(problem: &Problem, s: usize) -> f64 {
         }
     }
     let cut = problem.weight[s] - kept * f64::from(problem.replicas[s]);
-    // What rounding leaves is no bound.
+    // A rounding error is no bound.
     if cut > 1e-9 * problem.weight[s] {
         cut
     } else {
@@ -34,7 +34,7 @@ fn star(problem: &Problem, s: usize) -> f64 {
     }
 }
 
-/// The different capacities there are.
+/// Returns the distinct capacities.
 fn distinct(problem: &Problem) -> Vec<&super::problem::Demand> {
     let mut kinds = Vec::from_iter(&problem.capacity);
     kinds.sort_unstable();
@@ -42,15 +42,15 @@ fn distinct(problem: &Problem) -> Vec<&super::problem::Demand> {
     kinds
 }
 
-/// The most of a star's traffic that stays on a node with so many units of the service, as far as
-/// one resource goes.
+/// Returns the maximum of a star's traffic that stays on a node with this number of the service's
+/// units, considering one resource.
 fn knapsack(problem: &Problem, s: usize, units: u32, capacity: u64, d: usize) -> f64 {
     let share = f64::from(units) * problem.step[s];
     let own = problem.demand[s][d] * u64::from(units);
     let mut left = capacity.saturating_sub(own) as f64;
     let mut kept = 0.0;
     let neighbours = problem.neighbours(s).iter();
-    // What a neighbour needs in full, and its weight.
+    // The full need of a neighbour, and its weight.
     let mut goods: Vec<(f64, f64)> = neighbours
         .map(|&(v, w)| {
             let v = v as usize;

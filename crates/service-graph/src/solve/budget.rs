@@ -1,7 +1,7 @@
 //! The budget of a search: counted, not timed, so that the same input and seed produce the same placement on every
 //! machine.
 
-/// Steps left. A step is a look at one neighbour of a service: 2–6 ns.
+/// The remaining steps. A step is the evaluation of one neighbour of a service: 2–6 ns.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     left: u64,
@@ -12,7 +12,7 @@ impl Budget {
         Self { left: steps }
     }
 
-    /// Takes steps; false when there are none left.
+    /// Spends steps; false when none remain.
     pub(crate) fn spend(&mut self, steps: usize) -> bool {
         self.left = self.left.saturating_sub(steps as u64);
         self.left > 0
@@ -26,7 +26,7 @@ impl Budget {
         self.left == 0
     }
 
-    /// A part of what is left as a budget of its own; what of it is not used comes back by
+    /// Splits off a part of the remaining steps; the unused rest is returned by
     /// [`Budget::release`].
     pub(crate) fn take(&mut self, steps: u64) -> Self {
         let steps = steps.min(self.left);

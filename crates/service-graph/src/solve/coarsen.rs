@@ -1,11 +1,14 @@
-//! Coarsening: services that call each other much are put together, so that a search sees groups.
+//! Coarsening: services with much traffic between them are merged, so that a search works on
+//! groups.
 //!
-//! Two services may become one if the units of the one divide among those of the other; a unit of
-//! the new service is a unit of the first with its part of the second. Their distributions are the
-//! same then, and nothing of the traffic between them is cut. So the coarse problem is of the same
-//! kind, and each of its placements means one of the fine problem at the same cost.
+//! Two services can be merged if the units of the one can be distributed evenly among those of the
+//! other; a unit of the new service is a unit of the first with its part of the second. Their
+//! distributions are then the same, and none of the traffic between them is cut. So the coarse
+//! problem is of the same kind, and each of its placements represents one of the fine problem at
+//! the same cost.
 //!
-//! With even routing traffic between like distributions does leave nodes; such a problem is not coarsened.
+//! With even routing traffic between equal distributions does leave nodes; such a problem is not
+//! coarsened.
 
 use maglor_balance::Rng;
 
@@ -13,22 +16,22 @@ use super::problem::{Demand, Item, Problem};
 use super::refine::shuffle;
 use super::state::State;
 
-/// A coarser problem, and which of its services each fine one belongs to.
+/// A coarser problem, and the coarse service of each fine one.
 pub(crate) struct Level {
     pub(crate) problem: Problem,
     group: Vec<u32>,
 }
 
-/// How much may become one service.
+/// The limit of merging.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Units' needs relative to what all need together, per resource.
+    /// The largest need of a unit, relative to the total need, per resource.
     pub(crate) share: f64,
 }
 
 impl Level {
-    /// Puts pairs together, and what found no partner to its best neighbour. With placements, only
-    /// what is distributed alike in each. None when hardly anything can be put together.
+    /// Merges pairs, and unmatched services with their best neighbour. With placements, only
+    /// services with the same distribution in each. `None` when hardly anything can be merged.
     pub(crate) fn coarsen(
         problem: &Problem,
         placed: &[&State],
@@ -89,7 +92,7 @@ impl Level {
         }
     }
 
-    /// The coarse placement that means the same as a fine one with which this was coarsened.
+    /// Returns the coarse placement that represents a fine one with which this was coarsened.
     pub(crate) fn project(&self, fine: &Problem, state: &State) -> State {
         let nodes = fine.nodes;
         let mut counts = vec![0; self.problem.services() * nodes];
@@ -102,7 +105,7 @@ impl Level {
         State::from_counts(&self.problem, &counts)
     }
 
-    /// The fine placement that a coarse one means.
+    /// Returns the fine placement that a coarse one represents.
     pub(crate) fn refine(&self, fine: &Problem, state: &State) -> State {
         let nodes = fine.nodes;
         let mut counts = vec![0; fine.services() * nodes];
@@ -116,7 +119,7 @@ impl Level {
     }
 }
 
-/// Groups while they form.
+/// The groups being formed.
 struct Matching<'a> {
     problem: &'a Problem,
     placed: &'a [&'a State],
@@ -146,8 +149,9 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Puts a service that is alone to the neighbour with the highest rating (Holtgrewe, Sanders,
-    /// Schulz, IPDPS 2010: weight squared over sizes), which is alone, too, unless it may be `late`.
+    /// Merges a single service with the neighbour of the highest rating (Holtgrewe, Sanders,
+    /// Schulz, IPDPS 2010: weight squared over sizes), which must be single, too, unless `late` is
+    /// set.
     fn join(&mut self, s: usize, late: bool, rng: &mut Rng) {
         if self.head[s] as usize != s || self.members[s] > 1 {
             return;
@@ -176,14 +180,14 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// How much of everything a group is.
+    /// Returns the size of a group over all resources.
     fn size(&self, item: &Item) -> f64 {
         let scale = &self.problem.scale;
         let need: f64 = (0..3).map(|d| item.demand[d] as f64 * scale[d]).sum();
         (need * f64::from(item.replicas)).max(1e-9)
     }
 
-    /// What two groups would be, if they may be one.
+    /// Returns the merged service of two groups, if they can be merged.
     fn together(&self, s: usize, t: usize) -> Option<Item> {
         let (a, b) = (&self.items[s], &self.items[t]);
         let units = a.replicas.min(b.replicas);
@@ -207,10 +211,12 @@ impl<'a> Matching<'a> {
         })
     }
 
-    /// Whether two services are distributed alike, now and in the placement to respect.
+    /// Returns whether two services have the same distribution, now and in the placement to
+    /// respect.
     fn is_alike(&self, s: usize, t: usize) -> bool {
         let problem = self.problem;
-        // Groups are alike in themselves; but a group may have fewer units than its first service.
+        // The members of a group are distributed alike; but a group may have fewer units than its
+        // first service.
         let units = self.items[s].replicas.min(self.items[t].replicas);
         let (each_s, each_t) = (problem.replicas[s] / units, problem.replicas[t] / units);
         // The same number of whole units.

@@ -1,26 +1,26 @@
-//! Branch and bound over whole services: the best placement, proved, where there are few enough.
+//! Branch and bound over whole services: finds and proves the best placement of small problems.
 //!
-//! Services are taken in the order of their traffic to those before. The bound adds, for each that
-//! is not placed yet, the least that it can cost against those that are: its units' costs are
-//! separable by node and convex, so adding one unit after the other where it costs least is exact.
+//! Services are placed in the order of their traffic to those before. The bound adds, for each that
+//! is not placed yet, its minimal cost against those that are: its units' costs are separable by
+//! node and convex, so adding one unit after the other where it costs least is exact.
 
 use super::budget::Budget;
 use super::problem::{Demand, Problem};
 use super::state::State;
 
-/// What a search has proved.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct Proof {
-    /// The best placement, if one is better than what was known.
+    /// The best placement, if it is better than the known one.
     pub(crate) better: Option<Vec<u32>>,
-    /// Whether all placements were looked at.
+    /// Whether the search was exhaustive.
     pub(crate) complete: bool,
 }
 
 /// Maximum number of distributions of a service for an exhaustive search.
 const DISTRIBUTIONS: u64 = 5_000;
 
-/// Whether it makes sense to begin at all.
+/// Returns whether the problem is small enough for a search.
 pub(crate) fn is_small(problem: &Problem) -> bool {
     let ways = |&replicas: &u32| {
         let bars = problem.nodes as u64 - 1;
@@ -31,7 +31,8 @@ pub(crate) fn is_small(problem: &Problem) -> bool {
     problem.services() <= 64 && problem.replicas.iter().all(|r| ways(r) <= DISTRIBUTIONS)
 }
 
-/// Looks for a feasible placement that costs less than `known`; `slack` is what does not matter.
+/// Searches for a feasible placement that costs less than `known`; differences below `slack` are
+/// ignored.
 pub(crate) fn search(
     problem: &Problem,
     known: Option<&State>,
@@ -62,7 +63,8 @@ pub(crate) fn search(
     }
 }
 
-/// The most connected service first, then always the one with most traffic to those before.
+/// Returns the order of services: the most connected first, then always the one with most traffic
+/// to those before.
 fn order(problem: &Problem) -> Vec<usize> {
     let mut order: Vec<usize> = Vec::new();
     let mut pull = vec![0.0_f64; problem.services()];
@@ -82,7 +84,7 @@ fn order(problem: &Problem) -> Vec<usize> {
     order
 }
 
-/// For each node the one before it that is like it in all respects.
+/// Returns for each node the preceding one that is identical in all respects.
 fn twins(problem: &Problem) -> Vec<Option<usize>> {
     let alike = |a: usize, b: usize| {
         problem.capacity[a] == problem.capacity[b]
@@ -109,7 +111,7 @@ struct Search<'a> {
     twins: Vec<Option<usize>>,
 }
 
-/// A way to place a service, with what it costs against those placed before.
+/// A distribution of a service, with its cost against those placed before.
 struct Way {
     cost: f64,
     row: Vec<u32>,
@@ -139,7 +141,7 @@ impl Search<'_> {
         }
     }
 
-    /// All distributions of a service that fit now, one for each class of like nodes.
+    /// Returns all distributions of a service that fit now, one for each class of identical nodes.
     fn ways(&mut self, service: usize, at: usize) -> Vec<Way> {
         let mut ways = Vec::new();
         let mut row = vec![0; self.problem.nodes];
@@ -167,7 +169,7 @@ impl Search<'_> {
         ways: &mut Vec<Way>,
     ) {
         let room = self.problem.room(service, &self.left[node]).min(rest);
-        // Of two empty nodes that are alike, the first gets no less.
+        // Of two empty identical nodes, the first gets no less.
         let symmetric =
             self.twins[node].filter(|&symmetric| self.fresh[symmetric] && self.fresh[node]);
         let room = symmetric.map_or(room, |symmetric| room.min(row[symmetric]));
@@ -189,7 +191,7 @@ impl Search<'_> {
         row[node] = 0;
     }
 
-    /// What a distribution costs against all services before `at`.
+    /// Returns the cost of a distribution against all services before `at`.
     fn cost(&self, service: usize, at: usize, row: &[u32]) -> f64 {
         let problem = self.problem;
         let mut cost = 0.0;
@@ -215,7 +217,8 @@ impl Search<'_> {
         )
     }
 
-    /// The least that all services from `at` on add; None if it reaches `enough` or they don't fit.
+    /// Returns the minimal cost that all services from `at` on add; `None` if it reaches `enough`
+    /// or they don't fit.
     fn rest(&mut self, at: usize, enough: f64) -> Option<f64> {
         let mut sum = 0.0;
         for index in at..self.order.len() {
@@ -227,8 +230,8 @@ impl Search<'_> {
         Some(sum)
     }
 
-    /// The least that a service costs against those before `at`. With even routing it is a bound of that:
-    /// p·q is at most min(p, q).
+    /// Returns the minimal cost of a service against those before `at`. With even routing it is a
+    /// lower bound of that: p·q is at most min(p, q).
     fn least_cost(&mut self, service: usize, at: usize) -> Option<f64> {
         let problem = self.problem;
         let step = problem.step[service];
@@ -245,7 +248,7 @@ impl Search<'_> {
             traffic.sum::<f64>() + problem.start_cost(service, node, units + 1)
                 - problem.start_cost(service, node, units)
         };
-        // With nothing placed of a service, half of its neighbours' weight is apart.
+        // Without any placed unit of a service, half of its neighbours' weight is apart.
         let mut cost = placed.iter().map(|(_, w)| 0.5 * w).sum::<f64>();
         let room = |node: usize| problem.room(service, &self.left[node]);
         let mut open: Vec<(usize, u32, u32, f64)> = (0..problem.nodes)

@@ -1,10 +1,11 @@
-//! The solver: what to try, in which order, and for how long.
+//! The solver: selects the search methods by the size of the problem, and divides the budget among
+//! them.
 //!
-//! Small problems are annealed and then proved by branch and bound. Medium ones are annealed several
-//! times. Large ones go through levels: coarsen, place the coarse problem, refine on the way back;
-//! several such placements are combined with each other, as in evolutionary partitioning (Sanders
-//! and Schulz, ALENEX 2012): what all parents keep together is put together, so the child begins as
-//! the better parent and differs where they disagree.
+//! Small problems are annealed and then proved by branch and bound. Medium ones are annealed
+//! several times. Large ones go through levels: coarsen, place the coarse problem, refine on the
+//! way back; several such placements are combined with each other, as in evolutionary partitioning
+//! (Sanders and Schulz, ALENEX 2012): services that all parents keep together are merged, so the
+//! child begins as the better parent and differs where they disagree.
 
 mod anneal;
 mod bound;
@@ -27,24 +28,24 @@ pub(crate) use problem::{Demand, Item, Problem};
 use refine::Refiner;
 pub(crate) use state::State;
 
-/// Above so many services a problem is coarsened.
+/// The number of services above which a problem is coarsened.
 const COARSE: usize = 250;
 
-/// How many placements are made anew before they are combined.
+/// The number of placements made before they are combined.
 const POPULATION: usize = 8;
 
-/// With so many steps another population is worth more than a longer search by the first, which has
-/// become all alike by then.
+/// The number of steps above which another population is better than a longer search by the first,
+/// which has converged by then.
 const TRY: u64 = 800_000_000;
 
-/// What the solver found.
+/// The result of the solver.
 #[derive(Clone, Debug)]
 pub(crate) struct Solution {
     /// The best placement; it may not fit.
     pub(crate) state: State,
-    /// No placement costs less.
+    /// The lower bound of the cost of any placement.
     pub(crate) bound: f64,
-    /// Nothing better exists: no cheaper placement, or none that fits.
+    /// Whether it is proved that there is no cheaper placement, or none that fits.
     pub(crate) proved: bool,
 }
 
@@ -88,15 +89,16 @@ pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: 
     }
 }
 
-/// How many steps the search may take: about 10 ms for a dozen services, 0.3 s up to a hundred, then
-/// in proportion to the units, up to 20 s.
+/// Returns the number of steps: about 10 ms for a dozen services, 0.3 s up to a hundred, then in
+/// proportion to the units, up to 20 s.
 fn steps(problem: &Problem, effort: f64) -> u64 {
     let units = problem.units() as f64;
     let steps = if problem.services() <= 12 {
-        // More nodes are more ways; three are the most that branch and bound finishes at once.
+        // More nodes are more combinations; three are the most that branch and bound finishes at
+        // once.
         60e3 * units.min(40.0) * (problem.nodes as f64 / 3.0).clamp(1.0, 4.0)
     } else {
-        // Few nodes and many units are quick to search, and there is more to find.
+        // Few nodes with many units are quick to search, and have more potential for improvement.
         let more = ((units - 1800.0) / 1800.0).clamp(0.0, 1.0);
         let more = if problem.nodes <= 100 { more } else { 0.0 };
         ((1.0 + 0.5 * more) * 170e3 * units).clamp(45e6, 3e9)
@@ -104,7 +106,8 @@ fn steps(problem: &Problem, effort: f64) -> u64 {
     (effort * steps).max(1_000.0) as u64
 }
 
-/// Whatever can be enumerated is; beyond, a proof is worth as much as a search.
+/// Returns the budget of a proof: enough for any enumerable problem; for larger ones, as much as
+/// the search.
 fn proof_budget(problem: &Problem, effort: f64) -> Budget {
     let leaves = (problem.nodes as f64).powi(problem.units().min(64) as i32);
     if leaves <= 1e6 {
@@ -128,7 +131,7 @@ fn evolve(problem: &Problem, start: State, rng: &mut Rng, budget: &mut Budget) -
     }
     while !budget.is_spent() && !population.iter().any(ideal) {
         let many = population.len() as u32;
-        // Where hardly anything fits, no way leads from one good placement to another.
+        // Where hardly anything fits, no path leads from one good placement to another.
         if !is_large(problem) && rng.below(10) < 3 {
             let fresh = Plan::fresh(problem, all).cycle(problem, &[], rng, budget);
             keep(&mut population[rng.below(many) as usize], fresh);
@@ -142,7 +145,7 @@ fn evolve(problem: &Problem, start: State, rng: &mut Rng, budget: &mut Budget) -
         let both = [&population[better], &population[other]];
         let parents = if better == other { &both[..1] } else { &both };
         let child = Plan::fresh(problem, all).combine(problem, parents, rng, budget);
-        // It is like the better parent; in place of the other one, soon all would be alike.
+        // It resembles the better parent; replacing the other one would soon make all alike.
         keep(&mut population[better], child);
     }
     let best = population
@@ -157,18 +160,18 @@ fn keep(best: &mut State, found: State) {
     }
 }
 
-/// Whether a problem goes through levels.
+/// Returns whether a problem goes through levels.
 fn is_large(problem: &Problem) -> bool {
     problem.services() > COARSE
 }
 
-/// How one way through the levels is gone.
+/// The parameters of one cycle through the levels.
 struct Plan {
-    /// So many services are coarse enough.
+    /// The number of services that is coarse enough.
     target: usize,
-    /// How hot annealing begins where there is a placement already.
+    /// The initial temperature of annealing if there is a placement already.
     heat: Heat,
-    /// Steps of all annealing together.
+    /// The steps of all annealing together.
     steps: u64,
 }
 
@@ -188,7 +191,7 @@ impl Plan {
         }
     }
 
-    /// Another way from parents: how coarse and how hot is left to chance.
+    /// Makes another placement from parents, with random coarseness and temperature.
     fn combine(
         &mut self,
         problem: &Problem,
@@ -219,7 +222,7 @@ impl Plan {
         let limits = Limits {
             share: 1.5 / self.target as f64,
         };
-        // Sorting edges and copying placements, in looks at a neighbour.
+        // The cost of sorting edges and copying placements, in evaluations of a neighbour.
         budget.spend(problem.adjacent.len() * 10 + problem.services() * (10 + 3 * problem.nodes));
         let level = (problem.services() > self.target)
             .then(|| Level::coarsen(problem, placed, limits, rng))
@@ -263,7 +266,7 @@ impl Plan {
     }
 }
 
-/// Nothing found fits: looks harder, and for a proof that nothing does.
+/// Searches further after no placement fits, and for a proof that none exists.
 fn fit(problem: &Problem, mut best: State, rng: &mut Rng, effort: f64) -> (State, bool) {
     let all = (steps(problem, effort)).max(20_000_000);
     for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! Placements that fit, traffic aside: a greedy one to begin with, and a complete search for the
-//! cases where improving one that does not fit has led nowhere (vector bin packing).
+//! Placements that fit, regardless of traffic: a greedy one to begin with, and a complete search
+//! for the cases where improving one that does not fit has failed (vector bin packing).
 
 use maglor_balance::Rng;
 
@@ -9,7 +9,8 @@ use super::refine::shuffle;
 use super::state::State;
 
 /// Places services in turn, the next one always that with most traffic to those placed already;
-/// each unit where it costs least among the nodes that take it. What fits nowhere overloads.
+/// each unit where it costs least among the nodes that have capacity for it. Units that fit nowhere
+/// overload nodes.
 pub(crate) fn greedy(problem: &Problem, rng: &mut Rng) -> State {
     let mut partial = Partial::new(problem);
     for service in by_attraction(problem, rng) {
@@ -21,8 +22,8 @@ pub(crate) fn greedy(problem: &Problem, rng: &mut Rng) -> State {
     State::from_counts(problem, &partial.counts)
 }
 
-/// What runs at present: surplus replicas go where most of their service are, missing ones come
-/// where they cost least.
+/// Returns the present placement with the right number of replicas: surplus ones are removed from
+/// the nodes with most of their service, missing ones added where they cost least.
 pub(crate) fn resume(problem: &Problem) -> Vec<u32> {
     let mut partial = Partial::new(problem);
     for service in 0..problem.services() {
@@ -50,7 +51,7 @@ pub(crate) fn resume(problem: &Problem) -> Vec<u32> {
     partial.counts
 }
 
-/// Whether a placement that fits is found soon.
+/// Returns whether a placement that fits is found quickly.
 pub(crate) fn fits(problem: &Problem, rng: &mut Rng) -> bool {
     let places = |s: usize| -> u64 {
         let rooms = problem.capacity.iter();
@@ -70,7 +71,8 @@ pub(crate) fn fits(problem: &Problem, rng: &mut Rng) -> bool {
         )
 }
 
-/// Services so that each has as much traffic as possible to those before it.
+/// Returns the services in an order in which each has as much traffic as possible to those before
+/// it.
 fn by_attraction(problem: &Problem, rng: &mut Rng) -> Vec<usize> {
     let mut seeds = Vec::from_iter(0..problem.services());
     shuffle(&mut seeds, rng);
@@ -89,7 +91,7 @@ fn by_attraction(problem: &Problem, rng: &mut Rng) -> Vec<usize> {
                 let v = v as usize;
                 if !done[v] {
                     pulled[v] += w;
-                    // The bits of positive numbers are in the numbers' order.
+                    // The bits of positive numbers have the same order as the numbers.
                     queue.push((f64::to_bits(pulled[v]), v));
                 }
             }
@@ -164,23 +166,23 @@ impl<'a> Partial<'a> {
     }
 }
 
-/// The complete search is for no more units.
+/// The maximum number of units for the complete search.
 const MOST_UNITS: usize = 2_000;
 
-/// What a complete search found.
+/// The result of a complete search.
 #[derive(Clone, Debug)]
 pub(crate) enum Packing {
-    /// Where each service's units go, by service and node.
+    /// The number of units by service and node.
     Found(Vec<u32>),
     /// There is no placement that fits.
     Impossible,
-    /// The search ended early.
+    /// The search was aborted.
     Unknown,
 }
 
-/// Searches all packings, large services first, each unit where it leaves least.
+/// Searches all packings, large services first, each unit where it leaves the least capacity.
 pub(crate) fn pack(problem: &Problem, budget: &mut Budget) -> Packing {
-    // It goes as deep as there are units, and would not come far with so many.
+    // The depth is the number of units, and the search would not finish with so many.
     if problem.units() > MOST_UNITS {
         return Packing::Unknown;
     }
@@ -218,7 +220,7 @@ pub(crate) fn pack(problem: &Problem, budget: &mut Budget) -> Packing {
 struct Packer<'a> {
     problem: &'a Problem,
     order: Vec<usize>,
-    /// What the services after each one need together.
+    /// The total need of the services after each one.
     after: Vec<Demand>,
     left: Vec<Demand>,
     counts: Vec<u32>,
@@ -226,8 +228,8 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Places units from the given one on; a service's units go to nodes in their order, so that
-    /// no combination comes twice.
+    /// Places units from the given one on; a service's units go to nodes in their order, so that no
+    /// combination is repeated.
     fn place(&mut self, at: usize, unit: u32, least: usize) -> bool {
         let Some(&service) = self.order.get(at) else {
             return true;
@@ -273,7 +275,7 @@ impl Packer<'_> {
         left.sum()
     }
 
-    /// Whether what comes later may still fit: its sum, and each service by itself.
+    /// Returns whether the rest may still fit: its sum, and each service by itself.
     fn is_hopeful(&mut self, at: usize) -> bool {
         let rest = &self.order[at + 1..];
         self.budget.spend(rest.len() + self.problem.nodes);

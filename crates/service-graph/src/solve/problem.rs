@@ -10,42 +10,44 @@ pub(crate) type Demand = [u64; 3];
 /// A problem in numbers. Services, nodes and units (single replicas) are indices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problem {
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) nodes: usize,
-    /// What a node holds.
+    /// The capacity of a node.
     pub(crate) capacity: Vec<Demand>,
-    /// One over the mean capacity, to add up overloads of unlike resources.
+    /// The inverse of the mean capacity, for adding up overloads of different resources.
     pub(crate) scale: [f64; 3],
-    /// Units of a service.
+    /// The number of units of a service.
     pub(crate) replicas: Vec<u32>,
-    /// One over the units: what a unit is of the service's distribution.
+    /// The inverse of the number of units: the share of a unit in the service's distribution.
     pub(crate) step: Vec<f64>,
-    /// What a unit needs.
+    /// The need of a unit.
     pub(crate) demand: Vec<Demand>,
-    /// How many units may share a node.
+    /// The number of units that may share a node.
     pub(crate) limit: Vec<u32>,
-    /// What it costs to start a unit where none runs.
+    /// The cost of starting a unit on a node where none runs.
     pub(crate) move_cost: Vec<f64>,
-    /// Units that run now, by service and node; empty if nothing does.
+    /// The units that run now, by service and node; empty if there are none.
     pub(crate) present: Vec<u32>,
-    /// What it costs besides to start a unit on a node, by service and node; empty if nothing. It outweighs
-    /// all else where none may be started: then whatever keeps to that is better than what does not.
+    /// The additional cost of starting a unit on a node, by service and node; empty if there is
+    /// none. On forbidden nodes it outweighs everything else: then any placement that avoids them
+    /// is better than one that does not.
     pub(crate) bars: Vec<f64>,
-    /// Where a service's neighbours begin in `adjacent`.
+    /// The index of a service's first neighbour in `adjacent`.
     pub(crate) start: Vec<u32>,
-    /// Neighbours with the weight of the traffic.
+    /// The neighbours with the weight of the traffic.
     pub(crate) adjacent: Vec<(u32, f64)>,
     /// The weight of all traffic of a service with others.
     pub(crate) weight: Vec<f64>,
-    /// That of a service with itself, which leaves its node only where any replica may be called.
+    /// The weight of a service's traffic with itself, which leaves its node only if any replica may
+    /// be called.
     pub(crate) own: Vec<f64>,
-    /// What a unit of traffic costs between two nodes, row by row; empty if 1 everywhere.
+    /// The cost of a unit of traffic between two nodes, row by row; empty if 1 everywhere.
     pub(crate) distance: Vec<f64>,
-    /// Whether every replica is as likely to be called as any other, wherever the caller is.
+    /// Whether every replica is equally likely to be called, wherever the caller is.
     pub(crate) even: bool,
-    /// The service of each unit; those of one service are neighbours.
+    /// The service of each unit; units of one service are adjacent.
     pub(crate) unit_service: Vec<u32>,
-    /// Where a service's units begin.
+    /// The index of a service's first unit.
     pub(crate) first_unit: Vec<u32>,
 }
 
@@ -59,7 +61,7 @@ pub(crate) struct Item {
 }
 
 impl Problem {
-    /// Puts rows and edges together. Edges of a pair add up.
+    /// Creates a problem of rows and edges. Edges of a pair add up.
     pub(crate) fn new(capacity: Vec<Demand>, items: &[Item], edges: &[(u32, u32, f64)]) -> Self {
         let nodes = capacity.len();
         let scale = std::array::from_fn(|d| {
@@ -135,17 +137,17 @@ impl Problem {
         self.first_unit[service] as usize..self.first_unit[service + 1] as usize
     }
 
-    /// Whether nodes are equally far apart.
+    /// Returns whether nodes are equally far apart.
     pub(crate) fn is_equidistant(&self) -> bool {
         self.distance.is_empty()
     }
 
-    /// Whether costs are half of Σ|p − q|, whose terms are separable by node.
+    /// Returns whether costs are half of Σ|p − q|, whose terms are separable by node.
     pub(crate) fn is_uniform(&self) -> bool {
         self.is_equidistant() && !self.even
     }
 
-    /// What a unit of traffic costs between two services that are spread over the nodes like this.
+    /// Returns the cost of a unit of traffic between two services with these distributions.
     pub(crate) fn apart(&self, p: impl Fn(usize) -> f64, q: impl Fn(usize) -> f64) -> f64 {
         let nodes = 0..self.nodes;
         if self.is_uniform() {
@@ -172,14 +174,14 @@ impl Problem {
         if apart > 0.0 { cost / apart } else { 0.0 }
     }
 
-    /// The weight of all traffic.
+    /// Returns the weight of all traffic.
     pub(crate) fn traffic(&self) -> f64 {
-        // What is between two services is there from both of its ends.
+        // Traffic between two services is counted at both ends.
         self.weight.iter().sum::<f64>() / 2.0 + self.own.iter().sum::<f64>()
     }
 
-    /// What the traffic of a service with itself costs, if it is spread over the nodes like this. By local-first
-    /// routing nothing: as many calls begin on each node as it takes.
+    /// Returns the cost of a service's traffic with itself, with this distribution. Zero with
+    /// local-first routing: as many calls begin on each node as it receives.
     pub(crate) fn apart_from_itself(&self, service: usize, p: impl Fn(usize) -> f64) -> f64 {
         match self.own.get(service) {
             Some(&own) if self.even && own > 0.0 => own * self.apart(&p, &p),
@@ -187,7 +189,7 @@ impl Problem {
         }
     }
 
-    /// The smallest distance of two different nodes.
+    /// Returns the smallest distance of two different nodes.
     pub(crate) fn least_distance(&self) -> f64 {
         if self.is_equidistant() {
             return 1.0;
@@ -201,7 +203,7 @@ impl Problem {
         if least.is_finite() { least } else { 0.0 }
     }
 
-    /// How many units of a service a node with this much left can take.
+    /// Returns the number of units of a service that fit into this remaining capacity.
     pub(crate) fn room(&self, service: usize, left: &Demand) -> u32 {
         let demand = &self.demand[service];
         let fits = demand.iter().zip(left);
@@ -211,7 +213,7 @@ impl Problem {
         most.min(self.limit[service])
     }
 
-    /// What running units of a service on a node costs by itself: what has to be started there.
+    /// Returns the cost of starting the units of a service that run on a node and did not before.
     pub(crate) fn start_cost(&self, service: usize, node: usize, units: u32) -> f64 {
         match self.present.get(service * self.nodes + node) {
             Some(&present) => {
@@ -221,19 +223,19 @@ impl Problem {
         }
     }
 
-    /// What it costs to start one unit of a service on a node where none runs.
+    /// Returns the cost of starting one unit of a service on a node where none runs.
     pub(crate) fn start_price(&self, service: usize, node: usize) -> f64 {
         let bar = self.bars.get(service * self.nodes + node);
         self.move_cost[service] + bar.copied().unwrap_or(0.0)
     }
 
-    /// Whether no unit of a service may be started on a node.
+    /// Returns whether no unit of a service may be started on a node.
     pub(crate) fn is_barred(&self, service: usize, node: usize) -> bool {
         let bar = self.bars.get(service * self.nodes + node);
         bar.is_some_and(|bar| *bar > 0.0)
     }
 
-    /// How many units of a service run nowhere yet.
+    /// Returns the number of units of a service that do not run yet.
     pub(crate) fn lacking(&self, service: usize) -> u32 {
         let row = self.present.iter().skip(service * self.nodes);
         let runs = row.take(self.nodes).map(|&units| u64::from(units)).sum();
@@ -241,7 +243,7 @@ impl Problem {
         u32::try_from(lacking).unwrap_or(u32::MAX)
     }
 
-    /// What the units need that may be started nowhere else than they run, on a node.
+    /// Returns the need of the units on a node that may not be started elsewhere.
     pub(crate) fn held(&self, node: usize) -> Demand {
         let mut held = [0; 3];
         if self.present.is_empty() {
@@ -258,7 +260,7 @@ impl Problem {
         held
     }
 
-    /// What all units need together.
+    /// Returns the total need of all units.
     pub(crate) fn total(&self) -> Demand {
         let mut total = [0; 3];
         for (demand, &replicas) in self.demand.iter().zip(&self.replicas) {

@@ -1,6 +1,6 @@
-//! Refinement by the method of Fiduccia and Mattheyses (1982), k-way and localized: from one service
-//! at a time, moves are made in the order of their gain, also bad ones, and rolled back to the best
-//! point (multi-try FM: Sanders and Schulz, ESA 2011). Moves keep within every capacity.
+//! Refinement by the method of Fiduccia and Mattheyses (1982), k-way and localized: from one
+//! service at a time, moves are made in the order of their gain, also bad ones, and rolled back to
+//! the best point (multi-try FM: Sanders and Schulz, ESA 2011). Moves keep within every capacity.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,10 +11,10 @@ use super::budget::Budget;
 use super::problem::Problem;
 use super::state::State;
 
-/// A search from one service ends after so many moves without a gain, more where it is large.
+/// The number of moves without a gain after which a search ends; more for a large service.
 const PATIENCE: usize = 25;
 
-/// A move of a unit, by what it changes.
+/// A move of a unit, with the change of the cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(crate) from: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Move {
     pub(crate) delta: f64,
 }
 
-/// In the queue: the cheapest first; among equals at random.
+/// An entry of the queue: the cheapest first; among equals at random.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     delta: f64,
@@ -54,10 +54,11 @@ impl Ord for Queued {
     }
 }
 
-/// Memory of a search, kept from one to the next.
+/// The memory of a search, reused by the next one.
 pub(crate) struct Refiner<'a> {
     problem: &'a Problem,
-    /// What a further unit on a node, or one less, changes, for the service last looked at.
+    /// The change of the cost by one more unit on a node, or one less, for the service last
+    /// evaluated.
     enter: Vec<f64>,
     leave: Vec<f64>,
     seen: Vec<bool>,
@@ -113,7 +114,7 @@ impl<'a> Refiner<'a> {
         }
     }
 
-    /// Whether some of its traffic leaves a node.
+    /// Returns whether some of a service's traffic leaves a node.
     fn is_boundary(&mut self, state: &State, s: usize) -> bool {
         let problem = self.problem;
         self.looked += 1;
@@ -123,7 +124,7 @@ impl<'a> Refiner<'a> {
         share < 1.0 || problem.neighbours(s).iter().any(apart)
     }
 
-    /// One search.
+    /// Searches from one service.
     fn search(&mut self, state: &mut State, seed: usize, rng: &mut Rng) {
         self.queue.clear();
         self.log.clear();
@@ -137,7 +138,7 @@ impl<'a> Refiner<'a> {
             let Some(m) = self.best_move(state, s) else {
                 continue;
             };
-            // What it was queued with may be out of date.
+            // The queued value may be outdated.
             if m.delta > next.delta + 1e-9 * m.delta.abs() + 1e-12 {
                 self.push(s, m.delta, rng);
                 continue;
@@ -193,7 +194,7 @@ impl<'a> Refiner<'a> {
         });
     }
 
-    /// The cheapest move of a unit of `s` to a node that has neighbours of it and takes it.
+    /// Returns the cheapest move of a unit of `s` to a node that has neighbours of it and capacity.
     pub(crate) fn best_move(&mut self, state: &State, s: usize) -> Option<Move> {
         if !self.problem.is_uniform() {
             return self.best_move_by_distance(state, s);
@@ -238,7 +239,7 @@ impl<'a> Refiner<'a> {
                 let node = state.node_of(unit);
                 self.change(node, base);
                 let (p, q) = (state.share(s, node), state.share(v, node));
-                // Each unit brings its part, so that a node counts once.
+                // Each unit adds its share, so that a node counts once.
                 let part = if single {
                     0.5 * w
                 } else {
@@ -254,7 +255,7 @@ impl<'a> Refiner<'a> {
         if !self.seen[node] {
             self.seen[node] = true;
             self.near.push(node);
-            // Where no neighbour runs, all of the unit's traffic comes from elsewhere.
+            // Without a neighbour there, all of the unit's traffic comes from elsewhere.
             self.enter[node] = base;
             self.leave[node] = -base;
         }
@@ -284,7 +285,7 @@ impl<'a> Refiner<'a> {
     }
 }
 
-/// Fisher and Yates.
+/// Shuffles with the algorithm of Fisher and Yates.
 pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
     for end in (1..items.len()).rev() {
         let other = rng.below(end as u32 + 1) as usize;

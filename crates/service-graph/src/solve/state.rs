@@ -1,11 +1,12 @@
-//! A placement while it is being improved: where each unit is, and what that costs.
+//! A placement being improved: the node of each unit, and the resulting cost.
 //!
 //! Invariant: `counts`, `shares` and `loads` follow from `unit_node`; `cost` and `overload` follow
-//! from them, up to rounding that [`State::recount`] removes. No service exceeds its limit a node.
+//! from them, up to rounding that [`State::recount`] removes. No service exceeds its limit per
+//! node.
 
 use super::problem::{Demand, Problem};
 
-/// Where units are. A unit of the same service is as good as another.
+/// The nodes of units. Units of the same service are interchangeable.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     nodes: usize,
@@ -18,7 +19,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// From the node of each unit.
+    /// Creates a state from the node of each unit.
     pub(crate) fn new(problem: &Problem, unit_node: Vec<u32>) -> Self {
         let nodes = problem.nodes;
         let mut state = Self {
@@ -49,12 +50,12 @@ impl State {
         state
     }
 
-    /// What runs at present, without replicas that are too many, with those that are too few.
+    /// Returns the present placement, adjusted to the number of replicas.
     pub(crate) fn resume(problem: &Problem) -> Self {
         Self::from_counts(problem, &super::pack::resume(problem))
     }
 
-    /// From counts by service and node, whose sums are the services' units.
+    /// Creates a state from counts by service and node, whose sums are the services' units.
     pub(crate) fn from_counts(problem: &Problem, counts: &[u32]) -> Self {
         let mut unit_node = Vec::with_capacity(problem.units());
         for row in counts.chunks(problem.nodes) {
@@ -65,12 +66,12 @@ impl State {
         Self::new(problem, unit_node)
     }
 
-    /// Traffic that leaves its node, by distance, and what has to be started.
+    /// Returns the cost: the traffic that leaves its node, by distance, and the units to start.
     pub(crate) fn cost(&self) -> f64 {
         self.cost
     }
 
-    /// By how much nodes are too small, each resource relative to a mean node.
+    /// Returns the overload of all nodes, each resource relative to a mean node.
     pub(crate) fn overload(&self) -> f64 {
         self.overload
     }
@@ -79,7 +80,7 @@ impl State {
         self.overload == 0.0
     }
 
-    /// Whether this is to be preferred: feasible first, then cheap.
+    /// Returns whether this is to be preferred: feasible first, then cheap.
     pub(crate) fn beats(&self, other: &Self) -> bool {
         (self.overload, self.cost) < (other.overload, other.cost)
     }
@@ -88,7 +89,7 @@ impl State {
         &self.counts
     }
 
-    /// The node of each unit.
+    /// Returns the node of each unit.
     pub(crate) fn nodes(&self) -> &[u32] {
         &self.unit_node
     }
@@ -105,12 +106,12 @@ impl State {
         self.unit_node[unit] as usize
     }
 
-    /// What runs on a node needs.
+    /// Returns the load of a node.
     pub(crate) fn load(&self, node: usize) -> &Demand {
         &self.loads[node]
     }
 
-    /// Whether a node takes another unit without exceeding anything.
+    /// Returns whether a node has capacity for another unit.
     pub(crate) fn takes(&self, problem: &Problem, service: usize, node: usize) -> bool {
         let (load, capacity) = (&self.loads[node], &problem.capacity[node]);
         let demand = &problem.demand[service];
@@ -118,17 +119,17 @@ impl State {
             && (0..3).all(|d| demand[d] == 0 || load[d] + demand[d] <= capacity[d])
     }
 
-    /// Whether one more unit stays within the service's limit a node.
+    /// Returns whether one more unit stays within the service's limit per node.
     pub(crate) fn allows(&self, problem: &Problem, service: usize, node: usize) -> bool {
         self.count(service, node) < problem.limit[service]
     }
 
-    /// By how much a node is too small.
+    /// Returns the overload of a node.
     pub(crate) fn overload_of(&self, problem: &Problem, node: usize) -> f64 {
         excess(problem, &self.loads[node], &problem.capacity[node])
     }
 
-    /// How the overload changes when a unit goes from `a` to `b`.
+    /// Returns the change of the overload when a unit moves from `a` to `b`.
     pub(crate) fn overload_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let mut delta = 0.0;
         for (d, need) in problem.demand[s].into_iter().enumerate() {
@@ -141,7 +142,7 @@ impl State {
         delta
     }
 
-    /// How the cost changes when a unit goes from `a` to `b`, two different nodes.
+    /// Returns the change of the cost when a unit moves from `a` to `b`, two different nodes.
     pub(crate) fn delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let traffic = if problem.is_uniform() {
             self.traffic_delta(problem, s, a, b)
@@ -160,7 +161,7 @@ impl State {
         traffic + self.own_delta(problem, s, a, b) + self.start_delta(problem, s, a, b)
     }
 
-    /// How what a service's calls to itself cost changes.
+    /// Returns the change of the cost of a service's calls to itself.
     fn own_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         if !problem.even || problem.own[s] == 0.0 {
             return 0.0;
@@ -170,7 +171,7 @@ impl State {
         after - problem.apart_from_itself(s, |node| self.share(s, node))
     }
 
-    /// Only the two nodes' terms of Σ|p − q| change.
+    /// Returns the change of the traffic's cost: only the two nodes' terms of Σ|p − q| change.
     fn traffic_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let step = problem.step[s];
         let (pa, pb) = (self.share(s, a), self.share(s, b));
@@ -184,7 +185,7 @@ impl State {
         0.5 * sum
     }
 
-    /// How the cost of starting units changes.
+    /// Returns the change of the cost of starting units.
     pub(crate) fn start_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         if problem.present.is_empty() {
             return 0.0;
@@ -195,8 +196,8 @@ impl State {
         problem.start_price(s, b) * started - problem.start_price(s, a) * spared
     }
 
-    /// What a unit of traffic between two services costs. With `shifted`, as if a unit of `s` had gone
-    /// from the one node to the other.
+    /// Returns the cost of a unit of traffic between two services. With `shifted`, as if a unit of
+    /// `s` had moved from the one node to the other.
     fn pair(&self, problem: &Problem, s: usize, v: usize, shifted: Option<(usize, usize)>) -> f64 {
         problem.apart(
             |node| self.shifted(problem, s, node, shifted),
@@ -204,7 +205,7 @@ impl State {
         )
     }
 
-    /// A service's share on a node, as if a unit had gone from the one node to the other.
+    /// Returns a service's share on a node, as if a unit had moved from the one node to the other.
     fn shifted(
         &self,
         problem: &Problem,
@@ -220,7 +221,7 @@ impl State {
         }
     }
 
-    /// Moves a unit; `delta` is what [`State::delta`] says of it.
+    /// Moves a unit; `delta` is the result of [`State::delta`].
     pub(crate) fn apply(&mut self, problem: &Problem, unit: usize, b: usize, delta: f64) {
         let s = problem.unit_service[unit] as usize;
         let a = self.node_of(unit);
@@ -236,19 +237,19 @@ impl State {
             self.loads[a][d] -= problem.demand[s][d];
             self.loads[b][d] += problem.demand[s][d];
         }
-        // A sum of many terms would keep a rest where nothing is overloaded any more.
+        // A sum of many terms would keep a rounding error where nothing is overloaded any more.
         if self.overload != 0.0 && self.overload < 1e-9 {
             self.overload = (0..self.nodes).map(|n| self.overload_of(problem, n)).sum();
         }
     }
 
-    /// A unit of a service on a node, if there is one.
+    /// Returns a unit of a service on a node, if there is one.
     pub(crate) fn unit_on(&self, problem: &Problem, service: usize, node: usize) -> Option<usize> {
         let mut units = problem.units_of(service);
         units.find(|&unit| self.node_of(unit) == node)
     }
 
-    /// Computes cost and overload anew.
+    /// Recomputes cost and overload.
     pub(crate) fn recount(&mut self, problem: &Problem) {
         let mut cost = 0.0;
         for s in 0..problem.services() {
@@ -270,7 +271,7 @@ impl State {
     }
 }
 
-/// By how much a load exceeds a capacity, each resource relative to a mean node.
+/// Returns by how much a load exceeds a capacity, each resource relative to a mean node.
 fn excess(problem: &Problem, load: &Demand, capacity: &Demand) -> f64 {
     let over = |d: usize| load[d].saturating_sub(capacity[d]) as f64 * problem.scale[d];
     over(0) + over(1) + over(2)

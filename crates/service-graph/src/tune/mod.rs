@@ -1,9 +1,10 @@
 //! Decides which recommendations are applied now, and which are rolled back: applies [`advise`](crate::advise) to a
 //! running cluster.
 //!
-//! Round by round a [`Tuning`] compares what is set of each service with what is advised. Of what differs a few
-//! changes are begun, the most urgent first. A change is compared with before once all replicas are as they are to
-//! be; what is worse, or never came to be, is rolled back and left alone for longer each time.
+//! Round by round a [`Tuning`] compares the settings of each service with the recommendations. Of
+//! the differences a few changes are begun, the most urgent first. The service is compared with
+//! before once all replicas are updated; a change that is worse, or was never completed, is rolled
+//! back and not retried for longer each time.
 //!
 //! ```text
 //! steady ──worth it──► changing ──all replicas are so──► judged ──► kept ──cool-down──► steady
@@ -11,12 +12,12 @@
 //!    └─────── rest ◄──────┴────────── rolled back ◄─────────┘
 //! ```
 //!
-//! More replicas wait for nothing but room and the changes of a round. All else waits until a service was observed
-//! for long enough, nothing of it was changed lately, and no change of one that it calls, or that calls it, is being
-//! under evaluation, because effects could not be attributed. Requests of replicas are changed for one service at a
-//! time, since that replaces all of them.
+//! More replicas wait only for capacity and the limit of changes per round. All other changes wait
+//! until a service was observed for long enough, was not changed lately, and no change of a service
+//! that it calls, or that calls it, is being evaluated, because effects could not be attributed.
+//! Requests of replicas are changed for one service at a time, since that replaces all of them.
 //!
-//! Time is an argument. What has to survive a crash is in [`Record`]s.
+//! Time is an argument. The state that has to survive a crash is in [`Record`]s.
 
 mod params;
 mod record;
@@ -34,144 +35,144 @@ pub use params::Params;
 pub use record::{Of, Record, Stage};
 use wants::{Wanted, wanted};
 
-/// How often something was in vain is remembered for this long.
+/// The time for which the number of failed changes is remembered.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// What can be changed of a service.
+/// The changeable parts of a service's settings.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Part {
-    /// How many there are.
+    /// The number of replicas.
     Replicas,
-    /// What each requests.
+    /// The requests of each replica.
     Requests,
-    /// How callers treat it.
+    /// The settings of its callers.
     Traffic,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 3] = [Self::Replicas, Self::Requests, Self::Traffic];
 }
 
-/// What is set.
+/// The present settings.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
-    /// How many replicas there are to be.
+    /// The configured number of replicas.
     pub replicas: u32,
-    /// CPU that each requests, in thousandths of a core; 0 = nothing.
+    /// The CPU request of each replica, in thousandths of a core; 0 = none.
     pub cpu_millis: u64,
-    /// Memory that each requests, in MiB; 0 = nothing.
+    /// The memory request of each replica, in MiB; 0 = none.
     pub memory_mib: u64,
 }
 
-/// What others manage.
+/// The settings managed by others.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Held {
-    /// How many replicas.
+    /// The number of replicas.
     pub replicas: bool,
-    /// Requests of CPU.
+    /// The CPU requests.
     pub cpu: bool,
-    /// Requests of memory.
+    /// The memory requests.
     pub memory: bool,
-    /// How callers treat it.
+    /// The settings of its callers.
     pub traffic: bool,
 }
 
-/// How far the replicas of a service are.
+/// The rollout of a service's replicas.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Rollout {
-    /// All replicas exist, and are made of what is set now.
+    /// Whether all replicas exist, with the present settings.
     pub updated: bool,
-    /// Replicas that take no requests.
+    /// The number of replicas that are not available.
     pub unavailable: u32,
 }
 
 impl Rollout {
-    /// All replicas are as they should be.
+    /// All replicas are updated and available.
     pub const COMPLETE: Self = Self {
         updated: true,
         unavailable: 0,
     };
 
-    /// Whether no more replicas are unavailable than `before` a change.
+    /// Returns whether it is complete, and no more replicas are unavailable than `before` a change.
     fn is_complete(self, before: u32) -> bool {
         self.updated && self.unavailable <= before
     }
 }
 
-/// A service at a round.
+/// The observations of a service in a round.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What is set.
+    /// The present settings.
     pub present: Settings,
-    /// What is advised, if anything is known.
+    /// The recommendation, if there is one.
     pub advice: Option<&'a Advice>,
-    /// Whether what is set for callers is something else than what is advised.
+    /// Whether the settings of callers differ from the recommendation.
     pub traffic_differs: bool,
-    /// Why what is requested is to be shared out otherwise among containers, where it is.
+    /// The reason for distributing the requests otherwise among containers, if any.
     pub shares_differ: Option<String>,
-    /// How far its replicas are.
+    /// The rollout of its replicas.
     pub rollout: Rollout,
-    /// How it fares, over the window of the averages.
+    /// Its measurements, over the window of the averages.
     pub health: Health,
-    /// What is not to be changed.
+    /// The settings that must not be changed.
     pub held: Held,
-    /// What each of the nodes that take its replicas has left.
+    /// The free capacity of each node that accepts its replicas.
     pub rooms: Vec<Room>,
 }
 
-/// What is seen at a round.
+/// The observations of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The services that may be changed.
     pub services: &'a [Seen<'a>],
-    /// Who calls whom, by name.
+    /// The calls: caller and called service, by name.
     pub calls: &'a [(String, String)],
-    /// What is worth it is done.
+    /// Whether changes are made.
     pub apply: bool,
 }
 
-/// What is to be changed.
+/// A change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// How many replicas there are.
+    /// Of the number of replicas.
     Replicas {
-        /// As there are.
+        /// The present number.
         from: u32,
-        /// As there are to be.
+        /// The new number.
         to: u32,
     },
-    /// What each requests.
+    /// Of the requests of each replica.
     Requests {
-        /// In thousandths of a core.
+        /// CPU in thousandths of a core.
         cpu_millis: u64,
-        /// In MiB.
+        /// Memory in MiB.
         memory_mib: u64,
     },
-    /// How callers treat it: as is advised.
+    /// Of the settings of callers, to the recommendation.
     Traffic,
 }
 
-/// Why a change that is wanted is not made.
+/// The reason why a wanted change is not made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wait {
-    /// Nothing is done at all.
+    /// No changes are made, only reported.
     Advised,
-    /// Enough is begun in this round.
+    /// The limit of changes per round is reached.
     Budget,
-    /// It was changed lately.
+    /// The service was changed recently.
     CoolDown,
-    /// One that it calls, or that calls it, is being judged.
+    /// A service that it calls, or that calls it, is being evaluated.
     Neighbour,
-    /// No node has room for another replica of that size.
+    /// No node has capacity for another replica of that size.
     NoRoom,
-    /// It is not known for long enough.
+    /// It has not been observed for long enough.
     Observing,
-    /// Another change of it, or its replicas, are on the way.
+    /// Another change of it, or a rollout of its replicas, is in progress.
     OnTheWay,
-    /// The same was rolled back lately.
+    /// The same change was rolled back recently.
     Resting,
     /// The replicas of another service are being replaced.
     Rollout,
@@ -193,52 +194,52 @@ impl fmt::Display for Wait {
     }
 }
 
-/// A change that is begun.
+/// A change that begins now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Begun {
-    /// Of which service.
+    /// The service.
     pub service: String,
-    /// What.
+    /// The change.
     pub change: Change,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 /// A change that is rolled back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undone {
-    /// Of which service.
+    /// The service.
     pub service: String,
-    /// What of it.
+    /// The part of its settings.
     pub part: Part,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a round comes to.
+/// The result of a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Round {
-    /// What is changed now.
+    /// The changes to make now.
     pub begun: Vec<Begun>,
-    /// What goes back now.
+    /// The changes to roll back now.
     pub undone: Vec<Undone>,
-    /// What else is wanted most of a service, and why it is not made.
+    /// The most important pending change of each service, and why it is not made.
     pub waiting: BTreeMap<String, (Part, Wait)>,
 }
 
-/// See the module's documentation.
+/// The state of the control loop; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     params: Params,
     records: BTreeMap<Of, Record>,
-    /// Since when services are seen.
+    /// Since when each service has been observed.
     seen: BTreeMap<String, Time>,
-    /// Since when services have replicas that are not available.
+    /// Since when each service has had unavailable replicas.
     unavailable: BTreeMap<String, Time>,
 }
 
 impl Tuning {
-    /// Goes on from what another one has remembered.
+    /// Continues with the stored state of an earlier process.
     #[must_use]
     pub fn restored(params: Params, records: BTreeMap<Of, Record>) -> Self {
         Self {
@@ -249,7 +250,7 @@ impl Tuning {
         }
     }
 
-    /// Goes on with others; what was seen holds.
+    /// Replaces the parameters; the state is kept.
     pub fn set_params(&mut self, params: Params) {
         for record in self.records.values_mut() {
             record.trial.set_params(params.trial);
@@ -257,13 +258,14 @@ impl Tuning {
         self.params = params;
     }
 
-    /// What is remembered.
+    /// Returns the records.
     #[must_use]
     pub fn records(&self) -> &BTreeMap<Of, Record> {
         &self.records
     }
 
-    /// A change of the last round could not be made: the service is not what was seen. It is checked again.
+    /// Records that a change of the last round could not be made because the service has changed
+    /// since. It is evaluated again.
     pub fn missed(&mut self, service: &str, part: Part) {
         let of = (service.to_owned(), part);
         match self.records.get_mut(&of) {
@@ -272,14 +274,14 @@ impl Tuning {
         }
     }
 
-    /// What was to be rolled back could not be: the next round says so again.
+    /// Records that a rollback could not be made: the next round returns it again.
     pub fn pending(&mut self, service: &str, part: Part) {
         if let Some(record) = self.records.get_mut(&(service.to_owned(), part)) {
             record.pending = true;
         }
     }
 
-    /// Looks at what there is.
+    /// Evaluates the present observations.
     pub fn round(&mut self, now: Time, view: &View<'_>) -> Round {
         let names: BTreeSet<&str> = view.services.iter().map(|one| one.name).collect();
         self.seen.retain(|name, _| names.contains(&**name));
@@ -304,7 +306,7 @@ impl Tuning {
         round
     }
 
-    /// Takes a change further.
+    /// Advances a change.
     fn follow(&mut self, now: Time, seen: &Seen<'_>, part: Part, undone: &mut Vec<Undone>) {
         let params = &self.params;
         let Some(record) = self.records.get_mut(&(seen.name.to_owned(), part)) else {
@@ -315,7 +317,7 @@ impl Tuning {
         let visible = record.can_be_looked_at(complete, now, params.ready);
         match record.stage {
             Stage::Changing if complete || part == Part::Traffic => {
-                // Where too few calls say how it was, it cannot be judged, and stays.
+                // With too few calls before it the change cannot be evaluated, and is kept.
                 let stage = match record.trial.begin(now, record.before) {
                     true => Stage::Judged,
                     false => Stage::Kept,
@@ -328,7 +330,7 @@ impl Tuning {
                 back = Some(format!("not all replicas were ready after {limit} s"));
             }
             Stage::Judged if visible => {
-                // Two looks at the same calls are one.
+                // Two evaluations of the same calls count as one.
                 let fresh = |at: Time| now.saturating_since(at) >= params.trial.settle;
                 if record.looked.is_none_or(fresh) {
                     record.looked = Some(now);
@@ -361,7 +363,7 @@ impl Tuning {
         }
     }
 
-    /// Begins what is wanted most.
+    /// Begins the most important changes.
     fn begin(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         let mut all: Vec<(&Seen<'_>, Wanted)> = Vec::new();
         for seen in view.services {
@@ -389,10 +391,10 @@ impl Tuning {
         }
     }
 
-    /// Writes down that a change is begun.
+    /// Records that a change begins.
     fn note(&mut self, now: Time, seen: &Seen<'_>, one: &Wanted) {
         let of = (seen.name.to_owned(), one.part());
-        // One more replica ends the judgement of the one before; how often it was in vain counts on.
+        // One more replica ends the evaluation of the one before; the number of failures is kept.
         let former = self.records.get(&of).map(|record| &record.trial);
         let (failed, until) = former.map_or((0, Time::ZERO), |one| (one.failed(), one.until()));
         let trial = Trial::restored(self.params.trial, None, failed, until);
@@ -448,15 +450,16 @@ impl Tuning {
         (one.part() == Part::Requests && self.replaces(now, view)).then_some(Wait::Rollout)
     }
 
-    /// Whether replicas are on their way. One that has not been available for longer than any takes to be
-    /// ready is not: it fails, and a change need not wait for it.
+    /// Returns whether a rollout is in progress. A replica that has been unavailable for longer
+    /// than the longest startup does not count: it has failed, and a change need not wait for it.
     fn is_rolling_out(&self, now: Time, seen: &Seen<'_>) -> bool {
         let since = self.unavailable.get(seen.name);
         let starting = since.is_some_and(|since| now.saturating_since(*since) < self.params.ready);
         !seen.rollout.updated || starting
     }
 
-    /// Whether the replicas of some service are being replaced by us, there or back.
+    /// Returns whether the replicas of some service are being replaced because of a change or a
+    /// rollback.
     fn replaces(&self, now: Time, view: &View<'_>) -> bool {
         view.services.iter().any(|seen| {
             let record = self.records.get(&(seen.name.to_owned(), Part::Requests));

@@ -9,18 +9,21 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// All parameters of a [`Tuning`](super::Tuning).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Requests that differ from what is advised by no more than this, relative, stay. Default 0.1.
+    /// Requests that differ from the recommendation by no more than this, relative, are kept.
+    /// Default 0.1.
     pub margin: f64,
-    /// Changes that are begun a round, of all services together. Default 2.
+    /// The limit of changes begun per round, of all services together. Default 2.
     pub changes: usize,
-    /// A service is observed for this long before it is changed; but replicas are added at once. Default 10 min.
+    /// The time for which a service is observed before it is changed; but replicas are added at
+    /// once. Default 10 min.
     pub observe: Duration,
-    /// After a change of a service nothing else of it is changed for this long, but for more replicas. Default 10
-    /// min.
+    /// The time after a change of a service in which nothing else of it is changed, except for more
+    /// replicas. Default 10 min.
     pub cool_down: Duration,
-    /// Replicas that are not ready after this are no good: what made them is rolled back. Default 3 min.
+    /// The time after which replicas that are not ready have failed: their change is rolled back.
+    /// Default 3 min.
     pub ready: Duration,
-    /// What makes a change be rolled back.
+    /// The conditions for a rollback.
     pub trial: TrialParams,
 }
 

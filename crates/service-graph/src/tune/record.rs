@@ -7,46 +7,47 @@ use maglor_balance::Time;
 use super::Part;
 use crate::advise::{Health, Trial};
 
-/// How far a change is.
+/// The stage of a change.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Stage {
-    /// It is made, and not all replicas are as they are to be.
+    /// It is made, and not all replicas are updated.
     Changing,
     /// It is compared with before.
     Judged,
-    /// It stays.
+    /// It is kept.
     Kept,
-    /// It was worse, or could not be: what was there before is there again.
+    /// It was worse, or could not be completed: the former settings are restored.
     TakenBack,
 }
 
 /// A change of one part of a service.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// How far it is.
+    /// The stage.
     pub stage: Stage,
-    /// Since when.
+    /// The beginning of the stage.
     pub since: Time,
-    /// How the service fared before.
+    /// The measurements before.
     pub before: Health,
-    /// And lately, where it is compared.
+    /// The recent measurements, if it is compared.
     pub after: Option<Health>,
-    /// Why it was changed, or rolled back.
+    /// The reason of the change or the rollback.
     pub reason: String,
-    /// Whether it may be retried.
+    /// The evaluation, which decides whether the change may be retried.
     pub trial: Trial,
-    /// Replicas that were not available before: the change is not blamed for as many.
+    /// The number of replicas that were unavailable before: as many are not attributed to the
+    /// change.
     pub unavailable: u32,
-    /// When it was compared the last time.
+    /// The time of the last comparison.
     pub(super) looked: Option<Time>,
-    /// It was to be rolled back, and could not be yet.
+    /// Whether a rollback is pending.
     pub(super) pending: bool,
-    /// Since when not all replicas are as they are to be, if they are not.
+    /// Since when not all replicas are updated and available, if they are not.
     unready: Option<Time>,
 }
 
 impl Record {
-    /// A change as it was written down.
+    /// Creates a record with stored values.
     #[must_use]
     pub fn new(stage: Stage, since: Time, before: Health, reason: String, trial: Trial) -> Self {
         Self {
@@ -63,8 +64,9 @@ impl Record {
         }
     }
 
-    /// Takes over whether all replicas are as they should be, those apart that were not before either; returns
-    /// whether the service can be judged: they are, or have not been for this long that it is the change's effect.
+    /// Updates whether all replicas are updated and available, except for those that were not
+    /// before; returns whether the service can be evaluated: they are, or have not been for so long
+    /// that it is the change's effect.
     pub(super) fn can_be_looked_at(&mut self, complete: bool, now: Time, ready: Duration) -> bool {
         if complete {
             self.unready = None;
@@ -83,5 +85,5 @@ impl Record {
     }
 }
 
-/// Whose change it is.
+/// The service and the part of a change.
 pub type Of = (String, Part);

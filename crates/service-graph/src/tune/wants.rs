@@ -4,12 +4,12 @@
 use super::{Change, Part, Seen, Wait};
 use crate::advise::Room;
 
-/// A change that is wanted.
+/// A wanted change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) change: Change,
     pub(super) reason: String,
-    /// Why it cannot be, whatever else is done.
+    /// The reason why it is impossible, whatever else is changed.
     pub(super) barred: Option<Wait>,
 }
 
@@ -30,12 +30,12 @@ impl Wanted {
         }
     }
 
-    /// More replicas: what does not wait for anything that can wait.
+    /// Returns whether it adds replicas, which does not wait for other changes.
     pub(super) fn is_urgent(&self) -> bool {
         matches!(self.change, Change::Replicas { from, to } if to > from)
     }
 
-    /// What comes first: what is urgent, and of this what lacks most.
+    /// Returns the sort key: urgent changes first, and of these the one with the largest deficit.
     pub(super) fn rank(&self) -> (u8, u64) {
         match self.change {
             Change::Replicas { from, to } if to > from => {
@@ -49,7 +49,8 @@ impl Wanted {
     }
 }
 
-/// How many replicas of that size the nodes have room for; those that request nothing fit everywhere.
+/// Returns the number of replicas of that size that the nodes have capacity for; those without
+/// requests fit everywhere.
 pub(super) fn places(rooms: &[Room], cpu_millis: u64, memory_mib: u64) -> u32 {
     let each = rooms.iter().map(|room| {
         let by = |have: u64, needed: u64| have.checked_div(needed).unwrap_or(u64::from(u32::MAX));
@@ -59,7 +60,7 @@ pub(super) fn places(rooms: &[Room], cpu_millis: u64, memory_mib: u64) -> u32 {
     u32::try_from(sum).unwrap_or(u32::MAX)
 }
 
-/// All that is wanted of a service, what comes first before the rest.
+/// Returns all wanted changes of a service, the most important first.
 pub(super) fn wanted(seen: &Seen<'_>, margin: f64) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = [replicas(seen), traffic(seen), requests(seen, margin)]
         .into_iter()
@@ -98,7 +99,7 @@ fn traffic(seen: &Seen<'_>) -> Option<Wanted> {
 
 fn requests(seen: &Seen<'_>, margin: f64) -> Option<Wanted> {
     let (advice, now) = (seen.advice?, &seen.present);
-    // CPU is advised for so many replicas as are advised.
+    // The recommended CPU is for the recommended number of replicas.
     let replicas = advice.replicas.as_ref();
     let other = replicas.is_some_and(|one| one.value != now.replicas && !seen.held.replicas);
     if other || now.replicas == 0 {

@@ -1,4 +1,5 @@
-//! Algorithm 2, followed to the letter: what `maglor_service_graph::advise` says is put in force at once.
+//! A scaler that applies Algorithm 2 literally: the recommendations of
+//! `maglor_service_graph::advise` take effect at once.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub struct Advised {
 }
 
 impl Advised {
-    /// Nothing seen yet.
+    /// Creates a scaler without observations.
     #[must_use]
     pub fn new(application: &Application, params: Params) -> Self {
         Self {
@@ -53,7 +54,7 @@ impl Advised {
     }
 }
 
-/// Names in the order of their indices.
+/// Returns a name whose alphabetical order is that of the indices.
 fn name(at: usize) -> String {
     format!("s{at:04}")
 }

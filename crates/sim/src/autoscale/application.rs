@@ -1,5 +1,5 @@
-//! The application and its day: services that call each other in a tree, as µBench generates them, and
-//! users whose number follows the clock.
+//! The simulated application and its daily load: services that call each other in a tree, as µBench
+//! generates them, and users whose number follows the clock.
 
 use maglor_balance::Rng;
 
@@ -12,23 +12,24 @@ pub struct Service {
     pub work: f64,
     /// Memory of a replica in MiB, the mean.
     pub memory_mib: f64,
-    /// What it calls, and how probably.
+    /// The called services, each with its probability.
     pub calls: Vec<(usize, f64)>,
 }
 
-/// Services; the first one takes the users' requests. A service calls only those behind it.
+/// The services; the first one receives the users' requests. A service calls only those after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
     /// The services.
     pub services: Vec<Service>,
-    /// How far the memory of a replica is off its mean at most, relative; each look finds another value.
+    /// The maximum relative deviation of a replica's memory from its mean; each measurement has
+    /// another value.
     pub memory_varies: f64,
 }
 
 impl Application {
-    /// As µBench's generator of service graphs: each service is attached to one before it, in
-    /// proportion to how many are attached there already (Barabási and Albert). 1–5 ms of CPU a
-    /// request, 45–95 MiB a replica, ±2 %, a call with probability 0.4–1.
+    /// Generates an application like µBench's generator of service graphs: each service is attached
+    /// to one before it, in proportion to the number already attached there (Barabási and Albert).
+    /// 1–5 ms of CPU a request, 45–95 MiB a replica, ±2 %, a call with probability 0.4–1.
     #[must_use]
     pub fn random(services: usize, seed: u64) -> Self {
         let mut rng = Rng::seed(seed);
@@ -56,7 +57,7 @@ impl Application {
         }
     }
 
-    /// Requests a second of each service when users make one.
+    /// Returns the requests per second of each service when users make one.
     #[must_use]
     pub fn visit_ratios(&self) -> Vec<f64> {
         let mut visit_ratios = vec![0.0; self.services.len()];
@@ -69,14 +70,14 @@ impl Application {
         visit_ratios
     }
 
-    /// Memory of that one of so many replicas of a service that uses most, now.
+    /// Returns the present memory of the replica that uses most, out of this number.
     pub(super) fn memory(&self, service: &Service, replicas: u32, rng: &mut Rng) -> f64 {
-        // The largest of so many uniform ones.
+        // The maximum of uniform samples.
         let most = rng.unit().powf(1.0 / f64::from(replicas.max(1)));
         service.memory_mib * (1.0 + self.memory_varies * (2.0 * most - 1.0))
     }
 
-    /// Calls: from, to, and how probably.
+    /// Returns the calls: caller, called service, and probability.
     pub(super) fn edges(&self) -> impl Iterator<Item = (usize, usize, f64)> {
         let services = self.services.iter().enumerate();
         services.flat_map(|(from, service)| {
@@ -87,7 +88,7 @@ impl Application {
         })
     }
 
-    /// When each of the requests has ended, that arrive at such times.
+    /// Returns the end times of requests with these arrival times.
     pub(super) fn run(&self, arrivals: &[f64], fleets: &mut [Fleet], rng: &mut Rng) -> Vec<f64> {
         let mut finished = arrivals.to_vec();
         let mut waiting: Vec<Vec<(f64, u32)>> = vec![Vec::new(); self.services.len()];
@@ -112,19 +113,19 @@ impl Application {
     }
 }
 
-/// How many requests users make, by the clock.
+/// The rate of users' requests over a day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Day {
-    /// How long it is; the curve below spans it. 86400: a day.
+    /// The length in seconds, which the curve below spans. 86400: a day.
     pub seconds: f64,
-    /// Requests a second at its quietest and its busiest.
+    /// The lowest and the highest rate in requests per second.
     pub rps: (f64, f64),
-    /// Bursts: so often in it, half as much again for two minutes.
+    /// The number of bursts, each with half as much load again for two minutes.
     pub bursts: u32,
 }
 
 impl Day {
-    /// The rate at a time: a cosine from the quietest, at midnight, to the busiest, at noon.
+    /// Returns the rate at a time: a cosine from the lowest, at midnight, to the highest, at noon.
     #[must_use]
     pub fn rate(&self, second: f64) -> f64 {
         let (least, most) = self.rps;
@@ -137,7 +138,7 @@ impl Day {
         (least + (most - least) * wave) * if burst { 1.5 } else { 1.0 }
     }
 
-    /// Poisson arrivals of a period; the rate is that of its middle, ±10 % at random.
+    /// Draws Poisson arrivals of a period; the rate is that of its middle, ±10 % at random.
     pub(super) fn arrivals(&self, from: f64, length: f64, rng: &mut Rng) -> Vec<f64> {
         let rate = self.rate(from + length / 2.0) * (0.9 + 0.2 * rng.unit());
         let mut arrivals = Vec::with_capacity((rate * length * 1.1) as usize);

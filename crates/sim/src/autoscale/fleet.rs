@@ -9,21 +9,21 @@ use super::{PERIOD, Seen};
 /// A replica.
 #[derive(Clone, Debug, Default)]
 struct Replica {
-    /// From when on it takes requests.
+    /// The time from which it accepts requests.
     ready: f64,
-    /// When what it has will be done.
+    /// The time when its last request will end.
     free: f64,
-    /// When each of its requests will be done.
+    /// The end times of its requests.
     ends: VecDeque<f64>,
 }
 
-/// The replicas, and what they did in the period.
+/// The replicas of a service, with their counts of the present period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fleet {
     replicas: Vec<Replica>,
-    /// Seconds of work a second: a CPU limit below a core makes a replica slower.
+    /// The work done per second in seconds: a CPU limit below a core makes a replica slower.
     speed: f64,
-    /// Seconds of work that were left over when the period began, and that came in it.
+    /// The work in seconds that remained at the beginning of the period, and that was added in it.
     left: f64,
     came: f64,
     calls: f64,
@@ -31,8 +31,8 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Has so many replicas; a further one starts for a period. Those that go finish what they have,
-    /// and users of another service wait for that.
+    /// Sets the number of replicas; a new one is in startup for a period. Removed replicas finish
+    /// their requests, so that users of other services wait for them.
     pub(super) fn scale(&mut self, count: u32, now: f64, speed: f64) {
         self.speed = speed.max(1e-3);
         self.replicas.truncate(count.max(1) as usize);
@@ -54,9 +54,9 @@ impl Fleet {
         left * self.speed
     }
 
-    /// When a request is done that arrives now.
+    /// Assigns a request that arrives now, and returns its end time.
     pub(super) fn serve(&mut self, now: f64, work: f64, rng: &mut Rng) -> f64 {
-        // The oldest are in front: those that start are at the end.
+        // The oldest are in front: those in startup are at the end.
         let ready = self
             .replicas
             .iter()
@@ -85,7 +85,7 @@ impl Fleet {
         ends.len()
     }
 
-    /// Usage in the period that ends now; memory is an input.
+    /// Returns the usage in the period that ends now; memory is an input.
     pub(super) fn seen(&mut self, now: f64, memory_used_mib: f64, replicas: u32) -> Seen {
         let done = (self.left + self.came - self.backlog(now)).max(0.0);
         let calls = self.calls.max(1.0);

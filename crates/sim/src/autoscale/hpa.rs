@@ -4,22 +4,23 @@ use std::collections::VecDeque;
 
 use super::{PERIOD, Scaler, Seen, Size};
 
-/// By CPU relative to what is requested.
+/// An autoscaler by CPU usage relative to the request.
 #[derive(Clone, Debug)]
 pub struct Hpa {
     /// The target, 0–1.
     pub utilization: f64,
-    /// Replicas at least and at most.
+    /// The minimum and maximum number of replicas.
     pub replicas: (u32, u32),
-    /// A ratio as near to 1 as this changes nothing. Kubernetes: 0.1.
+    /// The deviation of the ratio from 1 below which nothing is changed. Kubernetes: 0.1.
     pub tolerance: f64,
-    /// Down to no less than what was wanted within this, in seconds. Kubernetes: 300.
+    /// The number of replicas is not reduced below any recommendation of this period, in seconds.
+    /// Kubernetes: 300.
     pub stabilization: f64,
     wanted: Vec<VecDeque<(f64, u32)>>,
 }
 
 impl Hpa {
-    /// Kubernetes' defaults, 1 to 10 replicas.
+    /// Creates an autoscaler with Kubernetes' defaults, 1 to 10 replicas.
     #[must_use]
     pub fn new(utilization: f64) -> Self {
         Self {
@@ -31,7 +32,7 @@ impl Hpa {
         }
     }
 
-    /// `ceil(replicas × use / target)`, but for what is near enough.
+    /// Returns `ceil(replicas × use / target)`, or the present number within the tolerance.
     fn wanted(&self, seen: &Seen, size: &Size) -> u32 {
         let replicas = f64::from(seen.replicas);
         let ratio = seen.cpu_used_millis / (replicas * size.cpu_millis) / self.utilization;

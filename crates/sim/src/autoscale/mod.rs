@@ -1,9 +1,9 @@
-//! What an application requests over a day: Algorithm 2 (`maglor_service_graph::advise`) beside a
-//! HorizontalPodAutoscaler, on the same requests (docs/generated.md).
+//! Compares the resources requested over a day by Algorithm 2 (`maglor_service_graph::advise`) and
+//! by a HorizontalPodAutoscaler, with the same users' requests (docs/generated.md).
 //!
-//! Services are replicas that are FIFO servers of at most one core; a request is worked on by a
-//! service and then, at the same time, by those that it calls. Every 15 s the scaler sees what was used
-//! and decides; a replica that is new takes requests 15 s later, and is paid for at once.
+//! Services are replicas that are FIFO servers of at most one core; a request is processed by a
+//! service and then, concurrently, by those that it calls. Every 15 s the scaler receives the usage
+//! and decides; a new replica accepts requests 15 s later, and is paid for at once.
 
 mod advised;
 mod application;
@@ -19,65 +19,66 @@ use maglor_balance::Rng;
 
 use crate::des::Histogram;
 
-/// Between two decisions: the default of the autoscaler of Kubernetes, in seconds.
+/// The time between two decisions: the default of the autoscaler of Kubernetes, in seconds.
 pub const PERIOD: f64 = 15.0;
 
-/// What a replica requests, and the most CPU that it gets.
+/// The requests of a replica, and its CPU limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// CPU in thousandths of a core.
+    /// The CPU request in thousandths of a core.
     pub cpu_millis: f64,
-    /// Memory in MiB.
+    /// The memory request in MiB.
     pub memory_mib: f64,
-    /// In thousandths of a core; a replica works on one request at a time, so more than 1000 is 1000.
+    /// The CPU limit in thousandths of a core; a replica processes one request at a time, so more
+    /// than 1000 is 1000.
     pub cpu_limit_millis: f64,
 }
 
-/// What a scaler sees of a service at the end of a period.
+/// The measurements of a service at the end of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Replicas, those that start included.
+    /// The number of replicas, including those in startup.
     pub replicas: u32,
-    /// CPU in use, of all replicas together, in thousandths of a core.
+    /// The CPU usage of all replicas together, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// Memory in use by the replica that uses most, in MiB.
+    /// The memory usage of the replica that uses most, in MiB.
     pub memory_used_mib: f64,
     /// Requests a second.
     pub rps: f64,
-    /// Mean response time in milliseconds, without that of who it calls.
+    /// The mean response time in milliseconds, without that of called services.
     pub latency_ms: f64,
 }
 
-/// Who decides.
+/// A scaling algorithm.
 pub trait Scaler {
-    /// How many replicas each service is to have, and what one requests, from now on.
+    /// Sets the number of replicas of each service, and the size of one, from now on.
     fn decide(&mut self, second: f64, seen: &[Seen], now: &mut [(u32, Size)]);
 }
 
-/// What a day comes to.
+/// The results of a day.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Requests of users.
+    /// The number of users' requests.
     pub requests: u64,
-    /// Requested CPU, the mean over the day, in thousandths of a core.
+    /// The requested CPU, averaged over the day, in thousandths of a core.
     pub cpu_millis: f64,
-    /// Used CPU.
+    /// The used CPU, averaged over the day, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// Requested memory, the mean over the day, in MiB.
+    /// The requested memory, averaged over the day, in MiB.
     pub memory_mib: f64,
-    /// Replicas, the mean over the day.
+    /// The number of replicas, averaged over the day.
     pub replicas: f64,
-    /// Mean response time of the whole in milliseconds.
+    /// The mean response time of a user's request in milliseconds.
     pub mean_ms: f64,
-    /// Its 95th percentile.
+    /// The 95th percentile of the response time in milliseconds.
     pub p95_ms: f64,
-    /// Its 99th percentile.
+    /// The 99th percentile of the response time in milliseconds.
     pub p99_ms: f64,
     /// The share of the time in which a service used more CPU than it requested, 0–1.
     pub above_request: f64,
-    /// And in which a replica used more memory than it requested.
+    /// The share of the time in which a replica used more memory than it requested, 0–1.
     pub above_memory: f64,
-    /// Changes of a service's replicas or requests, a service and day.
+    /// The number of changes of replicas or requests, per service and day.
     pub changes: f64,
 }
 
@@ -94,7 +95,7 @@ impl Outcome {
         self.above_memory += f64::from(u8::from(seen.memory_used_mib > size.memory_mib));
     }
 
-    /// Makes means of what was added, and shares of the time.
+    /// Converts sums to means, and to shares of the time.
     fn divide(&mut self, periods: f64, services: f64) {
         let means = [
             &mut self.cpu_millis,
@@ -112,7 +113,7 @@ impl Outcome {
     }
 }
 
-/// Runs a day. The same seed results in the same requests, whichever scaler decides.
+/// Simulates a day. The same seed results in the same requests, whichever scaler decides.
 #[must_use]
 pub fn run(
     application: &Application,
@@ -125,7 +126,7 @@ pub fn run(
     let mut now: Vec<(u32, Size)> = (0..services).map(|at| (1, size(at))).collect();
     let mut fleets: Vec<Fleet> = (0..services).map(|_| Fleet::default()).collect();
     let mut rng = Rng::seed(seed);
-    // Of its own, so that the requests are the same however many replicas are asked.
+    // Separate, so that the requests do not depend on the number of replicas.
     let mut memory = Rng::seed(!seed);
     let mut latency = Histogram::default();
     let mut outcome = Outcome::default();

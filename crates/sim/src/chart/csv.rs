@@ -1,11 +1,11 @@
-//! A figure as numbers, one point a line, to plot it otherwise (RFC 4180).
+//! Writes a figure as CSV, one point a line (RFC 4180).
 
 use std::fmt::Write as _;
 
 use super::Figure;
 
-/// The points of all series. `low` and `high` end the confidence interval; they equal `y` where the
-/// value is exact.
+/// Returns the points of all series. `low` and `high` are the ends of the confidence interval; they
+/// equal `y` if the value is exact.
 pub fn csv(figure: &Figure) -> String {
     let mut text = String::from("series,x,y,low,high\r\n");
     for series in &figure.series {
@@ -18,7 +18,7 @@ pub fn csv(figure: &Figure) -> String {
     text
 }
 
-/// In quotes where a comma, quote or line break would end the field.
+/// Quotes a field that contains a comma, quote or line break.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

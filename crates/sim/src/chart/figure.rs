@@ -1,15 +1,15 @@
-//! What a line chart shows, without how it looks.
+//! The contents of a line chart, without its appearance.
 
 /// One line chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Names the files: `3a` becomes `3a.svg`, `3a.png`, `3a.csv`.
+    /// The base of file names: `3a` becomes `3a.svg`, `3a.png`, `3a.csv`.
     pub id: String,
-    /// One line above the chart.
+    /// The title, one line above the chart.
     pub title: String,
-    /// What the horizontal axis measures, with its unit.
+    /// The label of the horizontal axis, with the unit.
     pub x_label: String,
-    /// What the vertical axis measures, with its unit.
+    /// The label of the vertical axis, with the unit.
     pub y_label: String,
     /// Whether the horizontal axis is logarithmic.
     pub x_log: bool,
@@ -24,25 +24,25 @@ pub struct Figure {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// From left to right.
+    /// The points from left to right.
     pub points: Vec<Point>,
 }
 
-/// One point of a [`Series`], with the interval that its value is known to.
+/// A point of a [`Series`], with the confidence interval of its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Where.
+    /// The horizontal position.
     pub x: f64,
     /// The value.
     pub y: f64,
-    /// The lower end of the confidence interval; `y` where the value is exact.
+    /// The lower end of the confidence interval; `y` if the value is exact.
     pub low: f64,
-    /// The upper end of the confidence interval; `y` where the value is exact.
+    /// The upper end of the confidence interval; `y` if the value is exact.
     pub high: f64,
 }
 
 impl Series {
-    /// A line without points yet.
+    /// Creates a line without points.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -52,7 +52,7 @@ impl Series {
 }
 
 impl Point {
-    /// A value without uncertainty, from a formula.
+    /// Creates a point without uncertainty, from a formula.
     pub fn exact(x: f64, y: f64) -> Self {
         Self {
             x,
@@ -62,7 +62,7 @@ impl Point {
         }
     }
 
-    /// A value that is known to `half_width` on either side.
+    /// Creates a point with a confidence interval of `half_width` on either side.
     pub fn within(x: f64, y: f64, half_width: f64) -> Self {
         Self {
             x,

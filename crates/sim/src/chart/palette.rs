@@ -1,4 +1,5 @@
-//! How series are distinguished: by colour, and by marker or dash for readers who see no colour.
+//! Distinguishes series by colour, and by marker or dash for readers who cannot distinguish
+//! colours.
 //!
 //! The colours are those of Okabe and Ito ("Color Universal Design", 2008) and of Tol's muted set,
 //! darkened on white and lightened on black until lines of two pixels are read easily on both.
@@ -42,7 +43,8 @@ pub(super) fn colour_of(series: usize) -> &'static Colour {
     &COLOURS[series % COLOURS.len()]
 }
 
-/// The dash of the `nth` line without markers. It changes with each, unlike the colours' cycle.
+/// Returns the dash of the `nth` line without markers. It changes with each, unlike the colours'
+/// cycle.
 pub(super) fn dash(nth: usize) -> &'static str {
     DASHES[nth % DASHES.len()]
 }

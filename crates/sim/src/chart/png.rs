@@ -1,4 +1,4 @@
-//! A figure as PNG: its SVG, painted.
+//! Renders the SVG of a figure as PNG.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,10 +9,10 @@ use resvg::usvg::{Options, Tree};
 use super::Figure;
 use super::svg::{HEIGHT, WIDTH, svg};
 
-/// Pixels for each unit of the SVG: sharp on screens with twice the usual density.
+/// The number of pixels for each unit of the SVG: sharp on screens with twice the usual density.
 const DENSITY: f32 = 2.0;
 
-/// Roboto, reduced to the signs that charts use; see `assets/README.md`.
+/// The font Roboto, reduced to the characters that charts use; see `assets/README.md`.
 static FONT: &[u8] = include_bytes!("../../assets/Roboto-Latin.ttf");
 
 static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
@@ -22,13 +22,13 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// Why a figure could not be painted.
+/// The reason why a figure could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum PngError {
     /// The pixels could not be compressed.
     #[error("the picture cannot be written as PNG: {0}")]
     Encode(String),
-    /// No room for the pixels.
+    /// There is not enough memory for the pixels.
     #[error("no memory for the picture")]
     Memory,
     /// The SVG is not well-formed.
@@ -36,7 +36,7 @@ pub enum PngError {
     Svg(#[from] resvg::usvg::Error),
 }
 
-/// Paints the figure on white.
+/// Renders the figure on a white background.
 pub fn png(figure: &Figure) -> Result<Vec<u8>, PngError> {
     let options = Options {
         fontdb: Arc::clone(&FONTS),

@@ -1,4 +1,4 @@
-//! Axes: from values to places, and which values get a line and a number.
+//! Axes: map values to positions, and choose the values of grid lines.
 
 /// One axis, from `from` at 0 to `to` at 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,14 +8,14 @@ pub(super) struct Scale {
     log: bool,
 }
 
-/// About how many numbers an axis has.
+/// The approximate number of grid lines of an axis.
 const NUMBERS: f64 = 6.0;
 
 impl Scale {
-    /// An axis for these values that begins and ends with a round number.
+    /// Returns an axis for these values that begins and ends with a round number.
     ///
-    /// A linear axis begins at zero unless that would leave most of the chart empty. What is not a
-    /// number has no place, nor has what is not positive on a logarithmic axis.
+    /// A linear axis begins at zero unless that would leave most of the chart empty. NaN has no
+    /// position, nor have values that are not positive on a logarithmic axis.
     pub(super) fn around(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let values = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -59,7 +59,8 @@ impl Scale {
         }
     }
 
-    /// Where a value lies: 0 at the beginning of the axis, 1 at its end. `None` if nowhere.
+    /// Returns the position of a value: 0 at the beginning of the axis, 1 at its end. `None` if it
+    /// has none.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.log {
             (value / self.from).ln() / (self.to / self.from).ln()
@@ -69,12 +70,12 @@ impl Scale {
         place.is_finite().then_some(place)
     }
 
-    /// The value nearest to this one that is on the axis.
+    /// Returns the value on the axis that is nearest to this one.
     pub(super) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.from, self.to)
     }
 
-    /// The values with a line and a number.
+    /// Returns the values with a grid line and a number.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if self.log {
             return self.logarithmic_ticks();
@@ -86,7 +87,7 @@ impl Scale {
             .collect()
     }
 
-    /// Powers of ten, with 2 and 5 between them while there is room.
+    /// Returns powers of ten, with 2 and 5 between them if there is room.
     fn logarithmic_ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let parts: &[f64] = if decades > 3.5 {
@@ -103,7 +104,7 @@ impl Scale {
     }
 }
 
-/// The round distance (1, 2 or 5 times a power of ten) that divides a range into some six.
+/// Returns the round distance (1, 2 or 5 times a power of ten) that divides a range into about six.
 fn step(range: f64) -> f64 {
     let raw = range / NUMBERS;
     let magnitude = 10f64.powf(raw.log10().floor());
@@ -112,12 +113,12 @@ fn step(range: f64) -> f64 {
     nearest.unwrap_or(10.0 * magnitude)
 }
 
-/// A number as an axis shows it: no more digits than it has, and thousands as such.
+/// Formats a number of an axis: without trailing zeros, and with a thousands suffix.
 pub(super) fn number(value: f64) -> String {
     if value.abs() >= 1e6 {
         return format!("{:e}", (value * 1e-3).round() * 1e3);
     }
-    // Multiples of a step carry the rounding error of the multiplication.
+    // Multiples of a step have a rounding error.
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0" } else { text }.to_owned()

@@ -1,5 +1,5 @@
-//! A figure as SVG 1.1, readable on its own: no script, no font but the reader's, and colours for
-//! a dark background where the reader asks for one.
+//! Draws a figure as SVG 1.1 that needs nothing else: no script, only the viewer's font, and
+//! colours for a dark background if the viewer requests one.
 
 use std::fmt::Write as _;
 
@@ -9,20 +9,20 @@ use super::{Figure, Point, Series, palette};
 pub(super) const WIDTH: f64 = 860.0;
 pub(super) const HEIGHT: f64 = 440.0;
 
-/// Where the lines are; titles, numbers and the legend are around it.
+/// The margins of the plot; titles, numbers and the legend are outside.
 const LEFT: f64 = 68.0;
 const RIGHT: f64 = 590.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 384.0;
 
-/// The distance of lines of the legend, and the width of a letter of its font, in the mean.
+/// The line distance of the legend, and the mean width of a character of its font.
 const LEGEND_LINE: f64 = 22.0;
 const LETTER: f64 = 6.4;
 
-/// Beyond so many points a series gets a band: bars would touch each other.
+/// The number of points above which a series gets a band: error bars would touch each other.
 const BARS: usize = 25;
 
-/// Colours that are not a series', for light and for dark backgrounds.
+/// Colours of other elements, for light and for dark backgrounds.
 const STYLE: &str = "\
 text{font-family:Roboto,'Segoe UI','Helvetica Neue',Arial,sans-serif}\
 @media (prefers-color-scheme:dark){.paper{fill:#0d1117}text{fill:#e6edf3}\
@@ -65,7 +65,7 @@ enum Look {
     Marker(&'static str),
 }
 
-/// Lines and markers are counted apart: each has its own set to choose from.
+/// The number of lines and of markers so far: each has its own styles.
 #[derive(Default)]
 struct Looks {
     lines: usize,
@@ -198,7 +198,7 @@ impl Plot {
     }
 }
 
-/// One line of the legend, right of the plot.
+/// Draws one line of the legend, right of the plot.
 fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
     let x = RIGHT + 18.0;
     let y = TOP + 10.0 + LEGEND_LINE * index as f64;
@@ -217,7 +217,7 @@ fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
     }
     out.push_str("</g>\n");
     let left = x + 34.0;
-    // A name that would leave the picture is set narrower.
+    // A name that would exceed the picture is condensed.
     let room = WIDTH - left - 6.0;
     let narrow = if series.name.chars().count() as f64 * LETTER > room {
         format!("textLength=\"{room}\" lengthAdjust=\"spacingAndGlyphs\"")
@@ -227,7 +227,7 @@ fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
     text(out, left, y + 4.5, "start", &narrow, &series.name);
 }
 
-/// Opens the group of a series, whose colour its elements inherit.
+/// Opens the group of a series, whose elements inherit its colour.
 fn group(out: &mut String, index: usize) {
     let class = index % palette::COLOURS.len();
     let colour = palette::colour_of(index).light;

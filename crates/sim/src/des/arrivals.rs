@@ -1,4 +1,4 @@
-//! When requests arrive, and at which balancer.
+//! The arrival process: when requests arrive, and at which balancer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use maglor_balance::Rng;
 use super::distribution::{Sampler, positive};
 use super::tournament::Tournament;
 
-/// The arrival process. Balancers are alike: each gets the same share of the requests.
+/// The arrival process. Balancers are equal: each gets the same share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
     /// Each balancer has a stream of its own with lognormal gaps.
@@ -18,15 +18,15 @@ pub enum Arrivals {
     },
     /// Independent of each other: Poisson streams.
     Poisson,
-    /// One stream with lognormal gaps, dealt out to the balancers at random: bursts of the users
-    /// that hit everybody at once.
+    /// One stream with lognormal gaps, distributed among the balancers at random: bursts of the
+    /// users that reach all balancers at once.
     SharedLognormal {
         /// Coefficient of variation of the gaps, above 0.
         cv: f64,
     },
 }
 
-/// What is accepted, for messages.
+/// The accepted notation, for messages.
 const FORMS: &str = "poisson, lognormal:CV or lognormal:CV:shared";
 
 impl FromStr for Arrivals {
@@ -57,25 +57,25 @@ impl fmt::Display for Arrivals {
     }
 }
 
-/// The process in motion.
+/// The running process.
 #[derive(Debug)]
 pub(super) struct Source {
     gaps: Sampler,
-    /// Mean gap of one stream in nanoseconds.
+    /// The mean gap of one stream in nanoseconds.
     mean: f64,
     streams: Streams,
 }
 
 #[derive(Debug)]
 enum Streams {
-    /// One clock a balancer.
+    /// A clock for each balancer.
     Each(Tournament),
-    /// One clock for all; Poisson streams together are a Poisson stream.
+    /// One clock for all; the union of Poisson streams is a Poisson stream.
     One { next: u64, balancers: u32 },
 }
 
 impl Source {
-    /// Requests for `balancers` balancers at `rate` requests a nanosecond, together.
+    /// Creates the arrivals for `balancers` balancers at a total of `rate` requests per nanosecond.
     pub(super) fn new(arrivals: Arrivals, balancers: u32, rate: f64, rng: &mut Rng) -> Self {
         let each = matches!(arrivals, Arrivals::Lognormal { .. });
         let gaps = match arrivals {
@@ -90,7 +90,7 @@ impl Source {
         if each {
             let mut clocks = Tournament::new(balancers as usize);
             for balancer in 0..balancers {
-                // Streams do not begin in step.
+                // Streams do not begin synchronously.
                 let first = rng.unit() * source.mean;
                 clocks.set(balancer, first as u64);
             }
@@ -105,7 +105,7 @@ impl Source {
         source
     }
 
-    /// When the next request arrives.
+    /// Returns the time of the next request.
     #[inline]
     pub(super) fn next_at(&self) -> u64 {
         match &self.streams {
@@ -114,7 +114,7 @@ impl Source {
         }
     }
 
-    /// The balancer of that request; moves on to the one after it.
+    /// Returns the balancer of that request, and advances to the next one.
     #[inline]
     pub(super) fn take(&mut self, rng: &mut Rng) -> u32 {
         let gap = self.gap(rng);

@@ -1,8 +1,9 @@
-//! One run: the state of the system and the loop that moves it from event to event.
+//! One run: the state of the system and the loop that processes its events.
 //!
-//! Three kinds of events, the earliest first: a server ends a request, a user's request arrives,
-//! something else happens (mail, a change). For a local policy the third kind is empty and a request
-//! costs one pick, one draw of each distribution and two settings of a clock.
+//! There are three kinds of events, the earliest first: a server finishes a request, a user's
+//! request arrives, another event occurs (a message, a change). For a local policy the third kind
+//! is empty and a request costs one pick, one draw of each distribution and two settings of a
+//! clock.
 
 mod change;
 mod guarded;
@@ -27,7 +28,7 @@ pub(super) use guarded::Attempt;
 use held::Places;
 use tier::Tier;
 
-/// See the module's documentation.
+/// The state of a run; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Cluster<'s> {
     scenario: &'s Scenario,
@@ -35,10 +36,10 @@ pub(super) struct Cluster<'s> {
     chance: Chance,
     source: Source,
     work: Sampler,
-    /// Mean work in nanoseconds.
+    /// The mean work in nanoseconds.
     mean_work: f64,
     tiers: Vec<Tier>,
-    /// Those of all tiers, one tier after the other.
+    /// The servers of all tiers, one tier after the other.
     servers: Vec<Server>,
     departures: Tournament,
     jobs: Jobs,
@@ -46,16 +47,16 @@ pub(super) struct Cluster<'s> {
     changes: Changes,
     recorder: Recorder,
     counts: Counts,
-    /// Whether answers are judged.
+    /// Whether responses are evaluated by guards.
     guarded: bool,
-    /// Balancers that a server notifies; kept to reuse its memory.
+    /// Balancers to be notified by a server; kept to reuse its memory.
     notified: Vec<u32>,
     held: Places,
-    /// What proxies add to a user's request, in nanoseconds.
+    /// The latency that proxies add to a user's request, in nanoseconds.
     penalty: u64,
 }
 
-/// A generator for each kind of chance, so that policies see the same arrivals and work.
+/// A generator for each kind of randomness, so that policies see the same arrivals and work.
 #[derive(Debug)]
 struct Chance {
     arrivals: Rng,
@@ -66,7 +67,7 @@ struct Chance {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Users' requests that have ended.
+    /// The number of finished users' requests.
     done: u64,
     placed: u64,
     messages: u64,
@@ -77,7 +78,7 @@ struct Counts {
     failed: u64,
     /// Attempts by server, in the second half of the run.
     attempts: Vec<u64>,
-    /// Those at the first service by node of the balancer and of the server.
+    /// The attempts at the first service, by node of the balancer and of the server.
     by_node: Vec<Vec<u64>>,
     timeline: Vec<(f64, u64)>,
 }
@@ -99,7 +100,7 @@ impl Chance {
 }
 
 impl<'s> Cluster<'s> {
-    /// The system at its beginning: empty. The scenario was checked.
+    /// Creates the initial, empty system. The scenario must have been validated.
     pub(super) fn new(scenario: &'s Scenario, run: u32) -> Self {
         let mut chance = Chance::new(scenario.seed, run);
         let services = scenario.graph.services();
@@ -201,7 +202,7 @@ impl<'s> Cluster<'s> {
         self.request(0, balancer, NONE);
     }
 
-    /// A server calls the next service of its own; `false` when there is none left.
+    /// Starts a server's next own call; `false` if there is none left.
     fn call(&mut self, at: u32) -> bool {
         let job = self.jobs.get_mut(at);
         let tier = &self.tiers[usize::from(job.service)];
@@ -293,7 +294,7 @@ impl<'s> Cluster<'s> {
         self.proceed(job);
     }
 
-    /// A request's own work has ended, or one of its calls has.
+    /// Continues after a request's own work, or one of its calls, has ended.
     #[inline]
     fn proceed(&mut self, mut at: u32) {
         while at != NONE && !self.call(at) {
@@ -301,7 +302,7 @@ impl<'s> Cluster<'s> {
         }
     }
 
-    /// Ends a request, or an attempt of one; returns whose call it was, if it is at its end.
+    /// Ends a request, or an attempt of one; returns its parent, if it has ended.
     #[inline]
     fn complete(&mut self, at: u32) -> u32 {
         if self.guarded && !self.judge(at) {
@@ -335,7 +336,7 @@ impl<'s> Cluster<'s> {
         timeline[at].1 += 1;
     }
 
-    /// The response has ended, for the balancer's statistics and for the server's proxy.
+    /// Records the end of the response in the balancer's statistics and at the server's proxy.
     #[inline]
     fn release_server(&mut self, at: u32) {
         let now = self.time();
@@ -361,7 +362,7 @@ impl<'s> Cluster<'s> {
         }
     }
 
-    /// Abandons a request that no server takes.
+    /// Abandons a request for which there is no server.
     fn fail(&mut self, at: u32) {
         if self.guarded {
             self.let_go(at, None);

@@ -1,21 +1,21 @@
-//! Random times. All have mean 1 and are scaled where they are used.
+//! Distributions of random times. All have mean 1 and are scaled where they are used.
 
 use std::fmt;
 use std::str::FromStr;
 
 use maglor_balance::Rng;
 
-/// How the work of a request is distributed; its mean is the scenario's service time.
+/// The distribution of the work of a request; its mean is the scenario's service time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Service {
-    /// A few requests are longer than the others.
+    /// Some requests are longer than the others.
     Bimodal {
-        /// How many of them, between 0 and 1.
+        /// Their share, between 0 and 1.
         share: f64,
-        /// How much longer, above 0.
+        /// The factor by which they are longer, above 0.
         factor: f64,
     },
-    /// Always the same.
+    /// Constant.
     Deterministic,
     /// Memoryless.
     Exponential,
@@ -27,7 +27,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Squared coefficient of variation, the C² of the Pollaczek–Khinchine formula.
+    /// Returns the squared coefficient of variation, the C² of the Pollaczek–Khinchine formula.
     #[must_use]
     pub fn squared_variation(self) -> f64 {
         match self {
@@ -43,12 +43,12 @@ impl Service {
     }
 }
 
-/// The length of the shorter kind, so that the mean is 1.
+/// Returns the length of the shorter kind for which the mean is 1.
 fn short(share: f64, factor: f64) -> f64 {
     1.0 / (1.0 - share + share * factor)
 }
 
-/// Draws from a distribution with mean 1.
+/// A sampler of a distribution with mean 1.
 #[derive(Clone, Debug)]
 pub(super) enum Sampler {
     Bimodal { share: f64, short: f64, long: f64 },
@@ -82,7 +82,7 @@ impl Sampler {
                 }
             }
             Self::Deterministic => 1.0,
-            // 1 − u is above 0, and so is its logarithm's negative finite.
+            // 1 − u is above 0, so the negative of its logarithm is finite.
             Self::Exponential => -(1.0 - rng.unit()).ln(),
             Self::Lognormal { mu, sigma, normal } => (*mu + *sigma * normal.draw(rng)).exp(),
         }
@@ -107,7 +107,7 @@ impl From<Service> for Sampler {
     }
 }
 
-/// Standard normal numbers by Marsaglia's polar method, which makes them in pairs.
+/// Standard normal numbers by Marsaglia's polar method, which yields them in pairs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normal {
     spare: Option<f64>,
@@ -130,7 +130,7 @@ impl Normal {
     }
 }
 
-/// What is accepted, for messages.
+/// The accepted notation, for messages.
 const FORMS: &str = "exp, deterministic, lognormal:CV or bimodal:SHARE:FACTOR";
 
 impl FromStr for Service {
@@ -158,7 +158,7 @@ impl FromStr for Service {
     }
 }
 
-/// Above 0 and not so large that a sum of such numbers loses its meaning.
+/// Returns whether a number is above 0 and small enough for exact sums.
 pub(super) fn positive(x: f64) -> bool {
     x > 0.0 && x <= 1000.0
 }

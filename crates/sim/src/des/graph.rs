@@ -1,4 +1,4 @@
-//! Which service calls which: one service, or the applications of the paper's Fig. 7.
+//! The call graph of services: one service, or the applications of the paper's Fig. 7.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,12 +10,12 @@ pub enum Graph {
     /// S0 calls S1, which calls S2, and so on; a call lasts until those below it have ended
     /// (Fig. 7b).
     Chain {
-        /// How many services, 2–64.
+        /// The number of services, 2–64.
         services: u16,
     },
     /// S0 calls S1, then S2, and so on, one after the other (Fig. 7a).
     Hub {
-        /// How many services, S0 included, 2–64.
+        /// The number of services, including S0, 2–64.
         services: u16,
     },
     /// One service.
@@ -24,10 +24,10 @@ pub enum Graph {
 }
 
 impl Graph {
-    /// The most services of an application.
+    /// The maximum number of services of an application.
     const MAX: u16 = 64;
 
-    /// How many services there are.
+    /// Returns the number of services.
     #[must_use]
     pub fn services(self) -> u16 {
         match self {
@@ -45,7 +45,7 @@ impl Graph {
         }
     }
 
-    /// What a service calls after its own work.
+    /// Returns the services called after a service's own work.
     pub(super) fn calls(self, service: u16) -> Vec<u16> {
         match self {
             Self::Chain { services } => (service + 1..services).take(1).collect(),

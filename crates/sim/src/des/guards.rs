@@ -1,4 +1,4 @@
-//! What goes wrong at servers, and what each balancer has against it: the guards of
+//! Server failures, and each balancer's protection against them: the guards of
 //! [`maglor_balance::guard`], as in one proxy.
 
 use maglor_balance::guard::breaker::BreakerParams;
@@ -6,45 +6,48 @@ use maglor_balance::guard::budget::BudgetParams;
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_balance::guard::retry::{Condition, Conditions, RetryPolicy};
 
-/// Servers that answer some requests with an error.
+/// Servers with a share of error responses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// How many of each service's servers: its first ones; at most all of them.
+    /// The number of failing servers of each service: its first ones; at most all of them.
     pub servers: u32,
     /// The share of their requests that fails, 0–1.
     pub share: f64,
-    /// What a failure costs of the work of a good answer: 0 fails at once, 1 after all of it.
+    /// The work of a failure relative to that of a good response: 0 fails at once, 1 after all of
+    /// it.
     pub work: f64,
-    /// The status of HTTP that they answer with, 400–599.
+    /// The HTTP status of failures, 400–599.
     pub status: u16,
 }
 
 impl Faults {
-    /// The status of a failure where none is given.
+    /// The default status of a failure.
     pub const STATUS: u16 = 500;
 }
 
-/// What a balancer does about failures.
+/// The guards of a balancer.
 ///
 /// # Defaults
 ///
-/// Nothing: neither retries nor ejection, breaker or limit.
+/// None: neither retries nor ejection, breaker or limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Guards {
-    /// When a request that failed is sent again, to another server; at most 20 attempts.
+    /// When a failed request is sent again, to another server; at most 20 attempts.
     pub retries: Option<RetryPolicy>,
-    /// How many retries there may be.
+    /// The budget of retries.
     pub budget: BudgetParams,
-    /// When a server is left out. Probes of its return are answered as requests are.
+    /// When a server is ejected. Probes of its recovery get the response that a request would get.
     pub ejection: Option<OutlierParams>,
-    /// When no request is sent at all for a while.
+    /// When all requests are rejected for a while.
     pub breaker: Option<BreakerParams>,
-    /// Requests that a balancer may have under way, 1 or more; one more is answered with an error at once.
+    /// The limit of a balancer's requests in progress, 1 or more; further ones get an error
+    /// response at once.
     pub max_requests: Option<u32>,
 }
 
 impl Guards {
-    /// Retries of answers with a server error, so many for a request, with the default budget.
+    /// Returns retries of responses with a server error, with this number of attempts per request
+    /// and the default budget.
     #[must_use]
     pub fn retrying(attempts: u32) -> Self {
         let policy = RetryPolicy {

@@ -1,4 +1,4 @@
-//! Requests under way: records that are reused, so that a run allocates while it grows only.
+//! Requests in progress: records are reused, so that a run allocates only while it grows.
 
 use maglor_balance::Outstanding;
 use maglor_balance::queue_protocol::{Admitted, Decision};
@@ -8,31 +8,31 @@ use super::cluster::Attempt;
 /// No job.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// One request to one service. A request of a user is a tree of them.
+/// A request to one service. A user's request is a tree of them.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// When it was made, in nanoseconds.
+    /// When it was created, in nanoseconds.
     pub(super) born: u64,
-    /// What it costs its server, in nanoseconds at speed 1.
+    /// Its work at its server, in nanoseconds at speed 1.
     pub(super) work: f64,
-    /// Counts it at its balancer.
+    /// Counts it at its balancer until dropped.
     pub(super) outstanding: Option<Outstanding>,
     /// Counts it at its server's inbound proxy, under policies that need one.
     pub(super) admitted: Option<Admitted>,
-    /// Until when it waits for answers.
+    /// The time until which it waits for responses.
     pub(super) deadline: u64,
-    /// Whose call it is.
+    /// The request that has made this call.
     pub(super) parent: u32,
-    /// The balancer that sends it, among those of its service.
+    /// The balancer that sends it, by index in its service.
     pub(super) balancer: u32,
-    /// The server that it is at, among those of its service.
+    /// The server that processes it, by index in its service.
     pub(super) server: u32,
     pub(super) service: u16,
-    /// Whether its server answers with an error.
+    /// Whether its server responds with an error.
     pub(super) fails: bool,
-    /// The next one of the service's own calls.
+    /// The index of its next own call.
     pub(super) next_call: u16,
-    /// Changes with each question, and with each reuse: mail of an older one is out of date.
+    /// Changes with each query, and with each reuse: messages with an older one are outdated.
     pub(super) generation: u32,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Job {
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     jobs: Vec<Job>,
-    /// Beside the jobs, because most policies do not need them.
+    /// Separate from the jobs, because most policies do not need them.
     decisions: Vec<Decision>,
-    /// Likewise for scenarios without failures and guards.
+    /// Separate, because scenarios without failures and guards do not need them.
     attempts: Vec<Attempt>,
     free: Vec<u32>,
 }
@@ -74,7 +74,7 @@ impl Jobs {
         &mut self.jobs[at as usize]
     }
 
-    /// The job with its decision.
+    /// Returns the job with its decision.
     pub(super) fn deciding(&mut self, at: u32) -> (&mut Job, &mut Decision) {
         if self.decisions.len() < self.jobs.len() {
             self.decisions.resize_with(self.jobs.len(), Decision::new);
@@ -85,7 +85,7 @@ impl Jobs {
         )
     }
 
-    /// The job with what guards know of it.
+    /// Returns the job with the guards' state.
     pub(super) fn attempting(&mut self, at: u32) -> (&mut Job, &mut Attempt) {
         if self.attempts.len() < self.jobs.len() {
             self.attempts.resize_with(self.jobs.len(), Attempt::default);
@@ -93,7 +93,7 @@ impl Jobs {
         (&mut self.jobs[at as usize], &mut self.attempts[at as usize])
     }
 
-    /// Whether this is still the job, and the question, that a message refers to.
+    /// Returns whether this is still the job, and the query, that a message refers to.
     pub(super) fn is_current(&self, at: u32, generation: u32) -> bool {
         self.get(at).generation == generation
     }

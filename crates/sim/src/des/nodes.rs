@@ -1,37 +1,37 @@
-//! Nodes, and calls that go local first: where servers and balancers are, and what each node's list of the
-//! servers says. The rule is a controller's `localFirst`, by [`LocalShares`].
+//! Nodes and local-first routing: the nodes of servers and balancers, and each node's list of the
+//! servers. The algorithm is a controller's `localFirst`, by [`LocalShares`].
 
 use std::num::NonZeroU32;
 
 use maglor_balance::{Endpoint, Locality};
 use maglor_service_graph::LocalShares;
 
-/// Servers and balancers on several nodes. As many calls as fit stay on their node.
+/// Servers and balancers on several nodes. As many calls as possible stay on their node.
 ///
 /// Servers are assigned to the nodes in turn, and so are the servers of services that call others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nodes {
-    /// Of so many balancers as there are in all of these, how many are on each node: `[4, 1, 1]` puts two
-    /// thirds of the calls on the first one of three. Two nodes or more; not all zero.
+    /// The proportions of balancers on each node: `[4, 1, 1]` puts two thirds of the calls on the
+    /// first one of three. Two nodes or more; not all zero.
     pub callers: Vec<u32>,
-    /// How far a server may be above its fair share, as a part of it, 0–1. More keeps more calls on their
-    /// node.
+    /// How far a server may be above its fair share, as a part of it, 0–1. A larger value keeps
+    /// more calls on their node.
     pub slack: f64,
 }
 
-/// A server in a node's list.
+/// The entry of a server in a node's list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Listed {
-    /// It takes over where the others are not usable.
+    /// It is used if the others are not usable.
     Behind,
     /// Its weight.
     Weight(NonZeroU32),
 }
 
-/// What every node knows of a service's servers.
+/// Every node's list of a service's servers.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// By node of the caller, then by node of the server.
+    /// The entries by node of the caller, then by node of the server.
     listed: Vec<Vec<Listed>>,
 }
 
@@ -42,7 +42,7 @@ impl Nodes {
     /// How far above its fair share a server may be by default.
     pub const SLACK: f64 = LocalShares::SLACK_PERCENT as f64 / 100.0;
 
-    /// As many callers on each of `count` nodes.
+    /// Returns an equal number of callers on each of `count` nodes.
     #[must_use]
     pub fn even(count: u32) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Nodes {
         found.unwrap_or(0)
     }
 
-    /// The lists of a service whose callers are on these nodes.
+    /// Returns the lists of a service whose callers are on these nodes.
     pub(super) fn lists(&self, callers: impl Iterator<Item = usize>, servers: u32) -> Lists {
         let count = |nodes: &mut dyn Iterator<Item = usize>| {
             let mut counts = vec![0_u32; self.count()];
@@ -96,14 +96,14 @@ impl Nodes {
 }
 
 impl Lists {
-    /// How the node `from` lists the servers of the node `to`.
+    /// Returns the entry of servers of the node `to` in the list of the node `from`.
     pub(super) fn listed(&self, from: usize, to: usize) -> Listed {
         let row = self.listed.get(from);
         let listed = row.and_then(|row| row.get(to)).copied();
         listed.unwrap_or(Listed::Weight(NonZeroU32::MIN))
     }
 
-    /// The endpoint of a server on the node `to`, as the node `from` lists it.
+    /// Returns the endpoint of a server on the node `to`, as listed by the node `from`.
     pub(super) fn describe(&self, endpoint: Endpoint, from: usize, to: usize) -> Endpoint {
         let endpoint = endpoint.locality(Locality::new("", "", format!("node-{to}")));
         match self.listed(from, to) {

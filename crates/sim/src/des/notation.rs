@@ -1,5 +1,5 @@
-//! Parts of scenarios in the notation of the command line: `5:0.5:1000` for an antagonist, `500:leave:3` for a
-//! disturbance. Those with a file of their own have their notation there.
+//! Parses parts of scenarios in the notation of the command line: `5:0.5:1000` for an antagonist,
+//! `500:leave:3` for a disturbance. Parts with a file of their own have their notation there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -113,7 +113,7 @@ fn change_of(word: &str, number: &str) -> Option<Change> {
     }
 }
 
-/// Milliseconds, with a fraction if need be.
+/// Parses milliseconds, optionally with a fraction.
 fn millis(text: &str) -> Option<Duration> {
     let millis: f64 = text.parse().ok()?;
     Duration::try_from_secs_f64(millis / 1000.0).ok()

@@ -1,8 +1,8 @@
-//! What a simulation gave: values with 95 % confidence intervals over independent runs.
+//! The results of a simulation: values with 95 % confidence intervals over independent runs.
 
 use super::recorder::{Histogram, Steady};
 
-/// A value and how well it is known.
+/// A value with its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// The mean over runs.
@@ -11,57 +11,59 @@ pub struct Estimate {
     pub half_width: f64,
 }
 
-/// Results of a scenario. Times are in milliseconds.
+/// The results of a scenario. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Mean latency of a user's request.
+    /// The mean latency of a user's request.
     pub mean_ms: Estimate,
-    /// The mean latency of good answers alone; of a run without any, 0.
+    /// The mean latency of good responses only; 0 in a run without any.
     pub good_mean_ms: Estimate,
-    /// Its median.
+    /// The median latency.
     pub p50_ms: Estimate,
-    /// What 99 % of the requests stay below.
+    /// The 99th percentile of the latency.
     pub p99_ms: Estimate,
-    /// Messages that the policy sent, for each request to a service.
+    /// The number of messages sent by the policy, for each request to a service.
     pub messages_per_request: Estimate,
-    /// Share of the requests to a service that the policy's fallback decided.
+    /// The share of the requests to a service that were decided by the policy's fallback.
     pub fallback_share: Estimate,
-    /// Share of the requests to a service that went to a busy server while another one was idle.
+    /// The share of the requests to a service that went to a busy server while another one was
+    /// idle.
     pub busy_while_idle: Estimate,
     /// The mean in the last third of a run over that in the third before: about 1, if the system is
     /// stable.
     pub drift: Estimate,
-    /// Users' requests that were counted, in all runs.
+    /// The number of counted users' requests, in all runs.
     pub requests: u64,
-    /// Users' requests of the warm-up that were not, in all runs.
+    /// The number of users' requests of the warm-up, which were not counted, in all runs.
     pub discarded: u64,
-    /// Attempts beyond the first, for each request to a service.
+    /// The number of attempts beyond the first, for each request to a service.
     pub retries_per_request: Estimate,
-    /// How often a balancer left a server out, in all runs.
+    /// The number of ejections by balancers, in all runs.
     pub ejections: u64,
-    /// Users' requests that found no server or were answered with an error, in all runs, warm-up
-    /// included. Answers count in latencies whatever they say; requests without answer do not.
+    /// The number of users' requests that found no server or got an error response, in all runs,
+    /// including the warm-up. Latencies include responses of any status, not requests without
+    /// response.
     pub failed: u64,
     /// Each server's share of the attempts at its service, in the second half of each run; one service
     /// after the other.
     pub shares: Vec<f64>,
-    /// The same of each run: what an average over runs hides.
+    /// The same of each run, which averages over runs hide.
     pub shares_by_run: Vec<Vec<f64>>,
-    /// Attempts at the first service in the second half of each run, by the node of the balancer, then by that of
-    /// the server; empty without [`Scenario::nodes`](super::Scenario).
+    /// The attempts at the first service in the second half of each run, by the node of the
+    /// balancer, then by that of the server; empty without [`Scenario::nodes`](super::Scenario).
     pub attempts_by_node: Vec<Vec<u64>>,
-    /// Mean latency in milliseconds of the requests that ended within each interval of
+    /// The mean latency in milliseconds of the requests that ended within each interval of
     /// [`Scenario::timeline`](super::Scenario), over all runs; NaN where none did.
     pub timeline_ms: Vec<f64>,
-    /// All requests that were simulated, to any service, warm-up included.
+    /// The number of all simulated requests, to any service, including the warm-up.
     pub simulated: u64,
 }
 
-/// One run's results.
+/// The results of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) steady: Steady,
-    /// Requests to any service.
+    /// The number of requests to any service.
     pub(super) placed: u64,
     pub(super) messages: u64,
     pub(super) fallbacks: u64,
@@ -71,25 +73,26 @@ pub(super) struct Run {
     pub(super) failed: u64,
     /// Attempts by server, in the second half.
     pub(super) attempts: Vec<u64>,
-    /// The same at the first service by nodes, from and to.
+    /// The attempts at the first service by nodes, from and to.
     pub(super) by_node: Vec<Vec<u64>>,
-    /// Sum of latencies in nanoseconds and number, by interval.
+    /// The sum of latencies in nanoseconds and their number, by interval.
     pub(super) timeline: Vec<(f64, u64)>,
 }
 
 const NANOS: f64 = 1e6;
 
-/// The most that latency may rise, within what chance explains, from the middle of a run to its end.
+/// The relative rise of latency from the middle of a run to its end that is always tolerated,
+/// beyond what chance explains.
 const LEAST_RISE: f64 = 0.02;
 
-/// The share of the requests that a warm-up may be. The search for its end looks at half of a run:
-/// what it finds near there is no end (White, Cobb, Spratt).
+/// The maximum share of the requests that a warm-up may have. The search for its end covers half of
+/// a run: a result near there is no end (White, Cobb, Spratt).
 const MOST_WARM_UP: f64 = 0.4;
 
 impl Outcome {
-    /// Whether the runs, as far as they show it, were long enough to forget that they began empty. If
-    /// not, the mean is too low, and its interval, which comes from runs that all began so, does not
-    /// show it.
+    /// Returns whether the runs, as far as they show it, were long enough to lose the influence of
+    /// the empty start. If not, the mean is too low, and its interval, which comes from runs with
+    /// the same start, does not show it.
     #[must_use]
     pub fn is_steady(&self) -> bool {
         let rises = self.drift.value - self.drift.half_width > 1.0 + LEAST_RISE;
@@ -97,7 +100,7 @@ impl Outcome {
         !rises && self.discarded as f64 <= MOST_WARM_UP * all
     }
 
-    /// Puts runs of one scenario together, each service of which has `servers` servers.
+    /// Combines runs of one scenario, each service of which has `servers` servers.
     pub(super) fn of(runs: &[Run], servers: u32) -> Self {
         let over_runs = |value: &dyn Fn(&Run) -> f64| Estimate::of(runs.iter().map(value));
         let per_request =
@@ -164,7 +167,7 @@ fn by_node(runs: &[Run]) -> Vec<Vec<u64>> {
 }
 
 fn timeline(runs: &[Run]) -> Vec<f64> {
-    // Runs do not end at the same time; what only the longest have is noise.
+    // Runs do not end at the same time; intervals that only the longest have are noise.
     let intervals = runs.iter().map(|run| run.timeline.len()).min().unwrap_or(0);
     let mean = |at: usize| {
         let sum: f64 = runs.iter().map(|run| run.timeline[at].0).sum();
@@ -175,7 +178,7 @@ fn timeline(runs: &[Run]) -> Vec<f64> {
 }
 
 impl Estimate {
-    /// From independent values; of less than two, the width is not known and given as infinite.
+    /// Estimates from independent values; with less than two, the width is unknown and infinite.
     #[must_use]
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let n = values.clone().count() as f64;
@@ -192,14 +195,14 @@ impl Estimate {
         }
     }
 
-    /// Whether `other` is within this interval widened by `share` of the value.
+    /// Returns whether `other` is within this interval widened by `share` of the value.
     #[must_use]
     pub fn agrees_with(self, other: f64, share: f64) -> bool {
         (self.value - other).abs() <= self.half_width + share * other.abs()
     }
 }
 
-/// The 97.5 % quantile of Student's t distribution.
+/// Returns the 97.5 % quantile of Student's t distribution.
 fn student(freedom: u32) -> f64 {
     const TABLE: [f64; 10] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
@@ -207,7 +210,7 @@ fn student(freedom: u32) -> f64 {
     match TABLE.get(freedom as usize - 1) {
         Some(t) => *t,
         None => {
-            // Cornish and Fisher's expansion in 1/ν, good to 0.001 from ν = 10 on.
+            // Cornish and Fisher's expansion in 1/ν, accurate to 0.001 from ν = 10 on.
             let (z, n) = (1.959_964_f64, f64::from(freedom));
             let first = (z.powi(3) + z) / 4.0;
             let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;

@@ -1,7 +1,7 @@
-//! Messages on their way.
+//! Messages in transit.
 //!
-//! Nearly all take one of two constant times, a way or a round trip. Those stay in order by
-//! themselves, in a queue each; only the rest needs a heap.
+//! Nearly all take one of two constant times, one way or a round trip. Those are in order
+//! automatically, in a queue each; only the rest needs a heap.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +10,7 @@ use maglor_balance::queue_protocol::{Answer, Load, Question, Report};
 
 use super::tournament::NEVER;
 
-/// Something that happens to a policy later. Servers are numbered within their service.
+/// A scheduled event of a policy. Servers are numbered within their service.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mail {
     Answer {
@@ -19,7 +19,7 @@ pub(super) enum Mail {
         from: u32,
         answer: Answer,
     },
-    /// A question that no request waits for.
+    /// A query that no request waits for.
     Aside {
         service: u16,
         balancer: u32,
@@ -29,7 +29,7 @@ pub(super) enum Mail {
         service: u16,
         to: u32,
     },
-    /// What a server says of itself to a balancer.
+    /// A report of a server to a balancer.
     Heard {
         service: u16,
         balancer: u32,
@@ -40,7 +40,7 @@ pub(super) enum Mail {
         service: u16,
         from: u32,
     },
-    /// The ledgers of a service learn that a server has left or returned.
+    /// The ledgers of a service are informed that a server has left or returned.
     Membership {
         service: u16,
         server: u32,
@@ -57,7 +57,7 @@ pub(super) enum Mail {
         from: u32,
         in_flight: u32,
     },
-    /// The time of a place is over that was kept after an error.
+    /// The time of a slot that was held after an error expires.
     Release {
         at: u32,
     },
@@ -66,11 +66,11 @@ pub(super) enum Mail {
         from: u32,
         report: Report,
     },
-    /// The pause before another try is over.
+    /// The delay before another attempt ends.
     Retry {
         job: u32,
     },
-    /// A detector of outliers has its turn.
+    /// A detector of outliers runs its sweep.
     Sweep {
         service: u16,
         balancer: u32,
@@ -79,7 +79,7 @@ pub(super) enum Mail {
         job: u32,
         generation: u32,
     },
-    /// A balancer learns that a server has left or returned.
+    /// A balancer is informed that a server has left or returned.
     View {
         service: u16,
         balancer: u32,
@@ -88,15 +88,15 @@ pub(super) enum Mail {
     },
 }
 
-/// See the module's documentation.
+/// The messages in transit; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Post {
-    /// One way, in nanoseconds.
+    /// The delay one way, in nanoseconds.
     delay: u64,
     ways: VecDeque<(u64, Mail)>,
     round_trips: VecDeque<(u64, Mail)>,
     others: BinaryHeap<Reverse<Timed>>,
-    /// Numbers what is in the heap, so that equal times have an order.
+    /// Numbers the entries of the heap, so that equal times have an order.
     sent: u64,
     next_at: u64,
 }
@@ -120,26 +120,26 @@ impl Post {
         }
     }
 
-    /// One way, in nanoseconds.
+    /// Returns the delay one way, in nanoseconds.
     pub(super) fn delay(&self) -> u64 {
         self.delay
     }
 
-    /// Delivers after one way.
+    /// Delivers a message after one way.
     pub(super) fn send(&mut self, now: u64, mail: Mail) {
         let at = now + self.delay;
         self.ways.push_back((at, mail));
         self.next_at = self.next_at.min(at);
     }
 
-    /// Delivers after a round trip.
+    /// Delivers a message after a round trip.
     pub(super) fn send_back(&mut self, now: u64, mail: Mail) {
         let at = now + 2 * self.delay;
         self.round_trips.push_back((at, mail));
         self.next_at = self.next_at.min(at);
     }
 
-    /// Delivers at a given time.
+    /// Delivers a message at a given time.
     pub(super) fn remind(&mut self, at: u64, mail: Mail) {
         let number = self.sent;
         self.sent += 1;
@@ -147,13 +147,13 @@ impl Post {
         self.next_at = self.next_at.min(at);
     }
 
-    /// When the next one arrives.
+    /// Returns the time of the next message.
     #[inline]
     pub(super) fn next_at(&self) -> u64 {
         self.next_at
     }
 
-    /// Takes out the next one.
+    /// Removes and returns the next message.
     pub(super) fn take(&mut self) -> Option<Mail> {
         let way = self.ways.front().map_or(NEVER, |(at, _)| *at);
         let round = self.round_trips.front().map_or(NEVER, |(at, _)| *at);

@@ -1,24 +1,23 @@
-//! Latencies of one run: batch means to find the end of the warm-up, and histograms of sections so
-//! that it can be cut off.
-//!
+//! Records the latencies of one run: batch means to find the end of the warm-up, and histograms of
+//! sections so that it can be cut off.
 //! The cut is White's marginal standard error rule on batch means (MSER-5; White, Cobb, Spratt, "A
 //! comparison of five steady-state truncation heuristics for simulation", 2000): the number of
 //! leading batches without which the remaining mean has the least standard error, at most half of
 //! them. The histogram's buckets are less than 0.8 % wide; quantiles are interpolated within.
 
-/// Batches of a run, if it has requests enough.
+/// The number of batches of a run, if it has enough requests.
 const BATCHES: u64 = 1000;
 
 /// The smallest batch: the 5 of MSER-5.
 const LEAST_BATCH: u64 = 5;
 
-/// Batches a section; the cut is rounded up to whole sections.
+/// The number of batches in a section; the cut is rounded up to whole sections.
 const SECTION: usize = 25;
 
-/// Buckets a doubling.
+/// The logarithm of the number of buckets per doubling.
 const PRECISION: u32 = 7;
 
-/// What is recorded of one run.
+/// The records of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
     batch_size: u64,
@@ -29,22 +28,22 @@ pub(super) struct Recorder {
     good: Vec<Good>,
 }
 
-/// Good answers of a section.
+/// The good responses of a section.
 #[derive(Clone, Copy, Debug, Default)]
 struct Good {
     count: u64,
     sum: f64,
 }
 
-/// What is left of a run without its warm-up.
+/// The statistics of a run without its warm-up.
 #[derive(Clone, Debug)]
 pub(super) struct Steady {
-    /// Mean latency in nanoseconds.
+    /// The mean latency in nanoseconds.
     pub(super) mean: f64,
-    /// The same of good answers alone; 0 where there are none.
+    /// The mean latency of good responses only; 0 if there are none.
     pub(super) good_mean: f64,
     pub(super) histogram: Histogram,
-    /// Requests of the warm-up.
+    /// The number of requests of the warm-up.
     pub(super) discarded: u64,
     /// The mean of the last third over that of the third before it: about 1 in a steady state.
     pub(super) drift: f64,
@@ -88,10 +87,10 @@ impl Recorder {
         }
     }
 
-    /// Cuts the warm-up off. What follows the last whole section is left out, too.
+    /// Cuts the warm-up off. Batches after the last whole section are left out, too.
     pub(super) fn finish(self) -> Steady {
         let whole = self.means.len() / SECTION * SECTION;
-        // A run too short for a section is taken as it is.
+        // A run too short for a section is used as it is.
         let (means, whole) = if whole == 0 {
             (&self.means[..], self.means.len())
         } else {
@@ -132,7 +131,7 @@ fn drift(kept: &[f64]) -> f64 {
     average(&kept[last..]) / average(&kept[before..last])
 }
 
-/// How many leading batch means to leave out.
+/// Returns the number of leading batch means to leave out.
 fn truncation(means: &[f64]) -> usize {
     let (mut sum, mut squares) = (0.0, 0.0);
     let mut best = (f64::INFINITY, 0);
@@ -152,7 +151,7 @@ fn truncation(means: &[f64]) -> usize {
     best.1
 }
 
-/// Counts of latencies by size, in buckets of which there are 2^7 a doubling.
+/// Counts of latencies by size, with 2^7 buckets per doubling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     counts: Vec<u64>,
@@ -184,7 +183,7 @@ impl Histogram {
         self.total
     }
 
-    /// The latency in nanoseconds that a share of `q` is at or below.
+    /// Returns the latency in nanoseconds that a share of `q` is at or below.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let mut left = q * self.total as f64;
         for (at, &count) in self.counts.iter().enumerate() {
@@ -199,14 +198,14 @@ impl Histogram {
     }
 }
 
-/// Exact below 2^7, then the leading 8 bits.
+/// Returns the bucket of a latency: exact below 2^7, then by the leading 8 bits.
 #[inline]
 fn bucket(nanos: u64) -> usize {
     let shift = (64 - PRECISION - 1).saturating_sub(nanos.leading_zeros());
     ((shift as usize) << PRECISION) + (nanos >> shift) as usize
 }
 
-/// The lower end of a bucket.
+/// Returns the lower end of a bucket.
 fn edge(at: usize) -> f64 {
     let width = 1_usize << PRECISION;
     if at < 2 * width {

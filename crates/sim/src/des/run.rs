@@ -1,7 +1,7 @@
-//! Runs in parallel, with the same results on any number of threads.
+//! Executes runs in parallel, with the same results on any number of threads.
 //!
-//! The unit of work is one run of one scenario. It depends on nothing but its seed; results are put
-//! together in the order of the scenarios, not in that of their end.
+//! The unit of work is one run of one scenario. It depends only on its seed; results are combined
+//! in the order of the scenarios, not in that of their completion.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// If the scenario makes no sense.
+    /// If the scenario is invalid.
     pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
         let mut outcomes = simulate_all(std::slice::from_ref(self), NonZeroUsize::MIN, &|_, _| {})?;
         // One scenario has one outcome.
@@ -29,18 +29,18 @@ impl Scenario {
     }
 }
 
-/// How many threads this machine runs at once.
+/// Returns the number of threads that this machine runs at once.
 #[must_use]
 pub fn threads() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Simulates scenarios; `progress` gets how many of how many runs have ended. The outcomes are
-/// in the order of the scenarios.
+/// Simulates scenarios; `progress` receives the number of finished runs and of all runs. The
+/// outcomes are in the order of the scenarios.
 ///
 /// # Errors
 ///
-/// If one of them makes no sense; nothing is simulated then.
+/// If one of them is invalid; nothing is simulated then.
 pub fn simulate_all(
     scenarios: &[Scenario],
     threads: NonZeroUsize,
@@ -57,7 +57,7 @@ pub fn simulate_all(
     let results: Vec<Mutex<Option<Run>>> = work.iter().map(|_| Mutex::new(None)).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let labour = || {
-        // Relaxed: the counters order nothing; results are handed over by their locks.
+        // Relaxed: the counters order nothing; results are passed through locks.
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some((scenario, run)) = work.get(at) else {

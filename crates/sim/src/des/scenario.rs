@@ -1,4 +1,4 @@
-//! What is simulated, and which of it makes sense.
+//! The description of a simulation, and its validation.
 
 mod check;
 mod places;
@@ -15,10 +15,10 @@ use super::guards::{Faults, Guards};
 use super::nodes::Nodes;
 use super::server::Discipline;
 
-/// Requests of a run: of fewer there is no mean to speak of.
+/// The minimum number of requests of a run, needed for a meaningful mean.
 pub const LEAST_REQUESTS: u64 = 100;
 
-/// A system of balancers and servers, the load on it, and how long to look at it.
+/// A system of balancers and servers, its load, and the length of its simulation.
 ///
 /// # Defaults
 ///
@@ -27,131 +27,135 @@ pub const LEAST_REQUESTS: u64 = 100;
 /// 100 000 requests, seed 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// How balancers choose.
+    /// The balancing policy.
     pub policy: Spec,
-    /// M: balancers in front of the first service, 1–100 000.
+    /// M: the number of balancers in front of the first service, 1–100 000.
     pub balancers: u32,
-    /// N: servers of each service, 1–100 000.
+    /// N: the number of servers of each service, 1–100 000.
     pub servers: u32,
-    /// ρ: load relative to the nominal capacity of all servers together, above 0 and below 1; requests in
-    /// progress a server of speed 1 where they do not slow each other down
-    /// ([`Discipline::Parallel`]), up to 1000.
+    /// ρ: the load relative to the nominal capacity of all servers together, above 0 and below 1;
+    /// with [`Discipline::Parallel`], where requests do not slow each other down, the requests in
+    /// progress at a server of speed 1, up to 1000.
     pub rho: f64,
-    /// Ts: mean time that a server of speed 1 works on a request, 1 µs – 1 h.
+    /// Ts: the mean time that a server of speed 1 needs for a request, 1 µs – 1 h.
     pub service_time: Duration,
-    /// When requests come.
+    /// The arrival process.
     pub arrivals: Arrivals,
-    /// What they cost.
+    /// The distribution of their work.
     pub service: Service,
     /// How servers divide their capacity.
     pub discipline: Discipline,
-    /// Speeds of the servers, by turns; not empty, each above 0.
+    /// The speeds of the servers, repeated cyclically; not empty, each above 0.
     pub speeds: Vec<f64>,
-    /// Weights that balancers give the servers, by turns; not empty, each above 0.
+    /// The weights of the servers in the balancers, repeated cyclically; not empty, each above 0.
     pub weights: Vec<u32>,
-    /// Where servers and balancers are, if calls go local first; each node has weights of its own then.
+    /// The nodes of servers and balancers, with local-first routing; each node has weights of its
+    /// own then.
     pub nodes: Option<Nodes>,
-    /// The ramp of servers that return, if there is one.
+    /// The slow start of servers that return, if any.
     pub slow_start: Option<SlowStart>,
-    /// How messages travel.
+    /// The delay and loss of messages.
     pub network: Network,
-    /// Which services there are.
+    /// The call graph of services.
     pub graph: Graph,
-    /// Balancing by a few proxies between the callers and each service, if any.
+    /// The Proxy-Service between the callers and each service, if any.
     pub proxies: Option<Proxies>,
-    /// Speeds that change with time, if any.
+    /// The antagonist that changes speeds over time, if any.
     pub antagonist: Option<Antagonist>,
-    /// Things that happen at given times, in any order.
+    /// Changes at given times, in any order.
     pub disturbances: Vec<Disturbance>,
-    /// Each balancer, and each ledger, learns of servers that leave and return at a moment of its own,
-    /// this much later at most.
+    /// The maximum delay after which each balancer, and each ledger, is informed that a server has
+    /// left or returned, each at its own moment.
     pub view_lag: Duration,
-    /// How many of each service's servers, its last ones, report to no ledger from the beginning and
-    /// answer no audits; at most all of them.
+    /// The number of each service's servers, its last ones, that report to no ledger from the
+    /// beginning and do not respond to audits; at most all of them.
     pub silent: u32,
-    /// Servers that fail, if any.
+    /// Failing servers, if any.
     pub faults: Option<Faults>,
-    /// What balancers do about failures.
+    /// The balancers' guards against failures.
     pub guards: Guards,
-    /// Users' requests in each run, those of the warm-up included, at least [`LEAST_REQUESTS`].
+    /// The number of users' requests in each run, including the warm-up, at least
+    /// [`LEAST_REQUESTS`].
     pub requests: u64,
-    /// Independent runs, 2–1000. Intervals come from what differs between them.
+    /// The number of independent runs, 2–1000. Confidence intervals are computed over them.
     pub runs: u32,
-    /// The length of an interval of [`Outcome::timeline_ms`](super::Outcome::timeline_ms); zero: none is
-    /// made.
+    /// The length of an interval of [`Outcome::timeline_ms`](super::Outcome::timeline_ms); zero: no
+    /// timeline.
     pub timeline: Duration,
-    /// Determines all chance.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// How a policy's messages travel. Requests and responses take no time; see the parent module.
+/// The delay and loss of a policy's messages. Requests and responses take no time; see the parent
+/// module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
-    /// One way, 0–10 s.
+    /// The delay one way, 0–10 s.
     pub delay: Duration,
-    /// The share of messages that is lost, from 0 to below 1. Requests are not: a connection repeats
-    /// what it loses.
+    /// The share of lost messages, from 0 to below 1. Requests are not lost: TCP retransmits.
     pub loss: f64,
-    /// Of those that are not lost so, the share of servers' reports that is: a network that loses one
-    /// way.
+    /// The additional share of servers' reports that is lost: a network that loses messages in one
+    /// direction.
     pub report_loss: f64,
 }
 
-/// The paper's Proxy-Service (§III): few balancers that all callers go through.
+/// The paper's Proxy-Service (§III): a few balancers that all callers go through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proxies {
-    /// m: how many of them, for each service; a request takes a random one. 1–100 000.
+    /// m: the number of instances for each service; a request takes a random one. 1–100 000.
     pub instances: u32,
-    /// What the way through one adds to a request; 2 ms in the paper's Fig. 9.
+    /// The latency that an instance adds to a request; 2 ms in the paper's Fig. 9.
     pub penalty: Duration,
 }
 
-/// Something else that runs on the machines: at any time, one server in `one_in` has only
-/// `factor` of its speed; after `lasts` it is the next one's turn.
+/// Another load on the machines: at any time, one server in `one_in` has only `factor` of its
+/// speed; after `lasts` it moves to the next one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Antagonist {
-    /// 1 or more.
+    /// One server of this number is affected; 1 or more.
     pub one_in: u32,
-    /// Above 0, at most 1.
+    /// The remaining share of its speed; above 0, at most 1.
     pub factor: f64,
-    /// At least 1 ms.
+    /// The time at each server; at least 1 ms.
     pub lasts: Duration,
 }
 
-/// A change at a time, in every run and every service.
+/// A change at a given time, in every run and every service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// Since the beginning of the run.
+    /// The time since the beginning of the run.
     pub at: Duration,
-    /// What changes.
+    /// The change.
     pub change: Change,
 }
 
-/// What can change.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// This server leaves: balancers send it nothing new, it ends what it has.
+    /// This server leaves: balancers send it no new requests, it finishes those it has.
     Leave(u32),
-    /// The ledger or board of this group stops answering; its server goes on.
+    /// The ledger or board of this group stops responding; its server continues.
     LedgerDies(u32),
-    /// The ledger or board of this group starts again, knowing nothing.
+    /// The ledger or board of this group restarts with empty state.
     LedgerRestarts(u32),
-    /// The ledger or board of this group takes up what has arrived since it stalled, in that order.
+    /// The ledger or board of this group processes the messages queued since it stalled, in their
+    /// order.
     LedgerResumes(u32),
-    /// The ledger or board of this group does nothing until it resumes; what arrives waits.
+    /// The ledger or board of this group does nothing until it resumes; messages are queued.
     LedgerStalls(u32),
-    /// This server reports to ledgers and answers audits from now on.
+    /// This server reports to ledgers and responds to audits from now on.
     Reporting(u32),
     /// This server comes back.
     Return(u32),
-    /// This server reports to no ledger any more and answers no audits; it serves on.
+    /// This server reports to no ledger any more and does not respond to audits; it continues to
+    /// serve.
     Silent(u32),
 }
 
-/// Why a scenario makes no sense. One line each.
+/// The reason why a scenario is invalid. One line each.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
-    /// A disturbance of something that is not there.
+    /// A disturbance refers to something that does not exist.
     #[error("there is no {0}")]
     Absent(String),
     /// The graph has too few or too many services.
@@ -169,19 +173,19 @@ pub enum ScenarioError {
     /// A number is out of range.
     #[error("{what} = {value} is out of range; valid: {valid}")]
     Range {
-        /// Which number.
+        /// The number.
         what: &'static str,
-        /// As given.
+        /// The given value.
         value: String,
-        /// What it may be.
+        /// The valid range.
         valid: &'static str,
     },
-    /// Something that would change nothing.
+    /// An option has no effect.
     #[error("{what}: {why}")]
     Useless {
-        /// What was asked for.
+        /// The option.
         what: &'static str,
-        /// Why it would change nothing.
+        /// The reason why it has no effect.
         why: &'static str,
     },
 }
@@ -223,7 +227,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// The default scenario with another policy.
+    /// Returns the default scenario with another policy.
     #[must_use]
     pub fn of(policy: Spec) -> Self {
         Self {
@@ -232,23 +236,23 @@ impl Scenario {
         }
     }
 
-    /// Whether answers are judged.
+    /// Returns whether responses are evaluated by guards.
     pub(super) fn is_guarded(&self) -> bool {
         self.faults.is_some() || self.guards.are_on()
     }
 
-    /// The speed of a server without antagonist.
+    /// Returns the speed of a server without antagonist.
     pub(super) fn speed(&self, server: u32) -> f64 {
         self.speeds[server as usize % self.speeds.len()]
     }
 
-    /// The weight that balancers give a server.
+    /// Returns the weight of a server in the balancers.
     pub(super) fn weight(&self, server: u32) -> NonZeroU32 {
         let weight = self.weights[server as usize % self.weights.len()];
         NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Users' requests a nanosecond.
+    /// Returns the users' requests per nanosecond.
     pub(super) fn rate(&self) -> f64 {
         let capacity: f64 = (0..self.servers).map(|server| self.speed(server)).sum();
         self.rho * capacity / self.service_time.as_nanos() as f64

@@ -1,5 +1,5 @@
-//! A server: one unit of capacity, shared among its requests one after the other or all at once, or one unit
-//! for each of them.
+//! A server: one unit of capacity, shared among its requests one after the other or all at once, or
+//! one unit for each of them.
 //!
 //! Invariant: `next_at` is exact until the next `push`, `pop` or `set_speed`.
 
@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::tournament::NEVER;
 
-/// How a server divides its capacity.
+/// How a server divides its capacity among requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Discipline {
     /// First in, first out, one at a time, as in the paper's model.
@@ -20,7 +20,7 @@ pub enum Discipline {
     ProcessorSharing,
 }
 
-/// One server with its queue. Work and time are in nanoseconds; `speed` is work a nanosecond.
+/// A server with its queue. Work and time are in nanoseconds; `speed` is work per nanosecond.
 #[derive(Debug)]
 pub(super) struct Server {
     speed: f64,
@@ -33,15 +33,15 @@ enum Queue {
     Sharing(Sharing),
 }
 
-/// A request of a FIFO queue, whose end is known when it comes.
+/// A request of a FIFO queue, whose end is known on arrival.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     departs: u64,
     job: u32,
 }
 
-/// Processor sharing by virtual time: a clock that each request's share of the capacity turns. A
-/// request leaves when the clock has advanced by its work.
+/// Processor sharing by virtual time: a clock advances at the speed of each request's share of the
+/// capacity. A request leaves when the clock has advanced by its work.
 #[derive(Debug, Default)]
 struct Sharing {
     /// Whether requests do not slow each other down.
@@ -96,7 +96,7 @@ impl Server {
         }
     }
 
-    /// When the next request leaves.
+    /// Returns when the next request leaves.
     #[inline]
     pub(super) fn next_at(&self) -> u64 {
         match &self.queue {
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Takes out the request that leaves now, which is `next_at`.
+    /// Removes the request that leaves now, at `next_at`.
     #[inline]
     pub(super) fn pop(&mut self, now: u64) -> Option<u32> {
         match &mut self.queue {
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Changes the speed; work already done stays done.
+    /// Changes the speed; completed work is kept.
     pub(super) fn set_speed(&mut self, now: u64, speed: f64) {
         match &mut self.queue {
             Queue::Fifo(queue) => {
@@ -140,7 +140,7 @@ impl Server {
 impl Sharing {
     fn advance(&mut self, now: u64, speed: f64) {
         if self.ends.is_empty() {
-            // Nothing is measured by it: start anew, which keeps it precise.
+            // No request refers to the clock: resetting it keeps it precise.
             self.clock = 0.0;
         } else {
             let elapsed = now.saturating_sub(self.updated) as f64;
@@ -149,7 +149,7 @@ impl Sharing {
         self.updated = now;
     }
 
-    /// What the speed is divided by.
+    /// Returns the divisor of the speed.
     fn sharers(&self) -> f64 {
         if self.parallel {
             1.0

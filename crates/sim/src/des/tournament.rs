@@ -1,11 +1,11 @@
 //! A winner tree: the earliest of many clocks, each of which may be set at any time.
 //!
-//! Beside a heap it needs no search for an entry that changes, and no stale entries when a clock is
-//! set anew. Setting one costs one comparison a level.
+//! Unlike a heap it needs no search for an entry that changes, and has no stale entries when a
+//! clock is reset. Setting a clock costs one comparison per level.
 
 use std::hint::select_unpredictable;
 
-/// A clock that is not going to ring.
+/// The time of a clock that is not set.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// The clocks 0 to n − 1, in nanoseconds.
@@ -34,7 +34,7 @@ impl Tournament {
         }
     }
 
-    /// The earliest clock and its time; [`NEVER`] when none is set.
+    /// Returns the earliest clock and its time; [`NEVER`] when none is set.
     #[inline]
     pub(super) fn first(&self) -> (u64, u32) {
         let winner = self.winners[1];
@@ -48,7 +48,7 @@ impl Tournament {
         while at > 0 {
             let (left, right) = (self.winners[2 * at], self.winners[2 * at + 1]);
             let earlier = self.times[left as usize] <= self.times[right as usize];
-            // Which of two random clocks is earlier no branch predictor can know.
+            // Which of two random clocks is earlier is unpredictable for branch predictors.
             self.winners[at] = select_unpredictable(earlier, left, right);
             at /= 2;
         }

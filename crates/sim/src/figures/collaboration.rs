@@ -1,5 +1,5 @@
-//! Benefits and costs of collaboration: the paper's Fig. 9, and what messages, their delay and loss,
-//! and unequal servers do to each policy.
+//! Benefits and costs of collaboration: the paper's Fig. 9, and the effect of messages, their delay
+//! and loss, and unequal servers on each policy.
 
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ pub(super) fn studies(effort: Effort) -> Vec<Study> {
     ]
 }
 
-/// A hundred balancers, where local counts show next to nothing.
+/// Returns a scenario with a hundred balancers, for which local counts contain almost no
+/// information.
 fn base() -> Scenario {
     Scenario {
         balancers: 100,

@@ -1,9 +1,9 @@
 //! The paper's Fig. 7: applications of four services, hub-and-spoke and chain, over the number of
 //! replicas of each.
 //!
-//! The paper chose the throughput so that random balancing needs about 240 ms whatever the number of
-//! replicas; random queues at a fixed load do that by themselves. With four services of 20 ms in a
-//! row that is ρ = 2/3: 4 · 20 / (1 − ρ) = 240 ms.
+//! The paper chose the throughput so that random balancing needs about 240 ms regardless of the
+//! number of replicas; random queues at a fixed load do that by themselves. With four services of
+//! 20 ms in a row that is ρ = 2/3: 4 · 20 / (1 − ρ) = 240 ms.
 
 use std::time::Duration;
 

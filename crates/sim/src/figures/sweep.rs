@@ -1,4 +1,4 @@
-//! One line a policy, one point a value of some parameter: what nearly every figure is.
+//! Sweeps over a parameter: one line per policy, one point per value. Nearly every figure is one.
 
 use maglor_balance::Spec;
 
@@ -8,7 +8,7 @@ use crate::des::{Estimate, Outcome, Scenario};
 /// Lines over a parameter, of one set of simulations.
 pub(super) struct Sweep {
     pub(super) name: &'static str,
-    /// Name and scenario of each line.
+    /// The name and scenario of each line.
     pub(super) lines: Vec<(String, Scenario)>,
     pub(super) values: &'static [f64],
     /// Sets the parameter.
@@ -27,7 +27,7 @@ pub(super) struct Chart {
 }
 
 impl Sweep {
-    /// Line by line, from left to right.
+    /// Returns the scenarios line by line, from left to right.
     pub(super) fn scenarios(&self) -> Vec<Scenario> {
         let at = |line: &Scenario, x: f64| {
             let mut scenario = line.clone();
@@ -62,7 +62,7 @@ impl Sweep {
     }
 }
 
-/// A line of a policy as it is written, in a scenario.
+/// Returns a line named by the notation of its policy, in a scenario.
 pub(super) fn line(policy: &str, base: &Scenario) -> (String, Scenario) {
     let spec: Spec = policy.parse().expect("figures name policies that exist");
     let scenario = Scenario {

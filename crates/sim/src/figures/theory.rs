@@ -1,4 +1,4 @@
-//! The paper's Figs. 3 and 4: what the model says beside what is simulated.
+//! The paper's Figs. 3 and 4: the model beside simulations.
 //!
 //! N = 40, Ts = 20 ms, ρ = 0.75, two choices, unless a figure varies them (§II.D).
 
@@ -110,8 +110,8 @@ fn over_choices(effort: Effort) -> Study {
     })
 }
 
-/// Fig. 4: the paper does not say whether each balancer's stream is bursty or that of all of them
-/// together; both are drawn.
+/// Draws Fig. 4: the paper does not state whether each balancer's stream is bursty or that of all
+/// of them together; both are drawn.
 fn over_balancers_with_bursts(effort: Effort) -> Study {
     let bursty = |arrivals| Scenario {
         arrivals,

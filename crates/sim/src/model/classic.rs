@@ -1,19 +1,19 @@
-//! Textbook queues in mean service times: what the models have to agree with where they overlap.
+//! Textbook queues in mean service times: reference results for the models where they overlap.
 
-/// Mean time in an M/M/1 queue, waiting and service: `1 / (1 − ρ)` (Kleinrock, Queueing Systems I,
-/// §3.2). Also what a server sees when balancers choose at random (paper, Eq. 9).
+/// Returns the mean time in an M/M/1 queue, waiting and service: `1 / (1 − ρ)` (Kleinrock, Queueing
+/// Systems I, §3.2). Also that of a server when balancers choose at random (paper, Eq. 9).
 pub fn mm1(utilisation: f64) -> f64 {
     1.0 / (1.0 - utilisation)
 }
 
-/// Mean time in an M/M/c queue: one line for `servers` servers, each busy for the share
+/// Returns the mean time in an M/M/c queue: one line for `servers` servers, each busy for the share
 /// `utilisation` (Kleinrock, Queueing Systems I, §3.5). No balancer without knowledge of the sizes
 /// of requests can be better.
 pub fn mmc(servers: u32, utilisation: f64) -> f64 {
     1.0 + erlang_c(servers, utilisation) / (f64::from(servers) * (1.0 - utilisation))
 }
 
-/// The chance to wait in an M/M/c queue: Erlang's formula C.
+/// Returns the probability of waiting in an M/M/c queue: Erlang's formula C.
 ///
 /// By the recursion of formula B, `B(c) = aB(c−1) / (c + aB(c−1))`, which neither overflows nor
 /// cancels.
@@ -25,15 +25,15 @@ pub fn erlang_c(servers: u32, utilisation: f64) -> f64 {
     blocked / (1.0 - utilisation * (1.0 - blocked))
 }
 
-/// Mean time in an M/G/1 queue that serves in order of arrival, when service times have this
-/// coefficient of variation (Pollaczek–Khinchine; Kleinrock, Queueing Systems I, §5.6).
+/// Returns the mean time in an M/G/1 queue that serves in order of arrival, when service times have
+/// this coefficient of variation (Pollaczek–Khinchine; Kleinrock, Queueing Systems I, §5.6).
 pub fn mg1(utilisation: f64, variation: f64) -> f64 {
     1.0 + utilisation * (1.0 + variation * variation) / (2.0 * (1.0 - utilisation))
 }
 
-/// Mean number of requests at a server of the supermarket model: one balancer that takes the best
-/// of `choices` servers, of which there are many. A server has at least `i` with probability
-/// `ρ^((d^i − 1)/(d − 1))` (Mitzenmacher 2001, the paper's \[10\]).
+/// Returns the mean number of requests at a server of the supermarket model: one balancer that
+/// takes the best of `choices` servers, of which there are many. A server has at least `i` with
+/// probability `ρ^((d^i − 1)/(d − 1))` (Mitzenmacher 2001, the paper's \[10\]).
 pub fn supermarket(utilisation: f64, choices: u32) -> f64 {
     if choices == 1 {
         return utilisation / (1.0 - utilisation);

@@ -1,21 +1,22 @@
-//! The balance between what a balancer does to servers and what it sees of them.
+//! The equilibrium between a balancer's choices and the states of servers that it sees.
 //!
-//! `s_i` is the chance that a server has at least `i` requests of a given balancer, `p_i` that of
-//! exactly `i`. The balancer sends to a server with `i − 1` if all `d` draws have that many and not
-//! all have more; it leaves one with `i` at the rate `μ_i`; and as many leave as come:
+//! `s_i` is the probability that a server has at least `i` requests of a given balancer, `p_i` that
+//! of exactly `i`. The balancer sends to a server with `i − 1` if all `d` draws have at least that
+//! many and not all have more; requests leave a server with `i` at the rate `μ_i`; and in
+//! equilibrium as many leave as arrive:
 //!
 //! ```text
 //! λ (s_{i−1}^d − s_i^d) = μ_i p_i    (Eq. 3)        λ = Σ μ_i p_i    (Eq. 5)
 //! ```
 //!
-//! The paper's model and ours differ in `μ_i` alone. Ours depends on all tails ([`Departures`]), and
-//! so the equations have to be solved at once.
+//! The paper's model and ours differ in `μ_i` alone. Ours depends on all tails ([`Departures`]),
+//! and so the equations have to be solved simultaneously.
 //!
 //! Newton's method solves the equations. It works on `y_i = ln ln (s_{i−1}/s_i)`, because any `y`
 //! makes tails that fall from 1 towards 0, and on the logarithms of both sides, which are nearly
-//! straight lines where few and where almost all servers have `i`. Eq. 5 takes the place of the
-//! Eq. 3 that it implies best, as one of `ln (ρ/(1 − ρ))`: tails grow with the logarithm of the idle
-//! share, and a step that does not see it goes astray under high load.
+//! straight lines where few and where almost all servers have `i`. Eq. 5 takes the place of the Eq.
+//! 3 that it implies best, as one of `ln (ρ/(1 − ρ))`: tails grow with the logarithm of the idle
+//! share, and a step that ignores it goes astray under high load.
 
 use super::System;
 use super::linear;
@@ -25,7 +26,7 @@ pub(super) trait Departures {
     fn rates(&self, tails: &Tails) -> Rates;
 }
 
-/// What [`Departures`] says.
+/// The result of [`Departures`].
 pub(super) struct Rates {
     /// `ln μ_1, ln μ_2, …` for each level that the tails have.
     pub(super) logs: Vec<f64>,
@@ -33,8 +34,8 @@ pub(super) struct Rates {
     pub(super) slopes: Vec<Vec<f64>>,
 }
 
-/// How many requests of a balancer servers have. Everything is computed from the drops, since the
-/// difference of two tails near 1 is mostly rounding.
+/// The distribution of a balancer's requests at servers. Everything is computed from the drops,
+/// since the difference of two tails near 1 is mostly rounding.
 #[derive(Clone)]
 pub(super) struct Tails {
     /// `y_1, y_2, …`
@@ -59,28 +60,29 @@ impl Tails {
         }
     }
 
-    /// Servers that have a request of the balancer for this share of the time, and never two.
+    /// Returns the tails of servers that have one request of the balancer for this share of the
+    /// time, and never two.
     fn rare(share: f64) -> Self {
         Self::new(vec![(-share.ln()).ln()])
     }
 
-    /// The highest `i` that there is an `s_i` for.
+    /// Returns the highest `i` for which there is an `s_i`.
     pub(super) fn levels(&self) -> usize {
         self.drops.len()
     }
 
-    /// `Σ s_i`: the mean.
+    /// Returns `Σ s_i`: the mean.
     pub(super) fn mean(&self) -> f64 {
         self.logs[1..].iter().map(|log| log.exp()).sum()
     }
 
-    /// `ln (s_k^d − s_{k+1}^d)`; for `d = 1` it is `ln p_k`.
+    /// Returns `ln (s_k^d − s_{k+1}^d)`; for `d = 1` it is `ln p_k`.
     pub(super) fn log_gap(&self, k: usize, choices: f64) -> f64 {
         let drop = self.drops.get(k).copied().unwrap_or(f64::INFINITY);
         choices * self.logs[k] + (-(-choices * drop).exp_m1()).ln()
     }
 
-    /// How that grows with `y_{j+1}`.
+    /// Returns its derivative with respect to `y_{j+1}`.
     pub(super) fn log_gap_slope(&self, k: usize, choices: f64, j: usize) -> f64 {
         let drop = choices * self.drops[j];
         match j {
@@ -91,7 +93,7 @@ impl Tails {
     }
 }
 
-/// A way from low to high load, on which each equilibrium is found from the one before.
+/// A path from low to high load, on which each equilibrium is found from the one before.
 pub(super) struct Climb {
     system: System,
     /// The utilisation that has been reached, and the tails there.
@@ -106,10 +108,10 @@ impl Climb {
         }
     }
 
-    /// The tails at this utilisation, which must not fall from call to call.
+    /// Returns the tails at this utilisation, which must not fall from call to call.
     ///
-    /// The logarithm of the idle share goes down in steps that are halved where one was too long
-    /// for Newton's method, and doubled where it was not.
+    /// The logarithm of the idle share is lowered in steps that are halved if one was too long for
+    /// Newton's method, and doubled otherwise.
     pub(super) fn to<D: Departures>(
         &mut self,
         utilisation: f64,
@@ -141,30 +143,30 @@ impl Climb {
     }
 }
 
-/// One system's equations.
+/// The equations of one system.
 struct Equations<D> {
     departures: D,
     system: System,
 }
 
-/// The logarithm of a tail that is left out. Far smaller ones than matter are kept: on the way to a
-/// higher load they grow, and without them there would be a highest load.
+/// The logarithm below which a tail is left out. Tails far smaller than relevant are kept: on the
+/// way to a higher load they grow, and without them there would be a highest load.
 const NEGLIGIBLE: f64 = -300.0;
 
-/// How much the logarithm of the idle share falls at most from one utilisation to the next.
+/// The maximum decrease of the logarithm of the idle share from one utilisation to the next.
 const STRIDE: f64 = 0.5;
 
-/// More steps than Newton's method needs from anywhere that it finds the way at all.
+/// More steps than Newton's method needs if it converges at all.
 const STEPS: u32 = 100;
 
 impl<D: Departures> Equations<D> {
-    /// The tails, searched from these; without them, from those of a low load.
+    /// Solves for the tails, starting from these; without them, from those of a low load.
     fn solve(&self, start: Option<Tails>) -> Option<Tails> {
         let mut tails = start.unwrap_or_else(|| Tails::rare(self.system.arrivals()));
         loop {
             tails = self.balance(tails)?;
             let last = tails.logs[tails.levels()];
-            // μ is at most 1, so that there are no fewer at the next level than this.
+            // μ is at most 1, so this is a lower bound of the next level.
             let next = self.log_arrivals() + self.choices() * last;
             if next < NEGLIGIBLE {
                 return Some(tails);
@@ -173,7 +175,7 @@ impl<D: Departures> Equations<D> {
         }
     }
 
-    /// Newton's method with steps that are halved until they lead nearer.
+    /// Applies Newton's method with steps that are halved until they improve the solution.
     fn balance(&self, start: Tails) -> Option<Tails> {
         let mut state = self.state(Tails::new(start.log_drops))?;
         for _ in 0..STEPS {
@@ -197,14 +199,14 @@ impl<D: Departures> Equations<D> {
                 part /= 2.0;
             }
             if part * longest <= 1e-11 {
-                // As near as rounding lets us come, or nowhere.
+                // As near as rounding allows, or not converged.
                 return (longest < 1e-6).then_some(state.tails);
             }
         }
         None
     }
 
-    /// `None` where numbers become too small or too large for this.
+    /// Returns the state; `None` if numbers become too small or too large.
     fn state(&self, tails: Tails) -> Option<State> {
         let rates = self.departures.rates(&tails);
         let flows = rates.logs.iter().enumerate();
@@ -227,8 +229,8 @@ impl<D: Departures> Equations<D> {
         })
     }
 
-    /// The left sides of the equations less the right ones, as logarithms. Infinite where one is
-    /// out of reach.
+    /// Returns the differences of the equations' sides, as logarithms. Infinite if one is out of
+    /// range.
     fn miss(&self, state: &State) -> Vec<f64> {
         let tails = &state.tails;
         let load = |busy: f64| (busy / (1.0 - busy)).ln();
@@ -244,7 +246,7 @@ impl<D: Departures> Equations<D> {
             .collect()
     }
 
-    /// How the misses grow with the `y`.
+    /// Returns the derivatives of the misses with respect to the `y`.
     fn slopes(&self, state: &State) -> Vec<Vec<f64>> {
         let (tails, rates) = (&state.tails, &state.rates);
         let leaving = |level: usize, j: usize| {
@@ -273,7 +275,7 @@ impl<D: Departures> Equations<D> {
     }
 }
 
-/// Where the search is.
+/// The state of the search.
 struct State {
     tails: Tails,
     rates: Rates,
@@ -281,7 +283,7 @@ struct State {
     flows: Vec<f64>,
     /// The level with the largest flow, whose Eq. 3 is implied by Eq. 5 and the others.
     fullest: usize,
-    /// The share of busy servers that this is.
+    /// The share of busy servers.
     busy: f64,
 }
 

@@ -1,35 +1,36 @@
-//! The corrected model for a number of servers: what chance adds when they are few.
+//! The corrected model for a finite number of servers: the effect of fluctuations when they are
+//! few.
 //!
-//! With many servers the number of requests at a server is always what its mean is; with few, all
-//! of them together have good and bad minutes. The requests in the whole system, `Q`, are taken as a
-//! birth and death process: born at the rate `Nρ`, dying at the rate `N b(Q/N)`, `b` the share of
-//! busy servers. For `b` stands the equilibrium with so many servers that has `Q/N` requests at a
-//! server, `r`, with the correction that is exact for independent servers:
+//! With many servers the number of requests at a server is always its mean; with few, the load of
+//! all of them fluctuates together. The requests in the whole system, `Q`, are modelled as a birth
+//! and death process: born at the rate `Nρ`, dying at the rate `N b(Q/N)`, `b` the share of busy
+//! servers. `b` is approximated by the share `r` of the equilibrium with `Q/N` requests at a
+//! server, with the correction that is exact for independent servers:
 //!
 //! ```text
 //! b = r / (1 − (1 − r)/N),   at most Q/N and 1
 //! ```
 //!
 //! Exact for one choice, for one server, for many servers, and for one balancer that sees all
-//! (M/M/N). Between them it is an estimate; docs/model.md sets it beside simulations.
+//! (M/M/N). Between them it is an estimate; docs/model.md compares it with simulations.
 
 use super::System;
 use super::many_servers::ManyServers;
 
-/// Between two neighbours of the [`Ladder`], `ln (1/(1 − r))` grows by this.
+/// The increment of `ln (1/(1 − r))` between two neighbours of the [`Ladder`].
 const RUNG: f64 = 0.1;
 
-/// The ladder ends where servers idle this much less than in the mean.
+/// The ladder ends where servers are idle this factor less than in the mean.
 const SPARE: f64 = 200.0;
 
 /// The equilibria of one system at all loads.
 struct Ladder {
-    /// `(ln (1 + q), ln (1/(1 − r)))` for `q` requests at a server and servers busy for `r`: for one
-    /// choice a straight line, and smooth for more.
+    /// `(ln (1 + q), ln (1/(1 − r)))` for `q` requests at a server and servers busy for `r`: for
+    /// one choice a straight line, and smooth for more.
     rungs: Vec<(f64, f64)>,
 }
 
-/// Mean latency in mean service times with so many servers.
+/// Returns the mean latency in mean service times with this number of servers.
 pub(super) fn latency(system: &System, servers: u32) -> Option<f64> {
     let ladder = Ladder::build(system)?;
     let pool = Pool {
@@ -54,7 +55,7 @@ impl Ladder {
         Some(Self { rungs })
     }
 
-    /// The share of servers that are busy when a server has `requests` in the mean.
+    /// Returns the share of busy servers when a server has `requests` in the mean.
     fn busy(&self, requests: f64) -> f64 {
         let x = requests.ln_1p();
         let last = self.rungs.len() - 1;
@@ -63,7 +64,7 @@ impl Ladder {
         let width = b.0 - a.0;
         let part = (x - a.0) / width;
         if part >= 1.0 {
-            // Above the ladder servers hardly ever idle; in a straight line on.
+            // Above the ladder servers are hardly ever idle; linear extrapolation.
             return -(-(b.1 + self.slope(right) * (x - b.0))).exp_m1();
         }
         // Hermite's cubic.
@@ -73,8 +74,8 @@ impl Ladder {
         -(-(a.1 + part * rise + run * bend)).exp_m1()
     }
 
-    /// The slope at a rung: that of the parabola through it and its neighbours. At the lowest one
-    /// a request is alone, and a server is busy if it has one.
+    /// Returns the slope at a rung: that of the parabola through it and its neighbours. At the
+    /// lowest one a request is alone, and a server is busy if it has one.
     fn slope(&self, rung: usize) -> f64 {
         if rung == 0 {
             return 1.0;
@@ -97,11 +98,11 @@ struct Pool {
     utilisation: f64,
 }
 
-/// How far below its peak a probability no longer counts, as a logarithm.
+/// The difference of the logarithms of a probability and its peak beyond which it is negligible.
 const DEPTH: f64 = 45.0;
 
 impl Pool {
-    /// `b(Q/N)`.
+    /// Returns `b(Q/N)`.
     fn busy(&self, requests: f64) -> f64 {
         let each = requests / self.servers;
         let busy = self.ladder.busy(each);
@@ -110,10 +111,10 @@ impl Pool {
             .min(1.0)
     }
 
-    /// The mean of `Q`.
+    /// Returns the mean of `Q`.
     ///
     /// Neighbouring values that hardly differ are summed as one; near the peak of the distribution,
-    /// and where `Q` is small, each counts for itself.
+    /// and where `Q` is small, each is computed separately.
     fn mean(&self) -> f64 {
         let peak = self.peak();
         let spread = self.spread(peak);
@@ -127,7 +128,7 @@ impl Pool {
                 // The values from one edge to the next, none below zero.
                 let next_edge = (edge + direction * width).max(-0.5);
                 let next = f64::midpoint(edge, next_edge);
-                // From Q − 1 to Q a chance changes by Nρ / N b(Q).
+                // From Q − 1 to Q a probability changes by Nρ / N b(Q).
                 let between = f64::midpoint(at, next) + 0.5;
                 log_chance += (next - at) * (self.utilisation / self.busy(between)).ln();
                 let chance = (next_edge - edge).abs() * log_chance.exp();
@@ -139,7 +140,7 @@ impl Pool {
         first / total
     }
 
-    /// The most likely `Q`: where as many die as are born.
+    /// Returns the most likely `Q`: where the birth rate equals the death rate.
     fn peak(&self) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         while self.busy(high) < self.utilisation {
@@ -156,7 +157,7 @@ impl Pool {
         low
     }
 
-    /// The standard deviation that the slope of `b` at the peak stands for.
+    /// Returns the standard deviation that corresponds to the slope of `b` at the peak.
     fn spread(&self, peak: f64) -> f64 {
         let step = (peak / 1000.0).max(0.5);
         let slope = (self.busy(peak + step) - self.busy(peak)) / step;

@@ -1,4 +1,4 @@
-//! Small systems of linear equations, by elimination with pivots.
+//! Solves small systems of linear equations, by elimination with pivots.
 
 /// Solves `matrix · x = right`. `None` if the matrix has no inverse.
 pub(super) fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>> {

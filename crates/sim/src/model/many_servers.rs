@@ -1,11 +1,12 @@
-//! The corrected model where servers are so many that each balancer sees its averages exactly.
+//! The corrected model in the limit of many servers, in which each balancer sees its averages
+//! exactly.
 
 use super::System;
 use super::classic;
 use super::equilibrium::Climb;
 use super::product_form::ProductForm;
 
-/// Mean number of requests at a server, or `None` if it was not found.
+/// Returns the mean number of requests at a server, or `None` if it was not found.
 pub(super) fn requests(system: &System) -> Option<f64> {
     ManyServers::new(system).requests(system.utilisation)
 }
@@ -24,13 +25,15 @@ impl ManyServers {
         }
     }
 
-    /// Mean number of requests at a server. The utilisation must not fall from call to call.
+    /// Returns the mean number of requests at a server. The utilisation must not fall from call to
+    /// call.
     pub(super) fn requests(&mut self, utilisation: f64) -> Option<f64> {
         let System {
             balancers, choices, ..
         } = self.system;
         if balancers == 1 || choices == 1 {
-            // One balancer sees all; with one choice none is compared. Both have been solved before.
+            // One balancer sees all requests; with one choice nothing is compared. Both have known
+            // solutions.
             return Some(classic::supermarket(utilisation, choices));
         }
         let tails = self.climb.to(utilisation, |system| ProductForm {

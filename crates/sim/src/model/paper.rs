@@ -1,10 +1,10 @@
-//! The paper's model (§II-B): Eq. 3–8, solved as they stand.
+//! The paper's model (§II-B): Eq. 3–8, solved without modification.
 //!
-//! A server with `i` requests of a balancer lets them leave at the rate
-//! `μ_i = i / (i + (M−1)Eq)` (Eq. 6): the others' requests are taken to be their mean, whatever the
-//! balancer itself has there. Two numbers are unknown. For a given `Eq`, Eq. 3 runs from `s_1` to all
-//! other tails; if `s_1` is too small they fall below zero, if too large they stop above it: Eq. 5
-//! says that they end there. `Eq` is then found by Eq. 7.
+//! A server with `i` requests of a balancer lets them leave at the rate `μ_i = i / (i + (M−1)Eq)`
+//! (Eq. 6): the others' requests are approximated by their mean, regardless of the number of the
+//! balancer's own. Two numbers are unknown. For a given `Eq`, Eq. 3 determines all other tails from
+//! `s_1`; if `s_1` is too small they fall below zero, if too large they converge above it: Eq. 5
+//! requires that they end at zero. `Eq` is then found by Eq. 7.
 //!
 //! Both are found by bracketing, which cannot fail: under high load `Eq` grows as fast as
 //! `1/√(1 − ρ)`, and with it the number of levels, too many for a system of linear equations.
@@ -15,7 +15,7 @@ use super::System;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
     /// `s_i`: the share of servers with at least `i` requests of a given balancer, up to where it
-    /// no longer matters.
+    /// is negligible.
     pub tails: Vec<f64>,
     /// `Eq`: mean number of a balancer's requests at a server (Eq. 7).
     pub outstanding: f64,
@@ -46,7 +46,7 @@ pub(super) fn solve(system: &System) -> Paper {
     Paper::new(system, tails(root(low, high, miss)))
 }
 
-/// Where a function that is positive at `low` and negative at `high` is zero: by the Illinois
+/// Finds the zero of a function that is positive at `low` and negative at `high`: by the Illinois
 /// variant of false position.
 fn root(mut low: f64, mut high: f64, f: impl Fn(f64) -> f64) -> f64 {
     let (mut at_low, mut at_high) = (f(low), f(high));
@@ -63,7 +63,7 @@ fn root(mut low: f64, mut high: f64, f: impl Fn(f64) -> f64) -> f64 {
         if at_middle == 0.0 || high - low < 1e-15 * high {
             return middle;
         }
-        // An end that stays twice is given half its weight, so that it is left, too.
+        // An end that stays twice is given half its weight, so that it moves, too.
         if at_middle > 0.0 {
             (low, at_low) = (middle, at_middle);
             at_high *= if side == 1 { 0.5 } else { 1.0 };
@@ -77,7 +77,7 @@ fn root(mut low: f64, mut high: f64, f: impl Fn(f64) -> f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// Eq. 3 with everything but `s_1`.
+/// Eq. 3 with all parameters except `s_1`.
 struct Recursion {
     arrivals: f64,
     choices: f64,
@@ -85,24 +85,24 @@ struct Recursion {
     others: f64,
 }
 
-/// How a run of Eq. 3 ends: with servers left that have any number, or with less than none.
+/// How a run of Eq. 3 ends: with servers left at any level, or below zero.
 enum End {
     Above,
     Below,
 }
 
-/// More levels than a run has that ends: the others' requests make it at least double from level to
-/// level where it matters.
+/// More levels than a run that ends can have: the others' requests make it at least double from
+/// level to level in the relevant range.
 const LEVELS: usize = 10_000;
 
-/// The logarithm of a chance that is hardly a number any more.
+/// The logarithm of a probability near the smallest representable number.
 const TINY: f64 = -700.0;
 
 impl Recursion {
-    /// The tails that end at zero.
+    /// Returns the tails that end at zero.
     fn tails(&self) -> Vec<f64> {
         let first = self.first();
-        // ln p_first: the chance of having no more than almost every server has.
+        // ln p_first: the probability of having no more than almost every server has.
         let (mut low, mut high) = (TINY, 0.0);
         loop {
             let middle = f64::midpoint(low, high);
@@ -117,8 +117,8 @@ impl Recursion {
         }
     }
 
-    /// The lowest level that a server can be at, all but for chances that are hardly numbers: the
-    /// first one from which a run with such a chance does not end below zero.
+    /// Returns the lowest level of a server with a representable probability: the first one from
+    /// which a run with the smallest probability does not end below zero.
     fn first(&self) -> usize {
         let falls = |first: usize| matches!(self.run(first, TINY).0, End::Below);
         if !falls(0) {
@@ -139,7 +139,7 @@ impl Recursion {
         high
     }
 
-    /// Eq. 3 from `s_first = 1` and `p_first`, in the differences `p_i = s_i − s_{i+1}`. With
+    /// Runs Eq. 3 from `s_first = 1` and `p_first`, in the differences `p_i = s_i − s_{i+1}`. With
     /// `first = 0` that is Eq. 4.
     fn run(&self, first: usize, log_chance: f64) -> (End, Vec<f64>) {
         let mut tails = vec![1.0];
@@ -172,13 +172,14 @@ impl Recursion {
         }
     }
 
-    /// `μ_i`, Eq. 6.
+    /// Returns `μ_i`, Eq. 6.
     fn leaving(&self, own: usize) -> f64 {
         own as f64 / (own as f64 + self.others)
     }
 }
 
-/// With one choice Eq. 3–7 have a closed form: `p_i` is a negative binomial law, `Eq = λ/(1−ρ)`.
+/// Solves the case of one choice, for which Eq. 3–7 have a closed form: `p_i` is a negative
+/// binomial law, `Eq = λ/(1−ρ)`.
 fn solve_random(system: &System) -> Paper {
     let arrivals = system.arrivals();
     let outstanding = arrivals / (1.0 - system.utilisation);

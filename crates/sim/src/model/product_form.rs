@@ -1,17 +1,16 @@
-//! What leaves a server that has the requests of `M` balancers, each sending at a rate that depends
-//! on what it has there: exact.
+//! The exact departure rates of a server with the requests of `M` balancers, each sending at a rate
+//! that depends on the number of its own requests there.
 //!
 //! A balancer sends to a server with `k` of its own requests at the rate
 //! `α(k) = λ (s_k^d − s_{k+1}^d) / (s_k − s_{k+1})`. Let balancer `b` have `n_b` requests at the
 //! server, and `n` be their sum. For service times that are exponential (in order of arrival) or of
-//! any kind (processor sharing), the chance of these numbers is in proportion to
-//!
+//! any kind (processor sharing), the probability of these numbers is proportional to
 //! ```text
 //! n! · w(n_1) · … · w(n_M),   w(k) = α(0) α(1) … α(k−1) / k!
 //! ```
 //!
-//! With `n! = ∫ tⁿ e^−t dt` the balancers come apart: given `t`, their counts are independent, each
-//! `k` with a chance in proportion to `w(k) tᵏ`, and `t` itself has a density in proportion to
+//! With `n! = ∫ tⁿ e^−t dt` the balancers separate: given `t`, their counts are independent, each
+//! `k` with a probability proportional to `w(k) tᵏ`, and `t` itself has a density proportional to
 //! `e^−t W(t)^M`, `W(t) = Σ w(k) tᵏ`. One integral replaces the sum over all states, whatever `M`
 //! is, and the rates at which a balancer's requests leave are
 //!
@@ -23,11 +22,12 @@
 
 use super::equilibrium::{Departures, Rates, Tails};
 
-/// How many points the integral is computed at. The integrand is smooth and falls to nothing on
-/// both sides, where the trapezoid rule gains digits with every point.
+/// The number of points of the numerical integral. The integrand is smooth and vanishes on both
+/// sides, so that the trapezoid rule gains digits with every point.
 const POINTS: usize = 600;
 
-/// How far below its peak the integrand no longer counts, as a logarithm: 1e-18.
+/// The difference of the logarithms of the integrand and its peak beyond which it is negligible:
+/// 1e-18.
 const DEPTH: f64 = 42.0;
 
 /// A server that serves `M` balancers.
@@ -49,8 +49,8 @@ impl Departures for ProductForm {
             .collect();
         let view = Integrand::new(self.balancers, &sending).view();
         let log = |k: usize| (k as f64).ln() + view.log_integrals[k - 1] - view.log_integrals[k];
-        // How ln μ_k grows with ln α(i): where the balancer has one request more, another one has
-        // more than i somewhat more often.
+        // The derivative of ln μ_k with respect to ln α(i): if the balancer has one request more,
+        // another one has more than i somewhat more often.
         let others = self.balancers - 1.0;
         let bend = |k: usize, i: usize| others * (view.others[k - 1][i] - view.others[k][i]);
         let slope = |k: usize, j: usize| {
@@ -68,7 +68,7 @@ impl Departures for ProductForm {
 }
 
 impl ProductForm {
-    /// How `ln α(k)` grows with `y_{j+1}`.
+    /// Returns the derivative of `ln α(k)` with respect to `y_{j+1}`.
     fn sending_slope(&self, tails: &Tails, k: usize, j: usize) -> f64 {
         tails.log_gap_slope(k, self.choices, j) - tails.log_gap_slope(k, 1.0, j)
     }
@@ -80,18 +80,18 @@ struct Integrand {
     log_weights: Vec<f64>,
 }
 
-/// One balancer's count, given `t`.
+/// The distribution of one balancer's count, given `t`.
 struct Given {
     /// `ln W(t)`.
     log_sum: f64,
     mean: f64,
 }
 
-/// What a balancer that has `k` requests at a server knows of it.
+/// The state of a server in which a balancer has `k` requests.
 struct View {
     /// `ln I(k)`, up to a constant.
     log_integrals: Vec<f64>,
-    /// `others[k][j]`: the chance that another one has more than `j`.
+    /// `others[k][j]`: the probability that another one has more than `j`.
     others: Vec<Vec<f64>>,
 }
 
@@ -132,8 +132,8 @@ impl Integrand {
         for (row, integral) in others.iter_mut().zip(&integrals) {
             row.iter_mut().for_each(|value| *value /= integral);
         }
-        // The points carry W^M, of which one W is in the balancer's own count: what is left of that
-        // is w(k) tᵏ.
+        // The points contain W^M, of which one W is the balancer's own count: the rest of that is
+        // w(k) tᵏ.
         let integrals = integrals.iter().zip(&self.log_weights);
         View {
             log_integrals: integrals.map(|(sum, weight)| sum.ln() - weight).collect(),
@@ -141,7 +141,8 @@ impl Integrand {
         }
     }
 
-    /// Sums relative to the largest term, since the terms overflow long before their ratios do.
+    /// Computes sums relative to the largest term, since the terms overflow long before their
+    /// ratios do.
     fn given(&self, u: f64) -> Given {
         let terms = || {
             let weights = self.log_weights.iter().enumerate().skip(1);
@@ -153,7 +154,7 @@ impl Integrand {
             (sum + term, first + k * term)
         });
         // The term for k = 0 is 1. With many balancers the others are tiny, and their sum is raised
-        // to the power M: it must not be lost in the 1.
+        // to the power M: adding them to the 1 would lose their precision.
         let log_sum = if largest == 0.0 {
             sum.ln_1p()
         } else {
@@ -165,7 +166,7 @@ impl Integrand {
         }
     }
 
-    /// `ln (e^−t W(t)^M dt/du)`.
+    /// Returns `ln (e^−t W(t)^M dt/du)`.
     fn height(&self, u: f64) -> f64 {
         u - u.exp() + self.balancers * self.given(u).log_sum
     }
@@ -174,7 +175,7 @@ impl Integrand {
         1.0 - u.exp() + self.balancers * self.given(u).mean
     }
 
-    /// Where the integral is computed, and what each point counts there.
+    /// Returns the points of the integral with their weights.
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         let peak = self.peak();
         let top = self.height(peak);
@@ -195,7 +196,8 @@ impl Integrand {
         bisect(-50.0, right, |u| self.slope(u) > 0.0)
     }
 
-    /// The point beyond the peak in the direction of `step` where the integrand has vanished.
+    /// Returns the point beyond the peak in the direction of `step` where the integrand has
+    /// vanished.
     fn edge(&self, peak: f64, top: f64, mut step: f64) -> f64 {
         let counts = |u: f64| self.height(u) > top - DEPTH;
         while counts(peak + step) {
@@ -205,7 +207,7 @@ impl Integrand {
     }
 }
 
-/// Where `holds` ends between `inside`, where it holds, and `outside`, to a millionth.
+/// Finds where `holds` ends between `inside`, where it holds, and `outside`, to a millionth.
 fn bisect(mut inside: f64, mut outside: f64, holds: impl Fn(f64) -> bool) -> f64 {
     while (outside - inside).abs() > 1e-6 * outside.abs().max(1e-3) {
         let middle = f64::midpoint(inside, outside);

@@ -1,15 +1,15 @@
-//! What is modelled, and that it can be: the only way to a [`System`] is through its check.
+//! The validated parameters of a model: a [`System`] can only be created through its validation.
 
 use super::paper::Paper;
 use super::{classic, finite, many_servers, paper};
 
-/// How many balancers, choices or servers a model takes; beyond it nothing changes any more.
+/// The maximum number of balancers, choices or servers; beyond it results do not change any more.
 const MOST: u32 = 1_000_000;
 
-/// How near to 0 and to 1 the utilisation may come before rounding errors decide the result.
+/// How near to 0 and to 1 the utilisation may be before rounding errors dominate the result.
 const MARGIN: f64 = 1e-6;
 
-/// Balancers that do not send each other anything, in front of equal servers.
+/// Independent balancers in front of equal servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct System {
     pub(super) balancers: u32,
@@ -17,10 +17,10 @@ pub struct System {
     pub(super) utilisation: f64,
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The equations have a solution that was not found.
+    /// The solver has not found the solution.
     #[error(
         "no solution found for {balancers} balancers, {choices} choices, utilisation {utilisation}; \
          please report this"
@@ -33,7 +33,7 @@ pub enum Error {
         /// ρ.
         utilisation: f64,
     },
-    /// A number that the model has no meaning for.
+    /// A parameter is out of range.
     #[error("{parameter} = {value} is out of range; valid: {valid}")]
     OutOfRange {
         /// The parameter's name, with its symbol.
@@ -46,8 +46,8 @@ pub enum Error {
 }
 
 impl System {
-    /// `balancers` (M) of which each takes the best of `choices` (d) draws, when servers are busy
-    /// for the share `utilisation` (ρ) of the time.
+    /// Creates a system of `balancers` (M) of which each takes the best of `choices` (d) draws,
+    /// when servers are busy for the share `utilisation` (ρ) of the time.
     pub fn new(balancers: u32, choices: u32, utilisation: f64) -> Result<Self, Error> {
         check_count("balancers (M)", balancers)?;
         check_count("choices (d)", choices)?;
@@ -65,27 +65,27 @@ impl System {
         })
     }
 
-    /// The paper's model, Eq. 3–8.
+    /// Solves the paper's model, Eq. 3–8.
     pub fn paper(&self) -> Paper {
         paper::solve(self)
     }
 
-    /// Mean latency with a number of servers that has no bound, in mean service times: the exact
-    /// limit of what the paper approximates.
+    /// Returns the mean latency in the limit of many servers, in mean service times: the exact
+    /// limit of the paper's approximation.
     pub fn corrected(&self) -> Result<f64, Error> {
         let requests = many_servers::requests(self).ok_or_else(|| self.not_converged())?;
         Ok(requests / self.utilisation)
     }
 
-    /// Mean latency with `servers` (N), in mean service times. With few servers one balancer's
-    /// luck is felt by all of them, and latency is higher than in the limit.
+    /// Returns the mean latency with `servers` (N), in mean service times. With few servers the
+    /// fluctuations of one balancer affect all of them, and latency is higher than in the limit.
     pub fn corrected_for(&self, servers: u32) -> Result<f64, Error> {
         check_count("servers (N)", servers)?;
         finite::latency(self, servers).ok_or_else(|| self.not_converged())
     }
 
-    /// Mean latency when servers are taken at random, in mean service times: the limit for more
-    /// and more balancers (Theorem 1, Eq. 9).
+    /// Returns the mean latency with random choice, in mean service times: the limit of many
+    /// balancers (Theorem 1, Eq. 9).
     pub fn random(&self) -> f64 {
         classic::mm1(self.utilisation)
     }
@@ -98,7 +98,7 @@ impl System {
         }
     }
 
-    /// The same balancers at another utilisation, which is in range by construction.
+    /// Returns the same balancers at another utilisation, which is in range by construction.
     pub(super) fn at(&self, utilisation: f64) -> Self {
         Self {
             utilisation,
@@ -106,7 +106,7 @@ impl System {
         }
     }
 
-    /// λ: requests that one balancer sends to one server in a mean service time.
+    /// Returns λ: the requests that one balancer sends to one server in a mean service time.
     pub(super) fn arrivals(&self) -> f64 {
         self.utilisation / f64::from(self.balancers)
     }

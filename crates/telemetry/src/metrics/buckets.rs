@@ -14,11 +14,12 @@ const SECOND: f64 = 1e9;
 pub struct Buckets {
     /// Inclusive upper bounds in nanoseconds, strictly increasing. `+Inf` is implied.
     bounds: Box<[u64]>,
-    /// For each bit length of a value: the first bound that is not below every value of this length.
+    /// For each bit length of a value: the first bound that is not below every value of this
+    /// length.
     first: [u8; 65],
 }
 
-/// Why bounds cannot be the buckets of a histogram.
+/// The reason why bounds are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BucketsError {
     /// There is no bound.
@@ -36,7 +37,8 @@ pub enum BucketsError {
 }
 
 impl Buckets {
-    /// Bounds for latencies of requests: 100 µs to 60 s in 18 buckets, a factor of 2 to 3 apart.
+    /// Returns bounds for latencies of requests: 100 µs to 60 s in 18 buckets, a factor of 2 to 3
+    /// apart.
     #[must_use]
     pub fn latency() -> Self {
         const MICROS: [u64; 18] = [
@@ -46,7 +48,7 @@ impl Buckets {
         Self::from_nanos(MICROS.iter().map(|micros| micros * 1000).collect())
     }
 
-    /// Bounds in seconds, for example `[0.001, 0.01, 0.1]`.
+    /// Creates bounds in seconds, for example `[0.001, 0.01, 0.1]`.
     ///
     /// # Errors
     ///
@@ -86,12 +88,12 @@ impl Buckets {
         }
     }
 
-    /// Number of buckets, the one without a bound (`+Inf`) included.
+    /// Returns the number of buckets, including the one without a bound (`+Inf`).
     pub(crate) fn count(&self) -> usize {
         self.bounds.len() + 1
     }
 
-    /// Index of the bucket that a value falls in.
+    /// Returns the index of the bucket of a value.
     #[inline]
     pub(crate) fn index(&self, nanos: u64) -> usize {
         let bits = (u64::BITS - nanos.leading_zeros()) as usize;
@@ -104,12 +106,12 @@ impl Buckets {
         index
     }
 
-    /// The upper bound of a bucket, which the last one has not.
+    /// Returns the upper bound of a bucket; the last one has none.
     pub(crate) fn bound(&self, bucket: usize) -> Option<Duration> {
         self.bounds.get(bucket).copied().map(Duration::from_nanos)
     }
 
-    /// The bounds in seconds, as they are shown.
+    /// Returns the bounds in seconds, as exposed.
     pub(crate) fn bounds_seconds(&self) -> impl Iterator<Item = f64> {
         // The division rounds to the nearest number, so that 250 µs is shown as 0.00025.
         self.bounds.iter().map(|&nanos| nanos as f64 / SECOND)

@@ -1,10 +1,10 @@
-//! The memory of one series: a row of words for each worker and one for everybody else.
+//! The memory of one series: a row of words for each worker and a shared one for all other threads.
 //!
-//! Invariant: the row of worker `w` is written only by worker `w`. The shared row may be written
-//! by any thread and is therefore only ever changed by atomic read-modify-write operations.
+//! Invariant: the row of worker `w` is written only by worker `w`. The shared row may be written by
+//! any thread and is therefore only ever changed by atomic read-modify-write operations.
 //!
-//! Orderings are relaxed throughout: each word is a statistic of its own, nothing is published
-//! through it. A reader may see the words of one series at slightly different moments.
+//! Orderings are relaxed throughout: each word is a statistic of its own, and no other data are
+//! published through it. A reader may see the words of one series at slightly different moments.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -12,20 +12,20 @@ use std::sync::{Arc, Weak};
 /// Words in a cache line: rows of different workers start at least this far apart.
 const LINE: usize = 64 / size_of::<AtomicU64>();
 
-/// Width and distance of the rows of all series of a family.
+/// The width and distance of the rows of all series of a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     workers: usize,
     width: usize,
-    /// Distance between rows, in words.
+    /// The distance between rows, in words.
     stride: usize,
 }
 
 impl Layout {
-    /// A layout of `workers` rows of `width` words and the shared row.
+    /// Computes the layout of `workers` rows of `width` words and the shared row.
     ///
     /// With a single worker the rows are not padded: the shared row is written so rarely that
-    /// half the memory is worth more.
+    /// saving half the memory is more important.
     pub(crate) fn new(workers: usize, width: usize) -> Self {
         let stride = if workers <= 1 {
             width
@@ -39,7 +39,7 @@ impl Layout {
         }
     }
 
-    /// A new series of zeros.
+    /// Allocates a new series of zeros.
     pub(crate) fn allocate(self) -> Cells {
         let words = self.stride * self.workers + self.width;
         Cells {
@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// The series that `words` was allocated for, if it is still alive.
+    /// Returns the series that `words` was allocated for, if it still exists.
     pub(crate) fn revive(self, words: &Weak<[AtomicU64]>) -> Option<Cells> {
         Some(Cells {
             words: words.upgrade()?,
@@ -77,12 +77,12 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// What the family keeps.
+    /// Returns the weak reference that the family keeps.
     pub(crate) fn downgrade(&self) -> Weak<[AtomicU64]> {
         Arc::downgrade(&self.words)
     }
 
-    /// The row of a worker, or `None` for an index that no worker has.
+    /// Returns the row of a worker, or `None` for an index that no worker has.
     #[inline]
     pub(crate) fn row(&self, shard: usize) -> Option<&[AtomicU64]> {
         // The rows of the workers come first, the shared row is the last one.
@@ -94,12 +94,12 @@ impl Cells {
         self.words.get(start..end)
     }
 
-    /// The row that any thread may change, by atomic operations only.
+    /// Returns the row that any thread may change, by atomic operations only.
     pub(crate) fn shared(&self) -> &[AtomicU64] {
         &self.words[self.words.len() - self.layout.width..]
     }
 
-    /// The sum of word `index` over all rows, wrapping.
+    /// Returns the sum of word `index` over all rows, wrapping.
     pub(crate) fn sum(&self, index: usize) -> u64 {
         let shared_start = self.words.len() - self.layout.width;
         self.words[..shared_start]

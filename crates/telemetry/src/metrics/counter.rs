@@ -1,4 +1,4 @@
-//! Counters: what only grows.
+//! Counters: values that only grow.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::family::Family;
 pub struct CounterFamily(pub(crate) Arc<Family>);
 
 impl CounterFamily {
-    /// The counter with these label values, in the order of the family's label names.
+    /// Returns the counter with these label values, in the order of the family's label names.
     ///
-    /// The same values give the same series for as long as a handle to it is alive.
+    /// The same values return the same series for as long as a handle to it exists.
     ///
     /// # Panics
     ///
@@ -50,7 +50,7 @@ impl Counter {
         add_contended(&self.0.shared()[0], n);
     }
 
-    /// The sum of all shards.
+    /// Returns the sum of all shards.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.sum(0)

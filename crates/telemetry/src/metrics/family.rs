@@ -1,4 +1,4 @@
-//! A family: name, label names and the series that are alive; rendered as a Prometheus collector.
+//! A family: name, label names and the live series; rendered as a Prometheus collector.
 //!
 //! A family holds its series weakly. Dead entries are pruned when the family is gathered, and when
 //! the map has doubled since the last pruning, so that an unscraped process does not grow.
@@ -13,13 +13,14 @@ use prometheus::proto;
 use super::buckets::Buckets;
 use super::cells::{Cells, Layout};
 
-/// Ends each label value inside a key. A value that holds the character itself has it replaced.
+/// The terminator of each label value inside a key. A value that contains this character has it
+/// replaced.
 const END: char = '\0';
 
 /// Below this number of entries pruning is left to the next gathering.
 const PRUNE_FLOOR: usize = 32;
 
-/// What the words of a series mean.
+/// The meaning of the words of a series.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Counter,
@@ -39,7 +40,7 @@ pub(crate) struct Family {
 #[derive(Debug, Default)]
 struct Series {
     alive: BTreeMap<Box<str>, Weak<[AtomicU64]>>,
-    /// Length of the map at which `with` prunes it.
+    /// The length of the map at which `with` prunes it.
     prune_at: usize,
 }
 
@@ -72,11 +73,11 @@ impl Family {
         &self.kind
     }
 
-    /// The words of the series with these label values.
+    /// Returns the words of the series with these label values.
     ///
     /// # Panics
     ///
-    /// If there are not as many values as the family has labels: both are written in the program.
+    /// If there are not as many values as the family has labels: both are constants of the program.
     pub(crate) fn with(&self, values: &[&str]) -> Cells {
         assert_eq!(
             values.len(),
@@ -99,7 +100,7 @@ impl Family {
         cells
     }
 
-    /// All series that are alive, sorted by label values; forgets the others.
+    /// Returns all live series, sorted by label values; drops the others.
     fn gather(&self) -> Vec<(Box<str>, Cells)> {
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         series.prune();
@@ -136,7 +137,7 @@ impl Family {
     }
 }
 
-/// The family as the registry of the `prometheus` crate wants to see it.
+/// The family in the form that the registry of the `prometheus` crate requires.
 pub(crate) struct Registered(pub(crate) Arc<Family>);
 
 impl Collector for Registered {
@@ -180,7 +181,7 @@ pub(crate) fn label(name: &str, value: &str) -> proto::LabelPair {
     pair
 }
 
-/// Label values as one string, so that a series needs one allocation for all of them.
+/// Joins label values into one string, so that a series needs one allocation for all of them.
 fn key(values: &[&str]) -> Box<str> {
     let mut key = String::with_capacity(values.iter().map(|value| value.len() + 1).sum());
     for value in values {

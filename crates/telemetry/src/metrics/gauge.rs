@@ -1,4 +1,4 @@
-//! Gauges: what goes up and down.
+//! Gauges: values that go up and down.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,9 +11,9 @@ use super::family::Family;
 pub struct GaugeFamily(pub(crate) Arc<Family>);
 
 impl GaugeFamily {
-    /// The gauge with these label values, in the order of the family's label names.
+    /// Returns the gauge with these label values, in the order of the family's label names.
     ///
-    /// The same values give the same series for as long as a handle to it is alive.
+    /// The same values return the same series for as long as a handle to it exists.
     ///
     /// # Panics
     ///
@@ -31,9 +31,10 @@ impl GaugeFamily {
 pub struct Gauge(Cells);
 
 impl Gauge {
-    /// Adds `n` on the shard of the calling worker; see [`super::Counter::add`] for who may.
+    /// Adds `n` on the shard of the calling worker; the restriction of [`super::Counter::add`]
+    /// applies.
     ///
-    /// What was added on one shard may be subtracted on another: only the sum counts.
+    /// A value added on one shard may be subtracted on another: only the sum counts.
     #[inline]
     pub fn add(&self, shard: usize, n: i64) {
         match self.0.row(shard) {
@@ -70,7 +71,7 @@ impl Gauge {
         self.0.shared()[0].store(value.cast_unsigned(), Relaxed);
     }
 
-    /// The sum of all shards.
+    /// Returns the sum of all shards.
     #[must_use]
     pub fn value(&self) -> i64 {
         self.0.sum(0).cast_signed()

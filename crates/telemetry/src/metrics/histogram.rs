@@ -14,7 +14,7 @@ use super::family::Family;
 const SUM: usize = 0;
 const FIRST_BUCKET: usize = 1;
 
-/// Words that a row needs.
+/// Returns the number of words in a row.
 pub(crate) fn width(buckets: &Buckets) -> usize {
     FIRST_BUCKET + buckets.count()
 }
@@ -27,9 +27,9 @@ pub struct HistogramFamily {
 }
 
 impl HistogramFamily {
-    /// The histogram with these label values, in the order of the family's label names.
+    /// Returns the histogram with these label values, in the order of the family's label names.
     ///
-    /// The same values give the same series for as long as a handle to it is alive.
+    /// The same values return the same series for as long as a handle to it exists.
     ///
     /// # Panics
     ///
@@ -50,16 +50,18 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a time on the shard of the calling worker; see [`super::Counter::add`] for who may.
+    /// Counts a time on the shard of the calling worker; the restriction of [`super::Counter::add`]
+    /// applies.
     ///
     /// A time that is negative or not a number counts as zero.
     #[inline]
     pub fn observe(&self, shard: usize, seconds: f64) {
-        // A cast saturates, and takes NaN to zero.
+        // The cast saturates, and converts NaN to zero.
         self.observe_nanos(shard, (seconds * 1e9) as u64);
     }
 
-    /// Counts a time on the shard of the calling worker; see [`super::Counter::add`] for who may.
+    /// Counts a time on the shard of the calling worker; the restriction of [`super::Counter::add`]
+    /// applies.
     #[inline]
     pub fn observe_duration(&self, shard: usize, time: Duration) {
         self.observe_nanos(shard, nanos(time));
@@ -79,7 +81,7 @@ impl Histogram {
         self.count(self.cells.shared(), nanos(time), add_contended);
     }
 
-    /// What was counted so far.
+    /// Returns the present counts.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -105,14 +107,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many times were counted.
+    /// Returns the number of counted times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// What was counted since an earlier snapshot of the same series, all of it without one, by bucket: its
-    /// inclusive upper bound, which the last one has not, and how many times are in it.
+    /// Returns the counts since an earlier snapshot of the same series, or all without one, by
+    /// bucket: its inclusive upper bound (the last one has none) and its count.
     pub fn since<'a>(
         &'a self,
         earlier: Option<&'a Self>,
@@ -124,16 +126,16 @@ impl Snapshot {
         })
     }
 
-    /// The sum of all times.
+    /// Returns the sum of all times.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_nanos)
     }
 
-    /// The time below which a share `q` (0 to 1) of the counted times lies.
+    /// Returns the time below which a share `q` (0 to 1) of the counted times lies.
     ///
-    /// Linear inside a bucket, as Prometheus' `histogram_quantile`; the highest bound for what is
-    /// above it. `None` if nothing was counted.
+    /// Interpolates linearly inside a bucket, as Prometheus' `histogram_quantile`; returns the
+    /// highest bound for times above it. `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let total = self.count();
@@ -155,11 +157,11 @@ impl Snapshot {
     }
 }
 
-/// The series in the form that the `prometheus` crate encodes: cumulative counts, seconds.
+/// Converts the series to the form that the `prometheus` crate encodes: cumulative counts, seconds.
 pub(crate) fn render(buckets: &Buckets, cells: &Cells) -> proto::Histogram {
     let counts = bucket_counts(buckets, cells);
     let mut histogram = proto::Histogram::default();
-    // The count is the sum of what was read, so that it agrees with the buckets in any case.
+    // The count is the sum of the buckets as read, so that it agrees with them in any case.
     histogram.set_sample_count(counts.iter().sum());
     histogram.set_sample_sum(cells.sum(SUM) as f64 / 1e9);
     let mut cumulative = 0;

@@ -1,6 +1,6 @@
-//! The process as Linux sees it: `process_*`, read from `/proc/self` for each exposition.
+//! Metrics of the process, `process_*`: read from `/proc/self` for each exposition.
 //!
-//! Names and meanings are those of the other Prometheus clients. What cannot be read is left out.
+//! Names and meanings are those of the other Prometheus clients. Unreadable values are left out.
 
 use std::fs;
 
@@ -51,10 +51,10 @@ const METRICS: [(&str, &str, proto::MetricType); 7] = [
     ),
 ];
 
-/// Collector of the `process_*` metrics.
+/// The collector of the `process_*` metrics.
 pub(crate) struct Process {
     descs: Vec<Desc>,
-    /// Does not change, so it is read once.
+    /// The start time, which does not change, so it is read once.
     start_time: Option<f64>,
 }
 
@@ -110,7 +110,7 @@ fn sample(field_type: proto::MetricType, value: f64) -> proto::Metric {
     proto::Metric::from_gauge(gauge)
 }
 
-/// What `/proc/self` says at one moment.
+/// The values of `/proc/self` at one moment.
 #[derive(Debug, Default)]
 struct Reading {
     cpu_seconds: Option<f64>,
@@ -151,13 +151,13 @@ impl Reading {
     }
 }
 
-/// The number after `key` at the start of a line.
+/// Returns the number after `key` at the start of a line.
 fn field(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Field `n` (counted from 1 as in proc(5), at least 3) of `/proc/self/stat`.
+/// Returns field `n` (counted from 1 as in proc(5), at least 3) of `/proc/self/stat`.
 fn stat_field(stat: &str, n: usize) -> Option<f64> {
     // The second field, the command, may hold spaces and parentheses; the others follow the last.
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -177,7 +177,7 @@ fn max_fds(limits: &str) -> Option<f64> {
 }
 
 fn open_fds() -> Option<f64> {
-    // One of them is the directory that is being read.
+    // One of the descriptors is that of the directory being read.
     Some((fs::read_dir("/proc/self/fd").ok()?.count() as f64 - 1.0).max(0.0))
 }
 

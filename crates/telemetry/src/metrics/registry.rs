@@ -14,19 +14,19 @@ use super::gauge::GaugeFamily;
 use super::histogram::HistogramFamily;
 use super::process::Process;
 
-/// Prefix of every name except the `process_*` metrics, which have the same names everywhere.
+/// The prefix of every name except the `process_*` metrics, which have the same names everywhere.
 const NAMESPACE: &str = "maglor";
 
 /// The `content-type` of [`Registry::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// All metrics of a process; clones are the same registry.
+/// The registry of all metrics of a process; clones are the same registry.
 ///
 /// # Panics
 ///
-/// Names, help texts and label names are written in the program, so that the methods which create
-/// families panic on an invalid name, and on a name that was taken before with another kind, help
-/// text or other labels. Registering the same family again returns the existing one.
+/// Names, help texts and label names are constants of the program, so that the methods which create
+/// families panic on an invalid name, and on a name that is registered with another kind, help text
+/// or other labels. Registering the same family again returns the existing one.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -36,12 +36,12 @@ pub struct Registry {
 struct Inner {
     workers: usize,
     prometheus: prometheus::Registry,
-    /// By full name. Held only while a family is created.
+    /// The families by full name. Locked only while a family is created.
     families: Mutex<BTreeMap<String, Arc<Family>>>,
 }
 
 impl Registry {
-    /// A registry for a process with this number of workers.
+    /// Creates a registry for a process with this number of workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self {
@@ -53,19 +53,20 @@ impl Registry {
         }
     }
 
-    /// A family of counters, shown as `maglor_NAME`; a counter's name ends in `_total`.
+    /// Creates a family of counters, exposed as `maglor_NAME`; a counter's name ends in `_total`.
     #[must_use]
     pub fn counter(&self, name: &str, help: &str, labels: &[&str]) -> CounterFamily {
         CounterFamily(self.family(name, help, labels, Kind::Counter))
     }
 
-    /// A family of gauges, shown as `maglor_NAME`.
+    /// Creates a family of gauges, exposed as `maglor_NAME`.
     #[must_use]
     pub fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> GaugeFamily {
         GaugeFamily(self.family(name, help, labels, Kind::Gauge))
     }
 
-    /// A family of histograms of times, shown as `maglor_NAME`; the name ends in `_seconds`.
+    /// Creates a family of histograms of times, exposed as `maglor_NAME`; the name ends in
+    /// `_seconds`.
     #[must_use]
     pub fn histogram(
         &self,
@@ -84,10 +85,10 @@ impl Registry {
         }
     }
 
-    /// A family of gauges that are computed during a scrape, from existing state.
+    /// Creates a family of gauges that are computed during a scrape, from existing state.
     ///
     /// `read` is called for each exposition, on the thread that calls [`Registry::encode`], and
-    /// pushes one sample for each series. It must not touch the registry.
+    /// pushes one sample for each series. It must not use the registry.
     ///
     /// ```
     /// # use maglor_telemetry::Registry;
@@ -125,7 +126,7 @@ impl Registry {
         );
     }
 
-    /// All series in the Prometheus text format, see [`CONTENT_TYPE`].
+    /// Returns all series in the Prometheus text format, see [`CONTENT_TYPE`].
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -168,7 +169,7 @@ impl Registry {
     }
 }
 
-/// Collects the samples of [`Registry::sampled_gauge`].
+/// The collector of the samples of [`Registry::sampled_gauge`].
 #[derive(Debug)]
 pub struct Samples<'a> {
     labels: &'a [String],

@@ -1,14 +1,14 @@
-//! Latencies out of the buckets of a Prometheus histogram.
+//! Computes latencies from the buckets of a Prometheus histogram.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Sample;
 
-/// How many are at most so long.
+/// A histogram: the number of times up to each bound.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// Upper bounds in microseconds, the last one the largest number, and how many are below.
+    /// Upper bounds in microseconds (`u64::MAX` for the last one), each with its cumulative count.
     buckets: BTreeMap<u64, f64>,
 }
 
@@ -21,15 +21,15 @@ impl Histogram {
         *self.buckets.entry(bound).or_default() += sample.value;
     }
 
-    /// Adds what another one has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (&bound, count) in &other.buckets {
             *self.buckets.entry(bound).or_default() += count;
         }
     }
 
-    /// A percentile, by linear interpolation within its bucket, as Prometheus' `histogram_quantile`
-    /// computes it; `None` where there is nothing.
+    /// Returns a percentile, by linear interpolation within its bucket, as Prometheus'
+    /// `histogram_quantile` computes it; `None` if the histogram is empty.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let all = *self.buckets.values().last()?;

@@ -1,24 +1,23 @@
-//! B3, the headers of Zipkin: read where there is no `traceparent`, written for who understands
+//! B3, the headers of Zipkin: read if there is no `traceparent`, written for servers that support
 //! nothing else.
 //!
 //! A trace identifier may have 16 digits; it is read as 32 with leading zeros, and one with 16
-//! leading zeros is written with 16 digits, so that it comes out as it came in. A request that
-//! carries a sampling decision without identifiers has no context: its headers are passed on as
-//! they are.
+//! leading zeros is written with 16 digits, so that its form is preserved. A request that carries a
+//! sampling decision without identifiers has no context: its headers are forwarded unchanged.
 
 use super::{Sampling, SpanId, TraceContext, TraceId, hex};
 
-/// Name of the header that holds everything.
+/// The name of the header with all values.
 pub const SINGLE: &str = "b3";
-/// Name of the header with the trace identifier.
+/// The name of the header with the trace identifier.
 pub const TRACE_ID: &str = "x-b3-traceid";
-/// Name of the header with the identifier of the sender's span.
+/// The name of the header with the identifier of the sender's span.
 pub const SPAN_ID: &str = "x-b3-spanid";
-/// Name of the header with the identifier of the span above the sender's.
+/// The name of the header with the identifier of the parent of the sender's span.
 pub const PARENT_SPAN_ID: &str = "x-b3-parentspanid";
-/// Name of the header with the sampling decision.
+/// The name of the header with the sampling decision.
 pub const SAMPLED: &str = "x-b3-sampled";
-/// Name of the header that is `1` for a debug trace.
+/// The name of the header that is `1` for a debug trace.
 pub const FLAGS: &str = "x-b3-flags";
 
 /// Parses the value of `b3`: `TRACE-SPAN[-SAMPLING[-PARENT]]`.
@@ -31,7 +30,7 @@ pub fn parse_single(value: &[u8]) -> Option<TraceContext> {
         Some(b"0") => Sampling::Deny,
         Some(b"1") => Sampling::Accept,
         Some(b"d") => Sampling::Debug,
-        // The decision may be left out before the parent.
+        // The decision may be omitted before the parent.
         Some(parent) if parts.clone().next().is_none() => {
             parse_span(parent)?;
             Sampling::Defer
@@ -61,7 +60,7 @@ pub fn parse_multi<'a>(
         Sampling::Debug
     } else {
         match header(SAMPLED).map(<[u8]>::trim_ascii) {
-            // Words are what senders used before the specification said digits.
+            // Senders from before the specification write words instead of digits.
             Some(b"1" | b"true") => Sampling::Accept,
             Some(b"0" | b"false") => Sampling::Deny,
             Some(b"d") => Sampling::Debug,
@@ -75,7 +74,7 @@ pub fn parse_multi<'a>(
     })
 }
 
-/// The value of `b3`; `parent` is the span that the context's own span is a child of.
+/// Returns the value of `b3`; `parent` is the parent of the context's own span.
 #[must_use]
 pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
     let mut value = format!("{}-{}", trace_digits(context.trace_id), context.span_id);
@@ -90,7 +89,7 @@ pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
     value
 }
 
-/// Names and values of the several headers; see [`to_single`].
+/// Returns names and values of the several headers; see [`to_single`].
 pub fn to_multi(
     context: &TraceContext,
     parent: Option<SpanId>,

@@ -1,6 +1,6 @@
 //! Lower-case hexadecimal digits, as trace headers write identifiers.
 
-/// Decodes exactly `2 * N` digits; upper case is refused.
+/// Decodes exactly `2 * N` digits; upper case is rejected.
 pub(super) fn decode<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.len() != 2 * N {
         return None;
@@ -21,7 +21,7 @@ pub(super) fn encode(bytes: &[u8], digits: &mut [u8]) {
     }
 }
 
-/// What [`encode`] wrote, as text.
+/// Returns the output of [`encode`] as text.
 pub(super) fn text(ascii: &[u8]) -> &str {
     std::str::from_utf8(ascii).expect("digits and dashes are ASCII")
 }

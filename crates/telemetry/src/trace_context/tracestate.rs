@@ -1,12 +1,12 @@
-//! `tracestate`: what vendors attach to a trace. Checked and passed on, never interpreted.
+//! `tracestate`: vendor-specific data of a trace. Validated and forwarded, never interpreted.
 
-/// Entries that a list may have.
+/// The maximum number of entries of a list.
 const MAX_ENTRIES: usize = 32;
 
-/// The list in all `tracestate` headers of a request as one value, in their order.
+/// Combines the lists of all `tracestate` headers of a request into one value, in their order.
 ///
 /// Empty entries are left out, as is the white space around entries. `None` if there is nothing to
-/// pass on: no entry, or a list that breaks the rules (§3.3 of the specification: syntax of keys
+/// forward: no entry, or a list that breaks the rules (§3.3 of the specification: syntax of keys
 /// and values, each key once, at most 32 entries) and must be dropped as a whole. Keys may start
 /// with a digit, as level 2 allows.
 ///
@@ -45,7 +45,7 @@ pub fn combine<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<String>
     (!list.is_empty()).then_some(list)
 }
 
-/// A vendor's name, or `TENANT@VENDOR`.
+/// Returns whether a key is a vendor's name, or `TENANT@VENDOR`.
 fn is_key(key: &str) -> bool {
     match key.split_once('@') {
         None => is_name(key, 256),
@@ -66,7 +66,8 @@ fn is_name(name: &str, longest: usize) -> bool {
         && bytes.iter().all(|&byte| other(byte))
 }
 
-/// Printable ASCII without `,` and `=`. White space at the end was trimmed with the entry.
+/// Returns whether a value is printable ASCII without `,` and `=`. White space at the end was
+/// trimmed with the entry.
 fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len())
         && value

@@ -1,4 +1,4 @@
-//! A client of one thread: `GET` over HTTP/1.1 with connections that are kept.
+//! A single-threaded client: `GET` over HTTP/1.1 with kept-alive connections.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Connections of one thread, by address. The one used last is used first.
+/// The idle connections of one thread, by address. The one used last is reused first.
 #[derive(Debug, Default)]
 pub struct Caller {
     own: Option<IpAddr>,
@@ -23,53 +23,53 @@ pub struct Caller {
     idle: RefCell<HashMap<SocketAddr, Vec<SendRequest<Empty<Bytes>>>>>,
 }
 
-/// A field of answers: how many µs the request would have taken if nothing but the queues of
-/// instances took time. What it really took beyond that is the way's: proxies, sockets, timers.
+/// A header of responses: the time in µs that the request would have taken if only the queues of
+/// instances took time. The rest of the measured time is overhead: proxies, sockets, timers.
 pub(super) const EXACT: &str = "x-exact-us";
 
-/// A field of requests that is passed on to those who are called.
+/// A header of requests that is forwarded to called services.
 pub(super) const REQUEST_ID: &str = "x-request-id";
 
-/// A field of requests: on which node the caller runs.
+/// A header of requests: the node of the caller.
 pub(super) const CALLER_NODE: &str = "x-caller-node";
 
-/// A complete answer.
+/// A complete response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Answered {
     /// Its status.
     pub status: u16,
-    /// How long the request would have taken if nothing but the queues of instances took time; zero
-    /// where the answer does not say.
+    /// The time that the request would have taken if only the queues of instances took time; zero
+    /// if the response does not contain it.
     pub exact: Duration,
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// No connection.
+    /// There is no connection.
     #[error("connect to {target}: {source}")]
     Connect {
-        /// To whom.
+        /// The address.
         target: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A broken connection, or no HTTP.
+    /// The connection broke, or the response is no HTTP.
     #[error("call of {target}: {source}")]
     RoundTrip {
-        /// Whom.
+        /// The address.
         target: SocketAddr,
-        /// hyper's answer.
+        /// hyper's error.
         source: hyper::Error,
     },
-    /// A host or path that no request can have.
+    /// A request cannot have this host or path.
     #[error("no request: {0}")]
     Request(#[from] http::Error),
 }
 
 impl Caller {
-    /// One whose connections come from this address, where it and the one it calls are loopback addresses: so
-    /// callers on one machine can be distinguished, like pods.
+    /// Creates a caller whose connections come from this address, if it and the called one are
+    /// loopback addresses: so callers on one machine can be distinguished, like pods.
     #[must_use]
     pub fn at(own: IpAddr) -> Self {
         Self {
@@ -78,24 +78,24 @@ impl Caller {
         }
     }
 
-    /// The same, which says on which node it runs.
+    /// Creates the same caller, which sends its node.
     #[must_use]
     pub(super) fn on_node(self, node: Option<HeaderValue>) -> Self {
         Self { node, ..self }
     }
 
-    /// Whether a request came from another node; one that does not say so did not.
+    /// Returns whether a request came from another node; one without a node did not.
     pub(super) fn is_elsewhere(&self, caller: Option<&HeaderValue>) -> bool {
         caller.is_some() && caller != self.node.as_ref()
     }
 
-    /// Asks `target` for `path` of `host`, and reads the answer to its end. Waits as long as it takes.
-    /// A call on behalf of a request carries its `x-request-id`, by which proxies know that they belong
-    /// together.
+    /// Requests `path` of `host` from `target`, and reads the response to its end. Waits as long as
+    /// it takes. A call on behalf of a request carries its `x-request-id`, by which proxies
+    /// correlate them.
     ///
     /// # Errors
     ///
-    /// There is no complete answer.
+    /// There is no complete response.
     pub async fn get(
         &self,
         target: SocketAddr,
@@ -141,7 +141,7 @@ impl Caller {
         }
     }
 
-    /// Closes what is idle.
+    /// Closes idle connections.
     pub fn close(&self) {
         self.idle.borrow_mut().clear();
     }
@@ -174,7 +174,7 @@ async fn connect(
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) =
         handshake.map_err(|source| CallError::RoundTrip { target, source })?;
-    // It ends with its sender.
+    // The task ends with its sender.
     tokio::task::spawn_local(connection);
     Ok(sender)
 }

@@ -1,4 +1,4 @@
-//! Waiting to the microsecond, for thousands of tasks of one thread, with one timer.
+//! A timer with microsecond resolution for thousands of tasks of one thread.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::sys::Alarm;
 
-/// See the module's documentation. It serves the tasks of the thread that made it.
+/// The clock of the tasks of the thread that created it; see the module's documentation.
 #[derive(Debug)]
 pub struct Clock {
     shared: Rc<Shared>,
@@ -32,11 +32,11 @@ struct Sleeper {
 }
 
 impl Clock {
-    /// A clock for the current `LocalSet`.
+    /// Creates a clock for the current `LocalSet`.
     ///
     /// # Errors
     ///
-    /// The system has no timer to give, or there is no runtime.
+    /// The system has no timer, or there is no runtime.
     pub fn new() -> io::Result<Self> {
         let shared = Rc::new(Shared {
             alarm: Alarm::new()?,

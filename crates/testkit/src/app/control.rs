@@ -1,10 +1,10 @@
-//! The harness's side of an application, plain HTTP:
+//! The HTTP control interface of an application, for test harnesses:
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
 //! | `GET /counts` | a list of [`Counts`], one an instance, in the order of the deployment |
 //! | `DELETE /counts` | 204; counts begin anew |
-//! | `PUT /faults` with `{"instance": 3, "fault": {…}}` | 204; without `instance` all have it |
+//! | `PUT /faults` with `{"instance": 3, "fault": {…}}` | 204; without `instance` it applies to all |
 //!
 //! The error in a request is reported in one line, with 400.
 
@@ -42,7 +42,7 @@ impl Control {
         }
     }
 
-    /// What the instance at `index` of the deployment shares.
+    /// Returns the shared state of the instance at `index` of the deployment.
     pub(super) fn shared(&self, index: usize) -> Option<&Arc<Shared>> {
         self.instances.get(index).map(|(_, shared)| shared)
     }

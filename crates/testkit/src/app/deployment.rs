@@ -37,7 +37,7 @@ pub struct Placed {
 }
 
 impl Deployment {
-    /// Reads a file's text and checks it against the services.
+    /// Parses a file's text and validates it against the services.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// The addresses of the instances, by host.
+    /// Returns the addresses of the instances, by host.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<String, Vec<SocketAddr>> {
         let mut addresses = BTreeMap::<_, Vec<_>>::new();

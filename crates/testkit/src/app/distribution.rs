@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use maglor_balance::Rng;
 
-/// The shape of a distribution with mean 1, in the words of `maglor sim --service`.
+/// The shape of a distribution with mean 1, in the notation of `maglor sim --service`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// A share of the requests is longer by a factor.
     Bimodal {
-        /// How many of them, above 0 and below 1.
+        /// The share, above 0 and below 1.
         share: f64,
-        /// How much longer, above 0.
+        /// The factor, above 0.
         factor: f64,
     },
-    /// Always the same.
+    /// Constant.
     Deterministic,
     /// Memoryless.
     Exponential,
@@ -64,7 +64,7 @@ impl fmt::Display for Shape {
 }
 
 impl Shape {
-    /// A number with mean 1, not below 0.
+    /// Draws a number with mean 1, not below 0.
     fn draw(self, rng: &mut Rng) -> f64 {
         match self {
             Self::Bimodal { share, factor } => {
@@ -79,7 +79,7 @@ impl Shape {
             Self::Exponential => exponential(rng),
             Self::Lognormal { cv } => {
                 let variance = (cv * cv).ln_1p();
-                // Box and Muller's transform; its second number is not worth keeping.
+                // Box and Muller's transform; its second number is discarded.
                 let normal = (2.0 * exponential(rng)).sqrt() * (TAU * rng.unit()).cos();
                 (variance.sqrt() * normal - variance / 2.0).exp()
             }
@@ -92,20 +92,20 @@ fn exponential(rng: &mut Rng) -> f64 {
     -(1.0 - rng.unit()).ln()
 }
 
-/// What a request costs an instance.
+/// The cost of a request to an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Its mean; 0 to one hour.
+    /// The mean; 0 to one hour.
     pub mean: Duration,
-    /// How it is spread.
+    /// The distribution.
     pub shape: Shape,
 }
 
 impl Work {
-    /// The most that a single request costs, so that no draw ends a queue for good.
+    /// The maximum cost of a single request, so that no draw blocks a queue for good.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-    /// One request's.
+    /// Draws the cost of one request.
     #[must_use]
     pub fn draw(&self, rng: &mut Rng) -> Duration {
         let seconds = self.mean.as_secs_f64() * self.shape.draw(rng);

@@ -4,23 +4,23 @@ use std::io;
 
 use super::workmodel::WorkModelError;
 
-/// Why an application could not be started or has ended. One line each.
+/// An error of starting or running an application. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The deployment is invalid beside the work model.
+    /// The deployment is invalid for the work model.
     #[error("{file}: {detail}")]
     Deployment {
         /// The file's name.
         file: String,
-        /// Which field, and the error.
+        /// The field, and the error.
         detail: String,
     },
     /// An operating system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The work model is invalid.
@@ -34,7 +34,7 @@ pub enum AppError {
 }
 
 impl AppError {
-    /// Attaches what was being done.
+    /// Adds the operation to an error.
     pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         |source| Self::Io { what, source }

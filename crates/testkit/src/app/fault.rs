@@ -21,7 +21,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Checks every number.
+    /// Validates every number.
     ///
     /// # Errors
     ///
@@ -49,8 +49,7 @@ impl Fault {
         Ok(())
     }
 
-    /// Draws what happens to one request: its status, if it fails, and how much later it is
-    /// answered.
+    /// Draws the fault of one request: its status, if it fails, and the delay of its response.
     pub(super) fn draw(&self, rng: &mut Rng) -> (Option<u16>, Duration) {
         let mut hit = |share: f64| share > 0.0 && rng.unit() < share;
         let status = hit(self.status_share).then_some(self.status);

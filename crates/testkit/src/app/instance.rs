@@ -1,4 +1,4 @@
-//! One server: a queue, what it does with requests, and counts of them.
+//! One server: a queue, the handling of requests, and their counts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ pub struct Counts {
     pub late_us: u64,
 }
 
-/// What other threads see of an instance.
+/// The state of an instance that is visible to other threads.
 ///
 /// Counters are written by the instance's thread alone; relaxed, because they order nothing.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// Forgets what was; not what is here now.
+    /// Resets the totals, but not the present values.
     pub(super) fn reset(&self) {
         let queued = self.queued.load(Ordering::Relaxed);
         self.queued_peak.store(queued, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Shared {
     }
 }
 
-/// One more while it lives.
+/// Increments a gauge until it is dropped.
 struct Counted<'a>(&'a AtomicU32);
 
 impl<'a> Counted<'a> {
@@ -131,10 +131,10 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A server, on the thread that made it.
+/// A server, on the thread that created it.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// By path.
+    /// The services by path.
     services: HashMap<String, Behaviour>,
     queue: RefCell<Queue>,
     rng: RefCell<Rng>,
@@ -144,7 +144,7 @@ pub(super) struct Instance {
     shared: Arc<Shared>,
 }
 
-/// What is done with requests for one path.
+/// The handling of requests for one path.
 #[derive(Debug)]
 struct Behaviour {
     work: Work,
@@ -169,20 +169,20 @@ struct Call {
     targets: Rc<[SocketAddr]>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// Bytes of the body.
+    /// The size of the body in bytes.
     pub(super) size: usize,
-    /// What queues alone took: here, and of those who were called.
+    /// The time taken by queues alone: here, and at called services.
     pub(super) exact: Duration,
 }
 
-/// µBench's response when a called service fails.
+/// The status of µBench when a called service fails.
 const CALLEE_FAILED: u16 = 500;
 const NOT_FOUND: u16 = 404;
-/// The longest body.
+/// The longest body in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
 
 impl Instance {
@@ -218,7 +218,7 @@ impl Instance {
         }
     }
 
-    /// Does what a request for `path` asks. Where there is one service, it has all paths.
+    /// Processes a request for `path`. A single service handles all paths.
     pub(super) async fn serve(&self, path: &str, headers: &HeaderMap) -> Answer {
         let request_id = headers.get(REQUEST_ID);
         if self.caller.is_elsewhere(headers.get(CALLER_NODE)) {
@@ -254,7 +254,7 @@ impl Instance {
             },
         };
         if delay > Duration::ZERO {
-            // Without a timer there is no delay; the answer is not worth less.
+            // Without a timer there is no delay; the response is valid all the same.
             let _ = self.clock.sleep_until(Instant::now() + delay).await;
         }
         if status == 200 {
@@ -268,7 +268,7 @@ impl Instance {
         }
     }
 
-    /// Waits for the end of a request's own work; returns how far it was away.
+    /// Waits for the end of a request's own work; returns its duration.
     async fn work(&self, behaviour: &Behaviour) -> Duration {
         let work = behaviour.work.draw(&mut self.rng.borrow_mut());
         let shared = &self.shared;
@@ -286,7 +286,7 @@ impl Instance {
         shared
             .sojourn_us
             .fetch_add(micros(end - now), Ordering::Relaxed);
-        // A timer that fails makes the work end at once, which the counts of lateness cannot hide.
+        // If the timer fails the work ends at once, which the counts of lateness show.
         let _ = self.clock.sleep_until(self.began + end).await;
         let late = self.began.elapsed().saturating_sub(end);
         shared.late_us.fetch_add(micros(late), Ordering::Relaxed);
@@ -294,7 +294,7 @@ impl Instance {
         end - now
     }
 
-    /// Calls all groups; what queues alone took, if every answer was 200.
+    /// Calls all groups; returns the time taken by queues alone, if every response was 200.
     async fn call(&self, groups: &[Calls], request_id: Option<&HeaderValue>) -> Option<Duration> {
         match groups {
             [] => Some(Duration::ZERO),
@@ -318,7 +318,7 @@ impl Instance {
         for (call, target) in self.drawn(group) {
             let answer = self.caller.get(target, &call.host, &call.path, request_id);
             let answer = answer.await;
-            // The others are called all the same, as µBench does.
+            // The others are called all the same, as in µBench.
             took = match (took, answer) {
                 (Some(took), Ok(answer)) if answer.status == 200 => Some(took + answer.exact),
                 _ => None,
@@ -327,7 +327,7 @@ impl Instance {
         took
     }
 
-    /// Whom this request calls, and where.
+    /// Draws the services that this request calls, with their addresses.
     fn drawn(&self, group: &Calls) -> Vec<(Call, SocketAddr)> {
         let mut rng = self.rng.borrow_mut();
         let mut below = |n: usize| rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize;

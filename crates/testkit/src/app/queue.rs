@@ -1,23 +1,23 @@
-//! A FIFO queue with c workers, by arithmetic.
+//! A FIFO queue with c workers, computed without waiting.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// See the module's documentation. Times are counted from any fixed moment.
+/// A queue; see the module's documentation. Times are relative to any fixed moment.
 ///
 /// Invariant: requests begin in the order of their arrival, no worker has two at a time, and none
 /// is idle while one waits.
 #[derive(Clone, Debug)]
 pub struct Queue {
     workers: usize,
-    /// When workers that ever had work are free; at most `workers` of them.
+    /// The times when workers that ever had work become free; at most `workers` of them.
     free: BinaryHeap<Reverse<Duration>>,
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(workers: NonZeroU32) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Queue {
         }
     }
 
-    /// A request with `work` arrives; returns when its work ends. `now` never decreases from one
+    /// Adds a request with `work`; returns when its work ends. `now` must never decrease from one
     /// call to the next.
     pub fn arrive(&mut self, now: Duration, work: Duration) -> Duration {
         let begin = if self.free.len() < self.workers {

@@ -1,4 +1,4 @@
-//! Starting an application: the command line, the files, the threads.
+//! Starts an application: the command line, the files, the threads.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -55,7 +55,7 @@ pub struct Options {
     pub threads: NonZeroUsize,
 }
 
-/// What a thread serves: the place of the instance in the deployment, and its socket.
+/// The instances of a thread: the index of each in the deployment, and its socket.
 type Share = Vec<(usize, StdListener)>;
 
 struct Plan {
@@ -68,12 +68,13 @@ struct Plan {
 
 static BODY: [u8; LONGEST] = [b'm'; LONGEST];
 
-/// Serves until the process is stopped. Prints `ready` on standard output once every instance accepts connections,
-/// and before that the address of its control server on standard error, unless the address is configured.
+/// Serves until the process is stopped. Prints `ready` on standard output once every instance
+/// accepts connections, and before that the address of its control server on standard error, unless
+/// the address is configured.
 ///
 /// # Errors
 ///
-/// A file is invalid, an address is taken, or the system refuses something.
+/// A file is invalid, an address is taken, or a system call fails.
 pub fn run(options: &Options) -> Result<(), AppError> {
     let model = read(&options.workmodel)?;
     let model = WorkModel::parse(&model).map_err(|source| AppError::WorkModel {
@@ -90,7 +91,7 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     let instances = deployment.instances.iter_mut().enumerate();
     for (index, placed) in instances.filter(|(_, placed)| !placed.remote) {
         let listener = server::listen(placed.listen)?;
-        // Where the port was 0, callers have to know the true one.
+        // If the port was 0, callers need the chosen one.
         placed.listen = listener
             .local_addr()
             .map_err(AppError::io("ask for an address"))?;
@@ -135,7 +136,8 @@ fn read(file: &Path) -> Result<String, AppError> {
     fs::read_to_string(file).map_err(AppError::io(format!("read {}", file.display())))
 }
 
-/// Serves a share of the instances, and the control if it is given; returns only if it cannot begin.
+/// Serves a share of the instances, and the control server if it is given; returns only if it
+/// cannot start.
 fn serve(plan: &Plan, share: Share, control: Option<StdListener>) -> Result<(), AppError> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.map_err(AppError::io("start a runtime"))?;
@@ -143,7 +145,7 @@ fn serve(plan: &Plan, share: Share, control: Option<StdListener>) -> Result<(), 
         let clock = Rc::new(Clock::new().map_err(AppError::io("make a timer"))?);
         for (index, listener) in share {
             let listener = adopt(listener)?;
-            // Both are there: the share was made from the deployment.
+            // Both exist: the share was made from the deployment.
             let placed = plan.deployment.instances.get(index);
             let Some((placed, shared)) = placed.zip(plan.control.shared(index)) else {
                 continue;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2 with prior knowledge, on one port of one thread.
+//! Serves HTTP/1.1 and HTTP/2 with prior knowledge, on one port of one thread.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -25,15 +25,15 @@ impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor 
     }
 }
 
-/// Connections that wait to be accepted; the kernel takes less if it allows less.
+/// The length of the accept queue; the kernel may limit it further.
 const BACKLOG: i32 = 4096;
 
-/// A socket that listens already, so that no connection is refused once the application reports that it is
-/// ready.
+/// Opens a listening socket, so that no connection is refused once the application reports that it
+/// is ready.
 ///
 /// # Errors
 ///
-/// The address is taken, or not ours.
+/// The address is taken, or not local.
 pub(super) fn listen(address: SocketAddr) -> Result<StdListener, AppError> {
     let bound = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
@@ -53,11 +53,11 @@ where
     F: Future<Output = Response<Full<Bytes>>> + 'static,
 {
     loop {
-        // A connection that failed before it was accepted is its client's to notice.
+        // A connection that failed before it was accepted is detected by its client.
         let Ok((stream, _)) = listener.accept().await else {
             continue;
         };
-        // Without it answers are only slower.
+        // Without it responses are only slower.
         let _ = stream.set_nodelay(true);
         let service = Rc::clone(&service);
         tokio::task::spawn_local(async move {

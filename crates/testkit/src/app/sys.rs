@@ -14,11 +14,11 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// Creates a timer that is not set.
     ///
     /// # Errors
     ///
-    /// The system refused, or there is no runtime.
+    /// The system call fails, or there is no runtime.
     pub(super) fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: the descriptor is checked, fresh, and has no other owner.
@@ -32,11 +32,11 @@ impl Alarm {
         Ok(Self { file })
     }
 
-    /// Makes it ring once after `delay`, and at no other time.
+    /// Sets it to expire once after `delay`, and at no other time.
     ///
     /// # Errors
     ///
-    /// The system refused.
+    /// The system call fails.
     pub(super) fn set(&self, delay: Duration) -> io::Result<()> {
         // Zero would unset it.
         let delay = delay.max(Duration::from_nanos(1));
@@ -63,7 +63,7 @@ impl Alarm {
         check(code)
     }
 
-    /// Waits until it rings.
+    /// Waits until it expires.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! µBench's `workmodel.json`: which services there are, what they cost and whom they call.
+//! µBench's `workmodel.json`: the services, their costs and their calls.
 //!
 //! ```json
 //! {"s0": {"url": "s0", "path": "/api/v1", "replicas": 2,
@@ -7,17 +7,17 @@
 //!         "internal_service": {"queue": {"service_time": 0.02, "distribution": "exp"}}}}
 //! ```
 //!
-//! The fields are those of µBench (its manual, "Work Model"); what only a deployment on Kubernetes
-//! needs is read over. Services with the same `url` share their instances and differ by `path`.
-//! Groups are called at the same time, `seq_len` services of each, drawn at random, one after another
-//! ; each with its probability. `s1__2` calls `s1` once more.
+//! The fields are those of µBench (its manual, "Work Model"); fields that only a deployment on
+//! Kubernetes needs are ignored. Services with the same `url` share their instances and differ by
+//! `path`. Groups are called concurrently, `seq_len` services of each, drawn at random, one after
+//! another; each with its probability. `s1__2` calls `s1` once more.
 //!
-//! µBench's functions need a processor; here the time stands in the file instead:
+//! µBench's functions need a processor; here the time is in the file instead:
 //!
 //! | `internal_service` | time |
 //! | --- | --- |
-//! | `queue` (ours): `service_time` (s), `distribution` (as in `maglor sim --service`), `workers` | as said |
-//! | `loader` with `sleep_stress.run` | `sleep_time` (s), always the same |
+//! | `queue` (ours): `service_time` (s), `distribution` (as in `maglor sim --service`), `workers` | drawn accordingly |
+//! | `loader` with `sleep_stress.run` | `sleep_time` (s), constant |
 //! | anything else, or none | none: 0 |
 //!
 //! `mean_response_size` (kB) of each of them is the mean of an exponential size, as in µBench.
@@ -121,40 +121,40 @@ pub struct QueueParameters {
     pub workers: u32,
 }
 
-/// Why a work model is invalid. One line each.
+/// The reason why a work model is invalid. One line each.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WorkModelError {
-    /// Services that are certain to call each other for ever.
+    /// Services that certainly call each other for ever.
     #[error("line {line}: {service} calls itself for ever: {way}")]
     Cycle {
-        /// Where it is mentioned first.
+        /// The line of its first mention.
         line: usize,
         /// One of them.
         service: String,
-        /// Who calls whom.
+        /// The chain of calls.
         way: String,
     },
     /// Two services that cannot be distinguished.
     #[error("line {line}: {service} has the url and the path of {other}; one of them must differ")]
     Same {
-        /// Where it is mentioned first.
+        /// The line of its first mention.
         line: usize,
         /// The later one.
         service: String,
         /// The earlier one.
         other: String,
     },
-    /// No JSON, or a field of the wrong kind or size.
+    /// It is no JSON, or a field has the wrong type or is out of range.
     #[error("{0}")]
     Syntax(String),
-    /// A call of a service that is not there.
+    /// A called service does not exist.
     #[error("line {line}: {service}.external_services calls `{callee}`, which is not in this file")]
     Unknown {
-        /// Where it is mentioned first.
+        /// The line of its first mention.
         line: usize,
-        /// Who calls.
+        /// The caller.
         service: String,
-        /// Whom.
+        /// The called service.
         callee: String,
     },
 }
@@ -172,11 +172,11 @@ fn distribution() -> String {
 }
 
 impl WorkModel {
-    /// Reads and checks a file's text.
+    /// Parses and validates a file's text.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its line.
+    /// The first error, with its line.
     pub fn parse(text: &str) -> Result<Self, WorkModelError> {
         let model: Self = serde_json::from_str(text)
             .map_err(|error| WorkModelError::Syntax(error.to_string()))?;
@@ -184,7 +184,7 @@ impl WorkModel {
         Ok(model)
     }
 
-    /// One made in code.
+    /// Creates a work model in code.
     #[must_use]
     pub fn new(services: impl IntoIterator<Item = (String, Service)>) -> Self {
         Self {
@@ -192,12 +192,12 @@ impl WorkModel {
         }
     }
 
-    /// All services, by name.
+    /// Returns all services, by name.
     pub fn services(&self) -> impl Iterator<Item = (&str, &Service)> {
         self.services.iter().map(|(name, one)| (name.as_str(), one))
     }
 
-    /// The service that `callee` names; what follows `__` only distinguishes calls.
+    /// Returns the service that `callee` names; a suffix after `__` only distinguishes calls.
     #[must_use]
     pub fn called(&self, callee: &str) -> Option<(&str, &Service)> {
         let name = callee.split("__").next().unwrap_or(callee);
@@ -205,7 +205,7 @@ impl WorkModel {
         Some((name, service))
     }
 
-    /// The hosts of instances, each with the number of them, by name.
+    /// Returns the hosts of instances, each with the number of them, by name.
     #[must_use]
     pub fn hosts(&self) -> BTreeMap<&str, u32> {
         let mut hosts = BTreeMap::new();
@@ -217,7 +217,7 @@ impl WorkModel {
 }
 
 impl Service {
-    /// A service of exponential work, with one worker and no calls yet.
+    /// Creates a service of exponential work, with one worker and without calls.
     #[must_use]
     pub fn exponential(replicas: u32, mean_seconds: f64) -> Self {
         Self {
@@ -249,7 +249,7 @@ impl Service {
         self
     }
 
-    /// At another host and path than those of its name.
+    /// Sets another host and path than those of its name.
     #[must_use]
     pub fn at(mut self, url: &str, path: &str) -> Self {
         url.clone_into(&mut self.url);
@@ -257,13 +257,13 @@ impl Service {
         self
     }
 
-    /// The host of its instances, `name` being the service's.
+    /// Returns the host of its instances, `name` being the service's.
     #[must_use]
     pub fn host<'a>(&'a self, name: &'a str) -> &'a str {
         if self.url.is_empty() { name } else { &self.url }
     }
 
-    /// What a request costs.
+    /// Returns the cost of a request.
     #[must_use]
     pub fn work(&self) -> Work {
         let sleep = |loader: &Loader| {
@@ -288,14 +288,15 @@ impl Service {
         Work { mean, shape }
     }
 
-    /// Requests at work at once in an instance; without a queue, all.
+    /// Returns the number of requests processed concurrently by an instance; without a queue,
+    /// unlimited.
     #[must_use]
     pub fn workers(&self) -> u32 {
         let queue = self.internal_service.queue.as_ref();
         queue.map_or(u32::MAX, |queue| queue.workers.max(1))
     }
 
-    /// Mean size of an answer, kB.
+    /// Returns the mean size of a response, kB.
     #[must_use]
     pub fn mean_response_size(&self) -> f64 {
         let Internal { loader, queue } = &self.internal_service;
@@ -306,13 +307,13 @@ impl Service {
 }
 
 impl Group {
-    /// How likely `service` is called when it is drawn.
+    /// Returns the probability that `service` is called when it is drawn.
     #[must_use]
     pub fn probability(&self, service: &str) -> f64 {
         self.probabilities.get(service).copied().unwrap_or(1.0)
     }
 
-    /// Whether all of its services are drawn for every request.
+    /// Returns whether all of its services are drawn for every request.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         self.seq_len as usize >= self.services.len()

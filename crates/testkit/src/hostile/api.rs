@@ -1,12 +1,14 @@
-//! Requests of an API server, and of others in its place: reviews for the webhook, queries for external metrics.
+//! Requests of an API server, and of others in its place: reviews for the webhook, queries for
+//! external metrics.
 //!
-//! The first word of a case's group is the path for bodies of the webhook (`validate`, `keys`, `inject/namespace`,
-//! `inject/pod`); the case is the body. A case of a group that begins with `request` is a whole request, but for its
-//! `content-length` where it has a body. The outcomes are those of a port.
+//! The first word of a case's group is the path for bodies of the webhook (`validate`, `keys`,
+//! `inject/namespace`, `inject/pod`); the case is the body. A case of a group that begins with
+//! `request` is a whole request, except for its `content-length` if it has a body. The outcomes are
+//! those of a port.
 
 use super::Case;
 
-/// The request of a case for the webhook.
+/// Returns the request of a case for the webhook.
 #[must_use]
 pub fn review(case: &Case) -> Vec<u8> {
     let group = case.name.split([' ']).next().unwrap_or_default();
@@ -21,7 +23,7 @@ pub fn review(case: &Case) -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-/// The path and the body of a case for the webhook; nothing where it is a whole request.
+/// Returns the path and the body of a case for the webhook; `None` if it is a whole request.
 #[must_use]
 pub fn review_parts(case: &Case) -> Option<(String, Vec<u8>)> {
     let group = case.name.split([' ']).next().unwrap_or_default();

@@ -1,27 +1,28 @@
-//! Certificates that a peer of the mesh shows, as a client and as a server.
+//! Certificates that a peer of the mesh presents, as a client and as a server.
 //!
-//! Each line of a case is a command that changes what is shown; without any it is the certificate of a member, signed
-//! by the root, for digital signatures, with no name in it.
+//! Each line of a case is a command that changes the presented certificate; without any it is the
+//! certificate of a member, signed by the root, for digital signatures, with no name in it.
 //!
 //! | command | meaning |
 //! | --- | --- |
 //! | `uri TEXT`, `dns TEXT`, `email TEXT`, `ip ADDRESS` | a subject alternative name |
 //! | `cn TEXT` | the subject's common name |
 //! | `days FROM TO` | validity, in days from now |
-//! | `ca` or `ca N` | an authority's certificate, with this length of path |
+//! | `ca` or `ca N` | a CA certificate, with this path length |
 //! | `usage WORD …`, `eku WORD …` | key usages, extended key usages: `none` for no usages, see the code for the words |
 //! | `extension OID critical HEX`, `extension OID optional HEX` | an extension of any kind |
 //! | `key KIND` | `p256`, `p384`, `p521`, `ed25519`, `rsa2048` |
-//! | `by root`, `by itself`, `by foreign` | who signs it |
-//! | `by COMMAND; …` | an intermediate authority signs it, made by these commands; the root signs that one |
+//! | `by root`, `by itself`, `by foreign` | its issuer |
+//! | `by COMMAND; …` | it is issued by an intermediate authority, made by these commands; the root signs that one |
 //! | `long N` | N intermediate authorities, each without limits |
-//! | `shown WORD` | what else is shown: `alone` without intermediates, `junk` with bytes that are no certificate, `twice` the leaf again, `root` with the root |
+//! | `shown WORD` | `alone`: no intermediates, `junk`: no certificate, `twice`: the leaf again, `root`: with the root |
 //! | `flip N` | one bit of the leaf's byte N from its end is changed |
 //! | `wrong key` | the proof of possession is by another key |
-//! | `nothing` | no certificate is shown |
+//! | `nothing` | no certificate is presented |
 //!
-//! In texts, names and hexadecimal digits of extensions the escapes of the tables apply. Expected outcomes: `ok`, the
-//! peer is taken for a member and its request (or the one to it) is served; or `refused`.
+//! In texts, names and hexadecimal digits of extensions the escapes of the tables apply. Expected
+//! outcomes: `ok`, the peer is accepted as a member and its request (or the one to it) is served;
+//! or `refused`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,17 +47,17 @@ pub use impostor::Impostor;
 
 const KEY_USAGE: &str = "2.5.29.15 ";
 
-/// What a peer shows.
+/// The certificate that a peer presents.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// The leaf first; empty where nothing is shown.
+    /// The chain, the leaf first; empty if no certificate is presented.
     pub chain: Vec<CertificateDer<'static>>,
     /// The key that proves possession, PKCS #8.
     pub key: Vec<u8>,
 }
 
 impl Shown {
-    /// As rustls shows it, without looking at it first.
+    /// Converts it for rustls, without validation.
     ///
     /// # Panics
     ///
@@ -81,11 +82,11 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// A root of its own.
+    /// Creates a new root.
     ///
     /// # Panics
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     #[must_use]
     pub fn root() -> Self {
         let mut params = CertificateParams::default();
@@ -101,13 +102,13 @@ impl Signer {
         }
     }
 
-    /// The root's certificate.
+    /// Returns the root's certificate.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// What a case shows; `foreign` is a root that nothing trusts.
+    /// Returns the certificate of a case; `foreign` is an untrusted root.
     ///
     /// # Panics
     ///
@@ -117,7 +118,7 @@ impl Signer {
         self.follow(case.commands(), foreign)
     }
 
-    /// The certificate and key of a member with this id, PEM.
+    /// Returns the certificate and key of a member with this id, PEM.
     ///
     /// # Panics
     ///
@@ -144,7 +145,7 @@ impl Signer {
     }
 }
 
-/// A certificate that is being made.
+/// The parameters of a certificate.
 pub(super) struct Wanted {
     params: CertificateParams,
     key: KeyPair,
@@ -158,7 +159,7 @@ pub(super) struct Wanted {
 enum By {
     Foreign,
     Itself,
-    /// Commands of each intermediate authority, the one below the root first.
+    /// The commands of each intermediate authority, the one below the root first.
     Chain(Vec<String>),
 }
 
@@ -248,7 +249,7 @@ impl Wanted {
         }
     }
 
-    /// A request for it, DER.
+    /// Returns a signing request for it, DER.
     pub(super) fn request(self) -> Vec<u8> {
         let mut params = CertificateParams::default();
         params.distinguished_name = self.params.distinguished_name;
@@ -317,7 +318,7 @@ fn name(text: &str) -> DistinguishedName {
     name
 }
 
-/// So many days from now.
+/// Returns the time this number of days from now.
 fn time_of(days: i64) -> SystemTime {
     let time = Duration::from_secs(days.unsigned_abs() * 24 * 3600);
     match days < 0 {
@@ -349,7 +350,7 @@ fn purpose(word: &str) -> ExtendedKeyUsagePurpose {
     }
 }
 
-/// `OID critical HEX`
+/// Parses `OID critical HEX`.
 fn extension(text: &str) -> CustomExtension {
     let mut words = text.splitn(3, ' ');
     let oid = words.next().unwrap_or_default().split('.');
@@ -373,7 +374,7 @@ fn key(kind: &str) -> KeyPair {
     .expect("a key")
 }
 
-/// Whether a server of TLS serves a client that shows this.
+/// Returns whether a TLS server serves a client that presents this certificate.
 #[must_use]
 pub fn is_served(shown: &Shown, server: SocketAddr) -> bool {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -388,7 +389,7 @@ pub fn is_served(shown: &Shown, server: SocketAddr) -> bool {
             .is_ok_and(|head| head.starts_with("HTTP/1.1 200 "))
 }
 
-/// How a peer fared.
+/// Returns the outcome of a peer.
 #[must_use]
 pub fn outcome(served: bool) -> Outcome {
     let (class, detail) = match served {
@@ -403,11 +404,11 @@ pub fn outcome(served: bool) -> Outcome {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 ///
 /// # Panics
 ///
-/// If the expected outcome is none.
+/// If the expected outcome is invalid.
 pub fn check(case: &Case, served: bool) -> Result<(), String> {
     let expected = match case.expected.as_str() {
         "ok" => true,

@@ -1,12 +1,12 @@
-//! Requests for certificates (RFC 2986). The commands are those of certificates (`certificates.rs`), as far as they say what is
-//! asked for, and:
+//! Requests for certificates (RFC 2986). The commands are those of certificates
+//! (`certificates.rs`), as far as they describe a request, and:
 //!
 //! | command | meaning |
 //! | --- | --- |
 //! | `times N COMMAND` | the command N times |
 //! | `bytes TEXT` | these bytes instead of a request |
-//! | `flip N`, `cut N`, `behind TEXT` | one bit of the byte N from the end is changed; N bytes less; bytes behind it |
-//! | `token TEXT` | the token that is sent with it, instead of a good one |
+//! | `flip N`, `cut N`, `behind TEXT` | one bit of the byte N from the end is changed; N bytes less; bytes after it |
+//! | `token TEXT` | the token that is sent with it, instead of a valid one |
 //!
 //! Expected outcomes: `certified`, with the id that belongs to the token and nothing else; or one of these gRPC codes.
 
@@ -14,16 +14,16 @@ use super::Case;
 use super::certificates::Wanted;
 use super::table::unescape;
 
-/// What is sent.
+/// A request with its token.
 #[derive(Clone, Debug, Default)]
 pub struct SigningRequest {
-    /// DER, or what stands in its place.
+    /// The request as DER, or other bytes.
     pub der: Vec<u8>,
-    /// Instead of a good token.
+    /// The token, if it is not a valid one.
     pub token: Option<String>,
 }
 
-/// The request of a case.
+/// Returns the request of a case.
 ///
 /// # Panics
 ///

@@ -1,18 +1,18 @@
 //! Requests in HTTP/1.1, byte by byte.
 //!
-//! Behind each case, in the same write, comes a good request, `GET /after`: what the proxy takes for the end of the
-//! case's last request shows in whether, and as what, that one reaches the origin.
+//! After each case, in the same write, follows a good request, `GET /after`: whether, and as what,
+//! it reaches the origin shows where the proxy sees the end of the case's last request.
 //!
 //! Expected outcomes:
 //!
 //! | words | meaning |
 //! | --- | --- |
-//! | `400` or `400 501` | answered with one of these by the proxy, which then closes the connection; no whole request reaches the origin |
-//! | `cut` | the connection is closed without an answer; no whole request reaches the origin |
-//! | `keeps 405` | answered with one of these by the proxy; the connection stays, and `/after` is served |
-//! | `waits` | no answer; when the client stops sending, the connection ends and no whole request has reached the origin |
-//! | `ok: A + B` | these requests reach the origin and are answered, then `/after` is; each is `METHOD host target bytes-of-body` |
-//! | `then 400: A` | these reach the origin and are answered; what follows is answered with one of these by the proxy, which then closes the connection |
+//! | `400` or `400 501` | error response of the proxy, which then closes; no whole request reaches the origin |
+//! | `cut` | the connection is closed without a response; no whole request reaches the origin |
+//! | `keeps 405` | a response of the proxy with one of these; the connection stays, and `/after` is served |
+//! | `waits` | no response; when the client stops sending, the proxy closes; no whole request reached the origin |
+//! | `ok: A + B` | these reach the origin (`METHOD host target bytes-of-body`) and are served, then `/after` is |
+//! | `then 400: A` | these are served by the origin; the next one gets an error response, and the proxy closes |
 //! | `last: A` | the same as `ok`, but the connection is closed instead of `/after` |
 
 use std::io;
@@ -26,20 +26,20 @@ use crate::raw::{RawConnection, RawHttp1, RawResponse};
 const AFTER: &str = "GET /after HTTP/1.1\r\nhost: after\r\nconnection: close\r\n\r\n";
 const AFTER_ARRIVES: &str = "GET after /after 0";
 
-/// What was observed.
+/// The observations of a case.
 #[derive(Clone, Debug)]
 pub struct Http1 {
-    /// Status of each final answer, and whether it is the origin's.
+    /// The status of each final response, and whether it is the origin's.
     pub answers: Vec<(u16, bool)>,
-    /// Answers that are the origin's, by its numbers.
+    /// The numbers of the origin's responses.
     pub numbers: Vec<u64>,
-    /// The proxy closed the connection, before the client did.
+    /// Whether the proxy closed the connection, before the client did.
     pub closed: bool,
-    /// An answer was no HTTP.
+    /// The reason, if a response was no HTTP.
     pub garbage: Option<String>,
-    /// What reached the origin.
+    /// The requests that reached the origin.
     pub arrived: Vec<Arrival>,
-    /// A request on another connection is served afterwards.
+    /// Whether a request on another connection is served afterwards.
     pub alive: bool,
 }
 
@@ -57,7 +57,7 @@ impl Http1 {
             .expect("a fresh socket")
             .into_connection();
         let sent = [&bytes[..], AFTER.as_bytes()].concat();
-        // A proxy that refuses early may have closed before all is written.
+        // A proxy that rejects early may have closed before all is written.
         let _ = client.send(sent);
         let mut seen = Self {
             answers: Vec::new(),
@@ -76,7 +76,7 @@ impl Http1 {
         seen
     }
 
-    /// Reads answers up to the end of the connection.
+    /// Reads responses up to the end of the connection.
     fn read(&mut self, client: &mut RawConnection, bytes: &[u8], patience: Duration) {
         let mut method = method(bytes);
         let mut open = true;
@@ -131,7 +131,7 @@ impl Http1 {
         whole.collect()
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let class = match self.answers.first() {
@@ -170,7 +170,7 @@ impl Http1 {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 pub fn check(case: &Case, seen: &Http1) -> Result<(), String> {
     let expected = case.expected.as_str();
     let whole = seen.whole();
@@ -179,7 +179,7 @@ pub fn check(case: &Case, seen: &Http1) -> Result<(), String> {
         |words: &str, status: u16| words.split(' ').any(|word| word == status.to_string());
     let good = match expected.split_once(' ') {
         _ if !seen.alive || seen.garbage.is_some() => false,
-        // Whatever was answered arrived, in this order.
+        // The requests that got responses arrived, in this order.
         _ if seen.numbers.len() != whole.len() || !seen.numbers.is_sorted() => false,
         _ if seen
             .arrived
@@ -224,7 +224,8 @@ pub fn check(case: &Case, seen: &Http1) -> Result<(), String> {
     }
 }
 
-/// How long a proxy of ours may take, where `case` is expected to leave it waiting and where it is not.
+/// Returns the patience with our proxy, depending on whether `case` is expected to leave it
+/// waiting.
 #[must_use]
 pub fn patience(case: &Case) -> Duration {
     match case.expected == "waits" {
@@ -238,7 +239,7 @@ fn method(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Whether a good request on a connection of its own is served.
+/// Returns whether a good request on a separate connection is served.
 fn is_alive(proxy: SocketAddr) -> bool {
     let Ok(socket) = TcpStream::connect_timeout(&proxy, TIMEOUT) else {
         return false;

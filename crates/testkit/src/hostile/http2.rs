@@ -1,25 +1,26 @@
-//! Frames of HTTP/2, by hand.
+//! Frames of HTTP/2, written by hand.
 //!
 //! Each line of a case is a command:
 //!
 //! | command | frame |
 //! | --- | --- |
-//! | `headers STREAM FLAGS; name: value; …` | HEADERS with these fields, each a literal that no table gets |
-//! | `get STREAM FLAGS; name: value; …` | the same behind `GET`, `http`, `/c` and the authority `a` |
+//! | `headers STREAM FLAGS; name: value; …` | HEADERS with these fields, each a literal without indexing |
+//! | `get STREAM FLAGS; name: value; …` | the same after `GET`, `http`, `/c` and the authority `a` |
 //! | `post STREAM FLAGS; name: value; …` | the same with `POST` |
 //! | `frame TYPE FLAGS STREAM TEXT` | any frame; numbers are hexadecimal, the text has the escapes of the tables |
 //! | `raw TEXT` | these bytes |
 //! | `bare` | nothing; the client's preface and SETTINGS are left out (only as the first command) |
 //!
-//! Flags of HEADERS: `e` ends the stream, `h` ends the head, `-` none. Behind the case, in the same write, comes a good
-//! request on stream 101 (hexadecimal): it shows whether the connection still serves.
+//! Flags of HEADERS: `e` ends the stream, `h` ends the head, `-` none. After the case, in the same
+//! write, follows a good request on stream 101 (hexadecimal): it shows whether the connection still
+//! serves.
 //!
-//! Expected outcomes; what is about a stream is about stream 1:
+//! Expected outcomes; those of a stream refer to stream 1:
 //!
 //! | words | meaning |
 //! | --- | --- |
-//! | `ok: A` | answered by the origin, at which this request arrived (`METHOD host target bytes-of-body`); the connection serves |
-//! | `400` or `400 431` | answered with one of these by the proxy; the connection serves |
+//! | `ok: A` | the origin served it as this request (`METHOD host target bytes-of-body`); the connection serves |
+//! | `400` or `400 431` | a response of the proxy with one of these; the connection serves |
 //! | `reset 1` or `reset 1 5` | RST_STREAM with one of these codes; the connection serves |
 //! | `goaway 1` or `goaway 1 9` | GOAWAY with one of these codes, and the end of the connection |
 //! | `closed` | the end of the connection, with GOAWAY or without |
@@ -42,25 +43,26 @@ const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
 
-/// What was observed.
+/// The observations of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Http2 {
-    /// Of the answer on stream 1.
+    /// The status of the response on stream 1.
     pub status: Option<u16>,
-    /// Of RST_STREAM on stream 1.
+    /// The code of RST_STREAM on stream 1.
     pub reset: Option<u32>,
-    /// Of the last GOAWAY.
+    /// The code of the last GOAWAY.
     pub goaway: Option<u32>,
-    /// The connection was closed by the proxy.
+    /// Whether the proxy closed the connection.
     pub closed: bool,
-    /// The good request behind the case was answered.
+    /// Whether the good request after the case was served.
     pub serves: bool,
-    /// What reached the origin, the good request left out.
+    /// The requests that reached the origin, without the good request.
     pub arrived: Vec<Arrival>,
 }
 
 impl Http2 {
-    /// Sends a case to `proxy`, and reads until nothing comes for `patience`, or all there is to know is known.
+    /// Sends a case to `proxy`, and reads until nothing is received for `patience`, or the outcome
+    /// is certain.
     ///
     /// # Panics
     ///
@@ -70,7 +72,7 @@ impl Http2 {
         let socket = TcpStream::connect_timeout(&proxy, TIMEOUT).expect("the proxy listens");
         let client = RawHttp1::try_over(socket).expect("a fresh socket");
         let mut client = client.into_connection();
-        // A proxy that refuses early may have closed before all is written.
+        // A proxy that rejects early may have closed before all is written.
         let _ = client.send(bytes(case));
         let mut seen = Self::default();
         let until = Instant::now() + TIMEOUT;
@@ -91,7 +93,7 @@ impl Http2 {
         seen
     }
 
-    /// Nothing that may still come changes the verdict.
+    /// Returns whether further frames cannot change the verdict.
     fn is_complete(&self, case: &Case) -> bool {
         let expects_none = case.expected == "ignored";
         let expects_end = case.expected.starts_with("goaway") || case.expected == "closed";
@@ -128,7 +130,7 @@ impl Http2 {
         Some(())
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let ended = self.closed || self.goaway.is_some_and(|code| code != 0);
@@ -164,7 +166,7 @@ impl Http2 {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 pub fn check(case: &Case, seen: &Http2) -> Result<(), String> {
     let (word, rest) = case
         .expected
@@ -200,7 +202,7 @@ pub fn check(case: &Case, seen: &Http2) -> Result<(), String> {
     }
 }
 
-/// All that the client writes.
+/// Returns all bytes that the client writes.
 fn bytes(case: &Case) -> Vec<u8> {
     let mut bytes = Vec::new();
     if case.commands().next() != Some("bare") {
@@ -241,7 +243,8 @@ fn bytes(case: &Case) -> Vec<u8> {
     bytes
 }
 
-/// `STREAM FLAGS; name: value; …` behind the pseudo-header fields of a request with this method.
+/// Encodes `STREAM FLAGS; name: value; …` after the pseudo-header fields of a request with this
+/// method.
 fn headers(text: &str, method: &str) -> Vec<u8> {
     let mut parts = text.split("; ");
     let (stream, flags) = parts
@@ -272,7 +275,7 @@ fn headers(text: &str, method: &str) -> Vec<u8> {
     frame(HEADERS, flag('e', 1) | flag('h', 4), stream, &block)
 }
 
-/// A literal field without indexing, with a new name (RFC 7541, section 6.2.2).
+/// Appends a literal field without indexing, with a new name (RFC 7541, section 6.2.2).
 fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);
     for text in [name, value] {
@@ -298,7 +301,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head, payload].concat()
 }
 
-/// The status that a field block begins with; 0 where it is in a form that no server here uses.
+/// Returns the status at the beginning of a field block; 0 if it is in a form that no server here
+/// uses.
 fn status(mut block: &[u8]) -> u16 {
     const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
     while let [0x20..=0x3f, rest @ ..] = block {

@@ -1,14 +1,14 @@
-//! Requests to a port that answers them itself: an admin port, a webhook, an API.
+//! Requests to a port with its own responses: an admin port, a webhook, an API.
 //!
-//! A case is the bytes of one request or several. Expected outcomes: one word or several for each answer that is expected, the
-//! answers separated by commas.
+//! A case is the bytes of one request or several. Expected outcomes: one or several words for each
+//! expected response, the responses separated by commas.
 //!
 //! | words | meaning |
 //! | --- | --- |
-//! | `200` or `400 403` | an answer with one of these statuses |
-//! | `200: TEXT` | the last answer, with this status and this text in its body |
+//! | `200` or `400 403` | a response with one of these statuses |
+//! | `200: TEXT` | the last response, with this status and this text in its body |
 //! | `cut` | the connection is closed, or reset |
-//! | `waits` | nothing comes |
+//! | `waits` | nothing is received |
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -16,36 +16,36 @@ use std::time::Duration;
 use super::{Case, Class, Outcome};
 use crate::raw::{RawConnection, RawResponse};
 
-/// How long a port may be silent before it counts as waiting for more.
+/// The time without data after which a port counts as waiting for more.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Answers that are errors may have bodies of so many bytes: they are a line of text.
+/// The maximum size in bytes of bodies of error responses: they are a line of text.
 const LINE: usize = 1000;
 
-/// What was observed.
+/// The observations of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Port {
-    /// Statuses of the final answers.
+    /// The statuses of the final responses.
     pub statuses: Vec<u16>,
-    /// The body of the last answer.
+    /// The body of the last response.
     pub body: Vec<u8>,
-    /// The connection was closed by the port.
+    /// Whether the port closed the connection.
     pub closed: bool,
-    /// An answer was no HTTP, or an error with a page of text.
+    /// The reason, if a response was no HTTP, or an error with a page of text.
     pub garbage: Option<String>,
 }
 
 impl Port {
-    /// Sends a case and reads as many answers as are expected.
+    /// Sends a case and reads as many responses as are expected.
     #[must_use]
     pub fn run(case: &Case, client: RawConnection) -> Self {
         Self::send(&case.bytes(), &case.expected, client)
     }
 
-    /// The same with other bytes.
+    /// Sends other bytes and reads as many responses as are expected.
     #[must_use]
     pub fn send(bytes: &[u8], expected: &str, mut client: RawConnection) -> Self {
         let mut seen = Self::default();
-        // A port that refuses early may have closed before all is written.
+        // A port that rejects early may have closed before all is written.
         let _ = client.send(bytes);
         let end = bytes.iter().position(|&byte| byte == b' ').unwrap_or(0);
         let method = String::from_utf8_lossy(&bytes[..end]).into_owned();
@@ -61,7 +61,7 @@ impl Port {
         seen
     }
 
-    /// Reads a final answer; whether there was one.
+    /// Reads a final response; returns whether there was one.
     fn read(&mut self, client: &mut RawConnection, method: &str) -> bool {
         loop {
             match RawResponse::read(client, method) {
@@ -87,7 +87,7 @@ impl Port {
         }
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let class = match self.statuses.last() {
@@ -111,7 +111,7 @@ impl Port {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 pub fn check(case: &Case, seen: &Port) -> Result<(), String> {
     let (statuses, text) = match case.expected.split_once(": ") {
         Some((statuses, text)) => (statuses, text),

@@ -1,4 +1,4 @@
-//! An origin that writes down what arrives, read by the letter of RFC 9112 and by no library.
+//! An origin that records arriving requests, parsed strictly by RFC 9112 and without a library.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -9,18 +9,18 @@ use std::time::Duration;
 use crate::raw::{RawConnection, RawServer};
 use crate::wait::until;
 
-/// What arrived on a connection.
+/// The data received on a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Arrival {
     /// A whole request: `METHOD host target bytes-of-its-body`.
     Whole(String),
-    /// The beginning of one, and then the end of the connection.
+    /// The beginning of a request, and then the end of the connection.
     Cut(String),
-    /// What is no request.
+    /// Data that are no request.
     Malformed(String),
 }
 
-/// What the origin does with the next request for `/case`.
+/// The origin's reaction to the next request for `/case`.
 #[derive(Clone, Debug)]
 struct Script {
     bytes: Vec<u8>,
@@ -36,7 +36,8 @@ struct State {
     script: Option<Script>,
 }
 
-/// The origin behind the proxy under test. Each answer has the number of its request in the field `x-arrived`.
+/// The origin behind the proxy under test. Each response has the number of its request in the field
+/// `x-arrived`.
 #[derive(Debug)]
 pub struct Recorder {
     server: RawServer,
@@ -52,7 +53,7 @@ struct Request {
 }
 
 impl Recorder {
-    /// Listens on a port of its own.
+    /// Listens on a free port.
     #[must_use]
     pub fn start() -> Self {
         let state = Arc::new(Mutex::new(State::default()));
@@ -70,13 +71,14 @@ impl Recorder {
         Self { server, state }
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Sends these bytes as the answer to the next request for `/case`, and then closes the connection, or reads on.
+    /// Sets the bytes of the response to the next request for `/case`, and whether to close the
+    /// connection afterwards.
     ///
     /// # Panics
     ///
@@ -85,7 +87,8 @@ impl Recorder {
         self.state.lock().unwrap().script = Some(Script { bytes, close });
     }
 
-    /// What has arrived since the last call, once no connection is in the middle of a request.
+    /// Returns the data received since the last call, once no connection is in the middle of a
+    /// request.
     ///
     /// # Panics
     ///
@@ -110,7 +113,7 @@ struct Reader<'a> {
     state: &'a Mutex<State>,
 }
 
-/// Why a request was not read to its end.
+/// The reason why a request was not read to its end.
 enum Broken {
     Cut,
     Malformed,
@@ -135,7 +138,7 @@ impl Reader<'_> {
                 }
             };
             let (bytes, close) = self.answer(request);
-            // Counted as over before the answer leaves, which is what a runner waits for.
+            // Counted as finished before the response is sent, which a runner waits for.
             if self.connection.send(bytes).is_err() || close {
                 return;
             }
@@ -165,7 +168,7 @@ impl Reader<'_> {
         (answer.into_bytes(), request.close)
     }
 
-    /// `None`: the connection has ended between two requests.
+    /// Reads a request; `None`: the connection has ended between two requests.
     fn read_request(&mut self) -> Result<Option<Request>, Broken> {
         let head = loop {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
@@ -203,7 +206,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Bytes of a chunked body; `at` is moved behind it.
+    /// Returns the bytes of a chunked body; `at` is moved after it.
     fn read_chunks(&mut self, at: &mut usize) -> Result<usize, Broken> {
         let mut length = 0;
         loop {
@@ -232,7 +235,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The line at `at`, which is moved behind it.
+    /// Returns the line at `at`, which is moved after it.
     fn line(&mut self, at: &mut usize) -> Result<Vec<u8>, Broken> {
         loop {
             if let Some(end) = find(&self.buffer[*at..], b"\r\n") {
@@ -246,7 +249,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads until there are so many bytes.
+    /// Reads until this number of bytes is buffered.
     fn want(&mut self, bytes: usize) -> Result<(), Broken> {
         while self.buffer.len() < bytes {
             if !self.fill()? {
@@ -256,7 +259,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads on; false at the end.
+    /// Reads more bytes; returns false at the end.
     fn fill(&mut self) -> Result<bool, Broken> {
         if !self.buffer.is_empty() {
             self.state.lock().unwrap().busy.insert(self.number, ());
@@ -281,7 +284,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
 
-/// What frames a request.
+/// The framing of a request.
 struct Head {
     method: String,
     target: String,
@@ -295,7 +298,7 @@ struct Head {
 impl Head {
     fn parse(head: &[u8]) -> Option<Self> {
         let text = &head[..head.len() - 4];
-        // Neither CR nor LF is left once lines are split at both.
+        // Neither CR nor LF remains once lines are split at both.
         let mut lines = split(text, b"\r\n").into_iter();
         let line = std::str::from_utf8(lines.next()?).ok()?;
         let words: Vec<_> = line.split(' ').collect();
@@ -336,7 +339,7 @@ impl Head {
     }
 }
 
-/// Name and value of a field's line.
+/// Splits a field's line into name and value.
 fn field(line: &[u8]) -> Option<(&str, &[u8])> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let name = std::str::from_utf8(&line[..colon]).ok()?;

@@ -1,19 +1,20 @@
 //! Responses of an HTTP/1.1 origin, byte by byte.
 //!
-//! A good client asks for `/case`, and the origin answers with the bytes of the case. Then the client asks for `/after`,
-//! on the same connection where it still stands, and on another one: bytes that a proxy leaves over on its connection to
-//! the origin would be taken for the answer to one of these.
+//! A good client requests `/case`, and the origin responds with the bytes of the case. Then the
+//! client requests `/after`, on the same connection if it is still open, and on another one: bytes
+//! left by a proxy on its connection to the origin would be treated as the response to one of
+//! these.
 //!
-//! Words of a group's name change how the case is played: `HEAD` and `POST` are the method instead of `GET`; with
-//! `closes` the origin closes its connection behind the bytes.
+//! Words of a group's name change how the case is run: `HEAD` and `POST` are the method instead of
+//! `GET`; with `closes` the origin closes its connection after the bytes.
 //!
 //! Expected outcomes:
 //!
 //! | words | meaning |
 //! | --- | --- |
-//! | `ok: 200 5` | this status and a whole body of so many bytes |
-//! | `502` or `502 504` | answered with one of these by the proxy |
-//! | `cut` | a response that visibly ends before its end: the client's connection is closed inside of it |
+//! | `ok: 200 5` | this status and a whole body of this number of bytes |
+//! | `502` or `502 504` | a response of the proxy with one of these |
+//! | `cut` | a response that visibly ends early: the client's connection is closed inside of it |
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -25,23 +26,23 @@ use crate::raw::{Framing, RawConnection, RawHttp1, RawResponse};
 
 const AFTER: &str = "GET /after HTTP/1.1\r\nhost: after\r\nconnection: close\r\n\r\n";
 
-/// What was observed.
+/// The observations of a case.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// Status and length of the body, if a whole response came.
+    /// The status and the length of the body, if a whole response was received.
     pub whole: Option<(u16, usize)>,
-    /// A response came in part.
+    /// Whether a response was received in part.
     pub cut: bool,
-    /// What came was no HTTP.
+    /// The reason, if the data were no HTTP.
     pub garbage: Option<String>,
     /// How often the request reached the origin.
     pub requests: usize,
-    /// Each request afterwards got the answer to itself.
+    /// Whether each later request got its own response.
     pub serves: bool,
 }
 
 impl Response {
-    /// Plays a case through `proxy`.
+    /// Runs a case through `proxy`.
     ///
     /// # Panics
     ///
@@ -89,7 +90,7 @@ impl Response {
         seen
     }
 
-    /// Reads the response; whether the connection may be used again.
+    /// Reads the response; returns whether the connection may be reused.
     fn read(&mut self, client: &mut RawConnection, method: &str, patience: Duration) -> bool {
         loop {
             if !matches!(client.is_silent_for(patience), Ok(false)) {
@@ -110,7 +111,7 @@ impl Response {
         }
     }
 
-    /// Notes why no whole response was read.
+    /// Records why no whole response was read.
     fn fail(&mut self, error: &io::Error) {
         let message = error.to_string();
         let nothing = message.ends_with("after \"\"");
@@ -121,7 +122,7 @@ impl Response {
         }
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let class = match self.whole {
@@ -153,7 +154,7 @@ impl Response {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 pub fn check(case: &Case, seen: &Response) -> Result<(), String> {
     let expected = case.expected.as_str();
     let good = match expected.strip_prefix("ok: ") {
@@ -179,7 +180,7 @@ pub fn check(case: &Case, seen: &Response) -> Result<(), String> {
     }
 }
 
-/// Whether the origin's answer to this request comes.
+/// Returns whether the origin's response to this request is received.
 fn is_answered(client: &mut RawConnection, patience: Duration) -> bool {
     matches!(client.is_silent_for(patience), Ok(false))
         && RawResponse::read(client, "GET").is_ok_and(|response| {

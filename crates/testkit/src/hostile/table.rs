@@ -10,11 +10,13 @@
 //! - name :: value
 //! ```
 //!
-//! Each `- value` is a case. Its text is the group's template with the value in place of each `@`; without a template it
-//! is the value itself. It is called by its group and its value, or the name before ` :: `. A value may be empty.
+//! Each `- value` is a case. Its text is the group's template with the value in place of each `@`;
+//! without a template it is the value itself. Its name is its group and its value, or the name
+//! before ` :: `. A value may be empty.
 //!
-//! In texts `\r`, `\n`, `\t`, `\0`, `\\`, `\s` (space), `\a` (an `@`) and `\xHH` stand for one byte, and `\{N TEXT}`
-//! for `TEXT` repeated `N` times. What is not ASCII stands for its UTF-8.
+//! In texts `\r`, `\n`, `\t`, `\0`, `\\`, `\s` (space), `\a` (an `@`) and `\xHH` stand for one
+//! byte, and `\{N TEXT}` for `TEXT` repeated `N` times. Characters that are not ASCII stand for
+//! their UTF-8.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +32,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The bytes of all lines.
+    /// Returns the bytes of all lines.
     ///
     /// # Panics
     ///
@@ -40,7 +42,8 @@ impl Case {
         self.lines.iter().flat_map(|line| unescape(line)).collect()
     }
 
-    /// The lines as they are written, without line ends; a line may hold several commands, with ` && ` between them.
+    /// Returns the lines as written, without line ends; a line may hold several commands, with
+    /// ` && ` between them.
     pub fn commands(&self) -> impl Iterator<Item = &str> {
         self.lines
             .iter()
@@ -48,7 +51,7 @@ impl Case {
     }
 }
 
-/// Reads a table.
+/// Parses a table.
 ///
 /// # Panics
 ///
@@ -109,7 +112,7 @@ fn case(group: &str, expected: &str, template: &[String], text: &str) -> Case {
     }
 }
 
-/// The bytes that a text with escapes stands for.
+/// Returns the bytes of a text with escapes.
 ///
 /// # Panics
 ///

@@ -1,18 +1,18 @@
-//! The bytes of TLS, sent to a server: ClientHellos by hand, and records behind a handshake.
+//! The bytes of TLS, sent to a server: ClientHellos written by hand, and records after a handshake.
 //!
 //! Each line of a case is a command. They change a good ClientHello:
 //!
 //! | command | meaning |
 //! | --- | --- |
-//! | `ext TYPE TEXT` | an extension with this content, in place of the one of its type (hexadecimal) or besides |
+//! | `ext TYPE TEXT` | an extension with this content, in place of the one of its type (hexadecimal) or in addition |
 //! | `drop TYPE`, `again TYPE TEXT` | without an extension; with another one of the type |
 //! | `sni TEXT` | the server name |
-//! | `version V`, `suites TEXT`, `compression TEXT`, `session TEXT` | what stands in the fields before the extensions |
-//! | `tail TEXT` | bytes behind the extensions |
-//! | `short N`, `long N` | the length of the message says N bytes less or more |
+//! | `version V`, `suites TEXT`, `compression TEXT`, `session TEXT` | the values of the fields before the extensions |
+//! | `tail TEXT` | bytes after the extensions |
+//! | `short N`, `long N` | the length field of the message is N bytes too small or too large |
 //! | `record V`, `split N` | the version of records; the message in records of N bytes |
 //! | `times N COMMAND` | the command N times |
-//! | `before TEXT`, `behind TEXT`, `only TEXT` | bytes before the ClientHello, behind it, in its place |
+//! | `before TEXT`, `behind TEXT`, `only TEXT` | bytes before the ClientHello, after it, in its place |
 //! | `keys 1.3`, `keys 1.2` | a whole handshake; the other lines are those of [`records`] |
 //!
 //! Expected outcomes:
@@ -20,7 +20,7 @@
 //! | words | meaning |
 //! | --- | --- |
 //! | `hello`, `hello 1.2`, `hello 1.3`, `retry` | a ServerHello, or the request for another ClientHello |
-//! | `served` | behind a handshake: a good request behind the case is served |
+//! | `served` | after a handshake: a good request after the case is served |
 //! | `refused` | an alert, or the end of the connection |
 //! | `alert N` or `alert N M` | one of these alerts |
 //! | `waits` | nothing |
@@ -39,27 +39,28 @@ use crate::raw::{RawConnection, RawHttp1};
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const APPLICATION: u8 = 23;
-/// An alert of two bytes, its type and a tag.
+/// The size of an encrypted alert: two bytes, its type and a tag.
 const ENCRYPTED_ALERT: usize = 2 + 1 + 16;
 const NO_RENEGOTIATION: u8 = 100;
 const UNRECOGNIZED_NAME: u8 = 112;
 
-/// What came back.
+/// The observations of a case.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Tls {
     /// `hello 1.2`, `hello 1.3`, `retry`, `served`.
     pub answer: Option<&'static str>,
-    /// The description of an alert that is no warning of the end.
+    /// The description of an alert other than the close warning.
     pub alert: Option<u8>,
-    /// The connection was closed.
+    /// Whether the connection was closed.
     pub closed: bool,
-    /// A ServerHello came, and what follows it has not yet shown whether the handshake continues: servers choose some
-    /// parameters behind it.
+    /// Set if a ServerHello was received, and the following data have not yet shown whether the
+    /// handshake continues: servers choose some parameters afterwards.
     pending: Option<&'static str>,
 }
 
 impl Tls {
-    /// Sends a case to a server of TLS and reads what it makes of it. Without anything for `patience`, it waits.
+    /// Sends a case to a TLS server and reads its reaction. Without data for `patience`, it counts
+    /// as waiting.
     ///
     /// # Panics
     ///
@@ -73,7 +74,7 @@ impl Tls {
         }
         let client = RawHttp1::try_over(socket).expect("a fresh socket");
         let mut client = client.into_connection();
-        // A server that refuses early may have closed before all is written.
+        // A server that rejects early may have closed before all is written.
         let _ = client.send(hello::bytes(&commands));
         let mut seen = Self::default();
         while seen.answer.is_none() && seen.alert.is_none() && !seen.closed {
@@ -109,7 +110,7 @@ impl Tls {
         Some(())
     }
 
-    /// Notes an alert; close_notify is the end, and some are warnings.
+    /// Records an alert; close_notify is the end, and some are warnings.
     fn hear(&mut self, level: u8, alert: u8) {
         match alert {
             0 => self.closed = true,
@@ -118,7 +119,7 @@ impl Tls {
         }
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let class = match (self.answer, self.alert) {
@@ -146,7 +147,7 @@ impl Tls {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 pub fn check(case: &Case, seen: &Tls) -> Result<(), String> {
     let expected = case.expected.as_str();
     let class = seen.outcome().class;
@@ -173,14 +174,14 @@ pub fn check(case: &Case, seen: &Tls) -> Result<(), String> {
     }
 }
 
-/// A record as it stands on the wire.
+/// Encodes a record.
 fn record(kind: u8, version: u16, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).expect("a length of two bytes");
     let head = [&[kind], &version.to_be_bytes()[..], &length.to_be_bytes()].concat();
     [&head, payload].concat()
 }
 
-/// Reads one record whole, so that none of the next is lost.
+/// Reads exactly one record, so that none of the next is lost.
 fn read_record(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut record = vec![0; 5];
     socket.read_exact(&mut record)?;

@@ -1,4 +1,4 @@
-//! Frames of the mesh transport (docs/transport.md), by hand, from a workload of the mesh.
+//! Frames of the mesh transport (docs/transport.md), written by hand, from a workload of the mesh.
 //!
 //! Each line of a case is a command:
 //!
@@ -10,18 +10,18 @@
 //! | `frame KIND FLAGS STREAM TEXT` | any frame; numbers are hexadecimal, the text has the escapes of the tables |
 //! | `raw TEXT` | these bytes |
 //! | `times N COMMAND` | the command N times |
-//! | `streams N COMMAND` | the command N times, with `#` for a stream number that rises from 1 |
+//! | `streams N COMMAND` | the command N times, with `#` for a stream number that increases from 1 |
 //!
-//! Flags of `get`, `post` and `head`: `e` ends the stream, `m` says that the text continues, `2` that the request was
-//! HTTP/2, `-` none. Behind the case, in the same write, comes a good request on a stream of its own: it shows
-//! whether the connection still serves.
+//! Flags of `get`, `post` and `head`: `e` ends the stream, `m` means that the text continues, `2`
+//! that the request was HTTP/2, `-` none. After the case, in the same write, follows a good request
+//! on a separate stream: it shows whether the connection still serves.
 //!
-//! Expected outcomes; what is about a stream is about stream 1:
+//! Expected outcomes; those of a stream refer to stream 1:
 //!
 //! | words | meaning |
 //! | --- | --- |
-//! | `ok: A` | answered by the origin, at which this request arrived (`METHOD host target bytes-of-body`); the connection serves |
-//! | `400` or `400 431` | answered with one of these by the proxy; the connection serves |
+//! | `ok: A` | the origin served it as this request (`METHOD host target bytes-of-body`); the connection serves |
+//! | `400` or `400 431` | a response of the proxy with one of these; the connection serves |
 //! | `reset 3` or `reset 2 3` | RESET with one of these reasons; the connection serves |
 //! | `goaway 3` or `goaway 3 5` | GOAWAY with one of these reasons, and the end of the connection |
 //! | `ignored` | nothing; the connection serves |
@@ -42,26 +42,26 @@ const END: u8 = 1;
 const MORE: u8 = 2;
 const HTTP2: u8 = 4;
 
-/// What was observed.
+/// The observations of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Transport {
-    /// Of the answer on stream 1.
+    /// The status of the response on stream 1.
     pub status: Option<u16>,
-    /// Of RESET on stream 1, where no answer came before.
+    /// The reason of RESET on stream 1, if no response came before.
     pub reset: Option<u32>,
     /// The reason of the last GOAWAY.
     pub goaway: Option<u32>,
-    /// The connection was closed by the proxy.
+    /// Whether the proxy closed the connection.
     pub closed: bool,
-    /// The good request behind the case was answered.
+    /// Whether the good request after the case was served.
     pub serves: bool,
-    /// What reached the origin, the good request left out.
+    /// The requests that reached the origin, without the good request.
     pub arrived: Vec<Arrival>,
 }
 
 impl Transport {
-    /// Sends a case over a member's connection, and reads until nothing comes for `patience`, or all there is to know
-    /// is known.
+    /// Sends a case over a member's connection, and reads until nothing is received for `patience`,
+    /// or the outcome is certain.
     ///
     /// # Panics
     ///
@@ -73,7 +73,7 @@ impl Transport {
         origin: &Recorder,
         patience: Duration,
     ) -> Self {
-        // A proxy that refuses early may have closed before all is written.
+        // A proxy that rejects early may have closed before all is written.
         let _ = client.send(bytes(case));
         let mut seen = Self::default();
         let until = Instant::now() + TIMEOUT;
@@ -94,7 +94,7 @@ impl Transport {
         seen
     }
 
-    /// Nothing that may still come changes the verdict.
+    /// Returns whether further frames cannot change the verdict.
     fn is_complete(&self, case: &Case) -> bool {
         let answered = self.status.or(self.reset.map(|_| 0)).is_some();
         self.serves
@@ -128,7 +128,7 @@ impl Transport {
         Some(())
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let class = match (self.status, self.reset) {
@@ -161,7 +161,7 @@ impl Transport {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 pub fn check(case: &Case, seen: &Transport) -> Result<(), String> {
     let expected = case.expected.as_str();
     let (word, rest) = expected.split_once(' ').unwrap_or((expected, ""));
@@ -192,7 +192,7 @@ pub fn check(case: &Case, seen: &Transport) -> Result<(), String> {
     }
 }
 
-/// All that the client writes.
+/// Returns all bytes that the client writes.
 fn bytes(case: &Case) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in case.commands() {
@@ -236,7 +236,7 @@ fn command(case: &Case, line: &str, bytes: &mut Vec<u8>) {
     }
 }
 
-/// `STREAM FLAGS; name: value; …`
+/// Encodes `STREAM FLAGS; name: value; …`.
 fn request(method: &str, text: &str) -> Vec<u8> {
     let mut parts = text.split("; ");
     let first = parts.next().unwrap_or_default();
@@ -270,7 +270,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head, payload].concat()
 }
 
-/// Of a head in the text of HTTP/1.1; 0 where it is none.
+/// Returns the status of a head in the text of HTTP/1.1; 0 if it is invalid.
 fn status(head: &[u8]) -> u16 {
     let digits = head
         .get(9..12)

@@ -1,4 +1,5 @@
-//! Files in YAML, given to the commands that read them. The first word of a case's group says to which:
+//! Files in YAML, passed to the commands that read them. The first word of a case's group selects
+//! the command:
 //!
 //! | word | command |
 //! | --- | --- |
@@ -9,9 +10,10 @@
 //! | `observed` | `maglor advise --observed FILE` |
 //! | `values` | `maglor install --values FILE` |
 //!
-//! Expected outcomes: `ok`, the file is taken (exit code 0); `refused`, it is not, and a message says why (1 or 2).
-//! Behind a colon stand texts, with ` + ` between them, which the output has to have. Whatever the file says: the
-//! command ends by itself, within 20 s of processor time and 160 MiB of memory of its own.
+//! Expected outcomes: `ok`, the file is accepted (exit code 0); `refused`, it is not, and a message
+//! gives the reason (1 or 2). Texts after a colon, separated by ` + `, must be in the output.
+//! Whatever the file contains: the command terminates by itself, within 20 s of processor time and
+//! 160 MiB of memory of its own.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -20,22 +22,23 @@ use std::process::{Command, Stdio};
 use super::table::unescape;
 use super::{Case, Class, Outcome};
 
-/// Processor time that a command gets, unoptimised, in seconds.
+/// The limit of processor time of a command, unoptimised, in seconds.
 const SECONDS: u32 = 20;
-/// Memory of its own that it may ask the system for (stacks and what its libraries write to included), in KiB.
+/// The limit of memory that it may allocate (including stacks and written pages of its libraries),
+/// in KiB.
 const KILOBYTES: u32 = 160 << 10;
-/// What it may write to report the error, in bytes.
+/// The limit of its output, in bytes.
 const LONGEST: usize = 50_000;
 
 const GRAPH: &str = "services: [{name: a, replicas: 1, cpu_millis: 1, memory_mib: 1}]\nedges: []\n";
 const NODES: &str = "nodes: [{name: x, cpu_millis: 100, memory_mib: 100}]\n";
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct Yaml {
-    /// The exit code, or the signal that ended it.
+    /// The exit code, or the signal that terminated it.
     pub ended: Result<i32, i32>,
-    /// What it wrote to standard output and standard error.
+    /// Its standard output and standard error.
     pub text: String,
 }
 
@@ -84,7 +87,7 @@ impl Yaml {
         }
     }
 
-    /// The outcome in short.
+    /// Returns the outcome in short.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let (class, ended) = match self.ended {
@@ -102,11 +105,11 @@ impl Yaml {
 ///
 /// # Errors
 ///
-/// What differs.
+/// The difference.
 ///
 /// # Panics
 ///
-/// If the expected outcome is none.
+/// If the expected outcome is invalid.
 pub fn check(case: &Case, seen: &Yaml) -> Result<(), String> {
     let (word, texts) = case
         .expected

@@ -12,7 +12,7 @@ use super::log::Log;
 use super::{Proxy, Ready, spawn};
 use crate::TIMEOUT;
 
-/// How to start a proxy.
+/// The builder of a proxy process.
 ///
 /// ```no_run
 /// # fn main() {
@@ -38,7 +38,7 @@ pub struct ProxyBuilder {
 }
 
 impl ProxyBuilder {
-    /// A proxy from this binary.
+    /// Creates a builder with this binary.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl ProxyBuilder {
     ///
     /// # Panics
     ///
-    /// If it does not get ready; the message has what it wrote to standard error.
+    /// If it does not become ready; the message has its standard error.
     #[must_use]
     #[track_caller]
     pub fn start(self) -> Proxy {
@@ -94,11 +94,11 @@ impl ProxyBuilder {
         }
     }
 
-    /// Starts the proxy and waits until it is ready or has ended.
+    /// Starts the proxy and waits until it is ready or has terminated.
     ///
     /// # Errors
     ///
-    /// [`NotReady`] if it ends, or is not ready in time.
+    /// [`NotReady`] if it terminates, or is not ready in time.
     ///
     /// # Panics
     ///
@@ -137,12 +137,12 @@ impl ProxyBuilder {
     }
 }
 
-/// Why a proxy did not get ready.
+/// The reason why a proxy did not become ready.
 #[derive(Clone, Debug)]
 pub struct NotReady {
-    /// How it ended; `None` if it was still running and was killed.
+    /// Its exit status; `None` if it was still running and was killed.
     pub status: Option<ExitStatus>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
 }
 

@@ -44,8 +44,8 @@ impl Log {
         self.text.lock().unwrap().clone()
     }
 
-    /// Waits for the end of the process's output; not long, for a process of its own that it left
-    /// behind may hold it open.
+    /// Waits for the end of the process's output; not long, because a surviving child of the
+    /// process may hold it open.
     pub(super) fn finish(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(1);
         while let Some(reader) = &self.reader

@@ -1,4 +1,4 @@
-//! Starting a child that cannot outlive the tests, and sending it signals.
+//! Starts a child that cannot outlive the tests, and sends it signals.
 #![allow(
     unsafe_code,
     reason = "what runs between fork and exec, and kill(2), have no safe form in std"
@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::sync::{LazyLock, Mutex, mpsc};
 use std::thread;
 
-/// A signal that a proxy understands.
+/// A signal that a proxy handles.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Signal {
     /// SIGCONT: continue after [`Signal::Stop`].
@@ -44,7 +44,7 @@ type Job = (Command, mpsc::Sender<io::Result<Child>>);
 
 /// Runs `command` as a child that is killed when this process ends, however it ends.
 ///
-/// The kernel ties that to the *thread* which forks, and each test has a thread of its own: so all
+/// The kernel ties that to the *thread* which forks, and each test has a separate thread: so all
 /// children are started by one thread that lasts as long as the process.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub fn spawn(command: Command) -> io::Result<Child> {
         let (sender, jobs) = mpsc::channel::<Job>();
         thread::spawn(move || {
             for (command, answer) in jobs {
-                // The one who asked waits for the answer.
+                // The sender of the request waits for the result.
                 let _ = answer.send(spawn_here(command));
             }
         });
@@ -81,7 +81,7 @@ fn spawn_here(mut command: Command) -> io::Result<Child> {
         }
         // SAFETY: as above.
         if unsafe { libc::getppid() }.cast_unsigned() != parent {
-            // The parent ended before the line above.
+            // The parent terminated before the line above.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The client.
+//! The strict HTTP/1.1 client.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::connection::RawConnection;
 use super::response::RawResponse;
 use crate::TIMEOUT;
 
-/// A client that sends exactly the bytes it is given and reads responses strictly.
+/// A client that sends exactly the given bytes and parses responses strictly.
 ///
-/// Its methods panic, at the line of the test, where those of [`RawConnection`] give an error.
+/// Its methods panic, at the line of the test, where those of [`RawConnection`] return an error.
 ///
 /// ```no_run
 /// # let address = "127.0.0.1:80".parse().unwrap();
@@ -42,7 +42,8 @@ impl RawHttp1 {
         Self { connection }
     }
 
-    /// Connects to a Unix socket: what is written and read is the same as over TCP, so that it is carried as one.
+    /// Connects to a Unix socket: the bytes are the same as over TCP, so that it is handled as a
+    /// TCP connection.
     #[must_use]
     #[track_caller]
     pub fn connect_unix(path: &std::path::Path) -> Self {
@@ -98,7 +99,7 @@ impl RawHttp1 {
         self.request(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
     }
 
-    /// GET with `Host: localhost`, which pages for operators of an admin port ask for.
+    /// Sends GET with `Host: localhost`, which pages for operators of an admin port require.
     #[track_caller]
     pub fn get_local(&mut self, path: &str) -> RawResponse {
         self.request(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
@@ -129,7 +130,8 @@ impl RawHttp1 {
         }
     }
 
-    /// A client over a connected socket, for those who count failures instead of panicking.
+    /// Creates a client over a connected socket, for callers that count failures instead of
+    /// panicking.
     #[must_use]
     pub fn try_over(socket: TcpStream) -> Option<Self> {
         let connection = RawConnection::new(socket).ok()?;
@@ -159,19 +161,19 @@ impl RawHttp1 {
         }
     }
 
-    /// Checks that the other end closes now, without another byte.
+    /// Checks that the peer closes now, without another byte.
     #[track_caller]
     pub fn assert_closed(&mut self) {
         match self.connection.read_to_end() {
             Ok(rest) if rest.is_empty() => {}
             Ok(rest) => panic!("before the end came \"{}\"", rest.escape_ascii()),
-            // An end that met bytes of ours on the way.
+            // A close that crossed bytes of ours.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
             Err(error) => panic!("not closed: {error}"),
         }
     }
 
-    /// Checks that nothing comes for some time, and the connection stays open.
+    /// Checks that nothing is received for some time, and the connection stays open.
     #[track_caller]
     pub fn assert_silent(&mut self, time: Duration) {
         match self.connection.is_silent_for(time) {
@@ -181,12 +183,12 @@ impl RawHttp1 {
         }
     }
 
-    /// The connection below, whose methods give errors.
+    /// Returns the underlying connection, whose methods return errors.
     pub fn connection(&mut self) -> &mut RawConnection {
         &mut self.connection
     }
 
-    /// The connection below.
+    /// Returns the underlying connection.
     #[must_use]
     pub fn into_connection(self) -> RawConnection {
         self.connection

@@ -1,4 +1,4 @@
-//! A connection with a buffer for what was read too far.
+//! A connection with a buffer for bytes read ahead.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,17 +8,17 @@ use socket2::SockRef;
 
 use crate::TIMEOUT;
 
-/// What a connection is made of: a socket, or TLS over one.
+/// The transport of a connection: a socket, or TLS over one.
 trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
 
-/// One end of a connection. Its methods give errors instead of panicking.
+/// One end of a connection. Its methods return errors instead of panicking.
 pub struct RawConnection {
     stream: Box<dyn Stream>,
-    /// The socket below, for its options.
+    /// The underlying socket, for its options.
     socket: TcpStream,
-    /// Read from the socket and not yet asked for.
+    /// Bytes read from the socket and not consumed yet.
     buffer: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl RawConnection {
         })
     }
 
-    /// The address of the other end.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl RawConnection {
         self.socket.peer_addr()
     }
 
-    /// The address of this end.
+    /// Returns the local address.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl RawConnection {
     ///
     /// # Errors
     ///
-    /// If the other end is gone or does not read.
+    /// If the peer is gone or does not read.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())?;
         self.stream.flush()
@@ -86,7 +86,7 @@ impl RawConnection {
     ///
     /// # Errors
     ///
-    /// If the connection ends before, or nothing comes.
+    /// If the connection ends before, or nothing is received.
     pub fn read_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         let mut searched = 0;
         loop {
@@ -112,7 +112,7 @@ impl RawConnection {
     ///
     /// # Errors
     ///
-    /// If the connection ends before, or nothing comes.
+    /// If the connection ends before, or nothing is received.
     pub fn read_head(&mut self) -> io::Result<String> {
         let head = self.read_until(b"\r\n\r\n")?;
         String::from_utf8(head).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
@@ -122,7 +122,7 @@ impl RawConnection {
     ///
     /// # Errors
     ///
-    /// If the connection ends before, or nothing comes.
+    /// If the connection ends before, or nothing is received.
     pub fn read_exact(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.buffer.len() < length {
             if self.fill()? == 0 {
@@ -140,7 +140,7 @@ impl RawConnection {
     ///
     /// # Errors
     ///
-    /// If something else comes; the error shows both.
+    /// If other bytes are received; the error shows both.
     pub fn expect(&mut self, expected: impl AsRef<[u8]>) -> io::Result<()> {
         let expected = expected.as_ref();
         let got = self.read_exact(expected.len())?;
@@ -154,7 +154,7 @@ impl RawConnection {
         ))
     }
 
-    /// Reads until the other end closes.
+    /// Reads until the peer closes.
     ///
     /// # Errors
     ///
@@ -164,11 +164,11 @@ impl RawConnection {
         Ok(std::mem::take(&mut self.buffer))
     }
 
-    /// Reads what is there, at least one byte; nothing at the end of the connection.
+    /// Reads the available bytes, at least one; none at the end of the connection.
     ///
     /// # Errors
     ///
-    /// If the connection is reset, or nothing comes.
+    /// If the connection is reset, or nothing is received.
     pub fn read_some(&mut self) -> io::Result<Vec<u8>> {
         if self.buffer.is_empty() {
             self.fill()?;
@@ -176,7 +176,7 @@ impl RawConnection {
         Ok(std::mem::take(&mut self.buffer))
     }
 
-    /// Waits for `time`; true if nothing came and the connection was not closed.
+    /// Waits for `time`; returns true if nothing was received and the connection was not closed.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl RawConnection {
         }
     }
 
-    /// Says that nothing more will be sent; reading continues.
+    /// Closes the sending side; reading continues.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl RawConnection {
         SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
     }
 
-    /// Limits how much the kernel accepts from the peer while the socket is not read.
+    /// Limits the kernel's receive buffer, and so the bytes accepted while the socket is not read.
     ///
     /// # Errors
     ///
@@ -223,7 +223,7 @@ impl RawConnection {
         SockRef::from(&self.socket).set_recv_buffer_size(bytes)
     }
 
-    /// Reads what is there, at least one byte unless the end has come.
+    /// Reads the available bytes, at least one unless the connection has ended.
     fn fill(&mut self) -> io::Result<usize> {
         let mut piece = [0; 64 * 1024];
         let length = loop {

@@ -1,4 +1,4 @@
-//! A response as it came, and the strict parser for it (RFC 9112).
+//! A response as received, and its strict parser (RFC 9112).
 
 use std::io::{self, ErrorKind};
 
@@ -9,24 +9,24 @@ use super::connection::RawConnection;
 pub enum Framing {
     /// `transfer-encoding: chunked`.
     Chunked,
-    /// The connection was closed.
+    /// The end of the connection.
     Close,
     /// `content-length`.
     Length,
-    /// There cannot be a body: 1xx, 204, 304, the answer to HEAD, a successful CONNECT.
+    /// There cannot be a body: 1xx, 204, 304, the response to HEAD, a successful CONNECT.
     NoBody,
 }
 
-/// A response with its header fields in the order and case that they came in.
+/// A response with its header fields in the received order and case.
 #[derive(Clone, Debug)]
 pub struct RawResponse {
     /// `HTTP/1.1` or `HTTP/1.0`.
     pub version: String,
     /// The status code.
     pub status: u16,
-    /// What follows the status code.
+    /// The reason phrase.
     pub reason: String,
-    /// Names as they were written, values without the white space around them.
+    /// The names as written, the values without the white space around them.
     pub headers: Vec<(String, String)>,
     /// The body without its chunking.
     pub body: Vec<u8>,
@@ -37,11 +37,11 @@ pub struct RawResponse {
 }
 
 impl RawResponse {
-    /// The value of a header that may come once, whatever the case of its name.
+    /// Returns the value of a header that may occur once, ignoring the case of its name.
     ///
     /// # Panics
     ///
-    /// If it came more than once.
+    /// If it occurs more than once.
     #[must_use]
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -50,13 +50,13 @@ impl RawResponse {
         values.first().copied()
     }
 
-    /// All values of a header, whatever the case of its name.
+    /// Returns all values of a header, ignoring the case of its name.
     #[must_use]
     pub fn header_all(&self, name: &str) -> Vec<&str> {
         values(&self.headers, name)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     ///
     /// # Panics
     ///
@@ -67,11 +67,11 @@ impl RawResponse {
         std::str::from_utf8(&self.body).expect("a body of text")
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Panics
     ///
-    /// If it is not.
+    /// If it is not valid JSON.
     #[must_use]
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
@@ -136,7 +136,7 @@ fn parse_head(head: &str) -> io::Result<Head> {
     let mut parts = line.splitn(3, ' ');
     let version = parts.next().ok_or_else(bad)?;
     let status = parts.next().ok_or_else(bad)?;
-    // The space before the reason is demanded even if there is none.
+    // The space before the reason is mandatory even if there is none.
     let reason = parts.next().ok_or_else(bad)?;
     if !matches!(version, "HTTP/1.0" | "HTTP/1.1") || status.len() != 3 {
         return Err(bad());
@@ -188,7 +188,7 @@ fn values<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// A number without sign or white space.
+/// Parses a number without sign or white space.
 fn number(digits: &str, radix: u32) -> io::Result<usize> {
     let plain = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
     plain

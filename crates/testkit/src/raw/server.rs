@@ -1,4 +1,4 @@
-//! The server.
+//! The scripted server.
 
 use std::collections::HashMap;
 use std::io;
@@ -41,7 +41,7 @@ struct Shared {
 type Script = dyn Fn(&mut RawConnection, usize) -> io::Result<()> + Send + Sync;
 
 impl RawServer {
-    /// Runs `script` for each connection, in a thread of its own; the second argument counts
+    /// Runs `script` for each connection, in a separate thread; the second argument counts
     /// connections from zero. The connection is closed when the script returns.
     ///
     /// # Panics
@@ -68,7 +68,8 @@ impl RawServer {
         }
     }
 
-    /// Answers each request head with the same bytes, and closes after `close_after` of them.
+    /// Starts a server that responds to each request head with the same bytes, and closes after
+    /// `close_after` of them.
     ///
     /// Requests must not have a body.
     #[must_use]
@@ -83,19 +84,19 @@ impl RawServer {
         })
     }
 
-    /// Where the server listens.
+    /// Returns the server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections there were.
+    /// Returns the number of connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.accepted.load(SeqCst)
     }
 
-    /// The error in scripts so far.
+    /// Returns the errors of scripts so far.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         self.shared.failures.lock().unwrap().clone()
@@ -103,12 +104,12 @@ impl RawServer {
 
     /// Stops, and checks that no script failed.
     ///
-    /// Scripts that still wait are cut off and do not count. A server that is dropped instead
-    /// stops without the check.
+    /// Scripts that still wait are aborted and do not count. A server that is dropped instead stops
+    /// without the check.
     ///
     /// # Panics
     ///
-    /// If a script gave an error or panicked.
+    /// If a script returned an error or panicked.
     #[track_caller]
     pub fn finish(self) {
         let failures = self.failures();
@@ -120,7 +121,7 @@ impl RawServer {
 impl Drop for RawServer {
     fn drop(&mut self) {
         self.shared.stopping.store(true, SeqCst);
-        // Wakes the accepting thread up.
+        // Wakes the accepting thread.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             // It has no reason to panic, and a panic in drop would hide the test's own.
@@ -146,7 +147,7 @@ impl Shared {
             }));
         }
         for socket in self.sockets.lock().unwrap().values() {
-            // Fails if the other end is gone, which is just as well.
+            // Fails if the peer is gone, which is as good.
             let _ = socket.shutdown(Shutdown::Both);
         }
         for thread in threads {

@@ -1,4 +1,4 @@
-//! A response that a test writes itself.
+//! A response defined by a test.
 
 use std::io;
 use std::time::Duration;
@@ -33,11 +33,11 @@ impl Default for Answer {
 }
 
 impl Answer {
-    /// An empty response.
+    /// Creates an empty response.
     ///
     /// # Panics
     ///
-    /// If the status is not one.
+    /// If the status is invalid.
     #[must_use]
     #[track_caller]
     pub fn status(status: u16) -> Self {
@@ -47,13 +47,13 @@ impl Answer {
         }
     }
 
-    /// 200 with a body.
+    /// Creates a 200 response with a body.
     #[must_use]
     pub fn text(body: impl Into<Bytes>) -> Self {
         Self::default().body(body)
     }
 
-    /// No response: the connection is closed, or in HTTP/2 the stream reset.
+    /// Closes the connection, or resets the stream in HTTP/2, instead of responding.
     #[must_use]
     pub fn close() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Answer {
         self
     }
 
-    /// Adds a trailer field, which makes the body one without a length.
+    /// Adds a trailer field, so that the body has no length.
     #[must_use]
     #[track_caller]
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
@@ -85,7 +85,7 @@ impl Answer {
         self
     }
 
-    /// Answers after this time.
+    /// Delays the response by this time.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;

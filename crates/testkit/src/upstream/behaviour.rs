@@ -1,4 +1,4 @@
-//! From the path of a request to what is done about it: the table in [`super`].
+//! Executes the behaviour selected by the path of a request: the table in [`super`].
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::pattern::PatternBody;
 const EARLY_HINTS: &[u8] =
     b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload; as=style\r\n\r\n";
 
-/// What a behaviour may need besides the request.
+/// The state that a behaviour may need besides the request.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
     pub(super) open: Arc<OpenConnection>,
@@ -33,7 +33,7 @@ pub(super) struct Call {
     pub(super) recorded: Recorded,
 }
 
-/// Answers a request. An error closes the connection or, in HTTP/2, resets the stream.
+/// Responds to a request. An error closes the connection or, in HTTP/2, resets the stream.
 pub(super) async fn serve(call: Call, request: Request<Incoming>) -> io::Result<Response<Body>> {
     let name = HeaderValue::from_str(call.shared.name()).map_err(io::Error::other)?;
     let head_only = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
@@ -51,7 +51,7 @@ pub(super) async fn serve(call: Call, request: Request<Incoming>) -> io::Result<
     Ok(response)
 }
 
-/// hyper leaves the body out of an answer to HEAD in HTTP/1.1 only.
+/// Removes the body of a response to HEAD, which hyper does in HTTP/1.1 only.
 fn leave_out_body(response: &mut Response<Body>) {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
@@ -120,7 +120,7 @@ async fn behave(call: &Call, request: Request<Incoming>) -> io::Result<Response<
 
 /// A body read to its end.
 struct Read {
-    /// The start of it.
+    /// The beginning of it.
     kept: Vec<u8>,
     length: u64,
     hash: Xxh3,
@@ -172,7 +172,7 @@ async fn upload(body: Incoming) -> io::Result<Response<Body>> {
     })))
 }
 
-/// Header fields as `[[name, value], …]`, in their order as far as it was kept.
+/// Returns header fields as `[[name, value], …]`, in their order as far as it was kept.
 fn pairs(headers: &HeaderMap) -> serde_json::Value {
     headers
         .iter()
@@ -206,7 +206,7 @@ fn upgrade(call: &Call, mut request: Request<Incoming>, ws: bool) -> io::Result<
     Ok(response)
 }
 
-/// A tunnel; with `:protocol` (RFC 8441) a WebSocket, if that is what was asked for.
+/// Opens a tunnel; with `:protocol` (RFC 8441) a WebSocket, if requested.
 fn connect(call: &Call, mut request: Request<Incoming>) -> Response<Body> {
     let open = Arc::clone(&call.open);
     let upgrade = hyper::upgrade::on(&mut request);
@@ -225,7 +225,7 @@ fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// A response whose body may not keep the promise of its head.
+/// Creates a response whose body may be shorter than announced.
 fn promising(length: u64, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_LENGTH, length.into());
@@ -260,7 +260,8 @@ fn time(text: &str) -> io::Result<Duration> {
     }
 }
 
-/// A mistake in the test; the connection is closed, and the log says why.
+/// Creates the error of a mistake in the test; the connection is closed, and the log has the
+/// reason.
 fn bad(text: &str) -> io::Error {
     eprintln!("upstream: \"{text}\" in the path is not understood");
     io::ErrorKind::InvalidInput.into()

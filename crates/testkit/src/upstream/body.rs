@@ -1,4 +1,4 @@
-//! Bodies of responses, and the responses that go with them.
+//! Bodies of responses, and the corresponding responses.
 
 use std::io;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::pattern;
 /// The body of every response.
 pub(super) type Body = BoxBody<Bytes, io::Error>;
 
-/// All of it at once.
+/// Returns a body sent at once.
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into())
         .map_err(|never| match never {})
         .boxed()
 }
 
-/// A response whose body has no length and is followed by trailers.
+/// Returns a response whose body has no length and is followed by trailers.
 pub(super) fn with_trailers(bytes: Bytes, trailers: HeaderMap) -> Response<Body> {
-    // hyper sends only those trailers in HTTP/1.1 that the head announces.
+    // In HTTP/1.1 hyper sends only trailers that the head announces.
     let names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
     let announced = HeaderValue::from_str(&names.join(", ")).expect("names of headers");
     let mut response = Response::new(frames(stream::iter([
@@ -36,33 +36,33 @@ pub(super) fn with_trailers(bytes: Bytes, trailers: HeaderMap) -> Response<Body>
     response
 }
 
-/// The example of `/trailers`.
+/// Returns the response of `/trailers`.
 pub(super) fn example_with_trailers() -> Response<Body> {
     let mut trailers = HeaderMap::new();
     trailers.insert("x-checksum", HeaderValue::from_static("42"));
     with_trailers(Bytes::from_static(b"a body with trailers"), trailers)
 }
 
-/// `count` pieces of the pattern of 10 bytes, each after `pause`.
+/// Returns `count` pieces of the pattern of 10 bytes, each after `pause`.
 pub(super) fn drip(count: u64, pause: Duration) -> Body {
     const PIECE: u64 = 10;
     paced(count, pause, |n| pattern::piece(n * PIECE, PIECE))
 }
 
-/// `count` server-sent events, each after `pause`.
+/// Returns `count` server-sent events, each after `pause`.
 pub(super) fn events(count: u64, pause: Duration) -> Body {
     paced(count, pause, |n| {
         format!("id: {n}\ndata: event {n}\n\n").into()
     })
 }
 
-/// `length` bytes of the pattern, then nothing and no end.
+/// Returns `length` bytes of the pattern, then nothing and no end.
 pub(super) fn stalling(length: u64) -> Body {
     let start = Frame::data(pattern::piece(0, length));
     frames(stream::iter([Ok(start)]).chain(stream::pending()))
 }
 
-/// 10 bytes, time to send them, then an error, which makes hyper close the connection.
+/// Returns 10 bytes, time to send them, then an error, which makes hyper close the connection.
 pub(super) fn breaking() -> Body {
     let start = Frame::data(pattern::piece(0, 10));
     frames(stream::iter([Ok(start)]).chain(stream::once(async {

@@ -1,8 +1,8 @@
 //! The socket below hyper, with a way to write before hyper does.
 //!
-//! hyper's server cannot send interim responses. A behaviour that needs one leaves its bytes with
-//! the connection's [`Interim`]; they go out before the next bytes that hyper writes, which are
-//! the head of the final response.
+//! hyper's server cannot send interim responses. A behaviour that needs one stores its bytes in the
+//! connection's [`Interim`]; they are sent before the next bytes that hyper writes, which are the
+//! head of the final response.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are to be written before anything else.
+/// Bytes to write before any others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interim(Arc<Mutex<Vec<u8>>>);
 
@@ -21,7 +21,7 @@ impl Interim {
     }
 }
 
-/// A stream whose writes are preceded by what [`Interim`] holds.
+/// A stream whose writes are preceded by the bytes of [`Interim`].
 #[derive(Debug)]
 pub(super) struct Preceded<S> {
     stream: S,

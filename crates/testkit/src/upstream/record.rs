@@ -9,14 +9,14 @@ use http::{HeaderMap, Method, Request, Uri, Version};
 
 use super::{Answer, Upstream};
 
-/// A request as its head came.
+/// A request with the head as received.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The how-manieth request of this upstream it is, from 1.
+    /// Its number at this upstream, from 1.
     pub number: u64,
-    /// The how-manieth connection of this upstream it came on, from 1.
+    /// The number of its connection at this upstream, from 1.
     pub connection: u64,
-    /// The other end of this connection.
+    /// The peer of this connection.
     pub peer: SocketAddr,
     /// The method.
     pub method: Method,
@@ -29,11 +29,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The value of a header that may come once.
+    /// Returns the value of a header that may occur once.
     ///
     /// # Panics
     ///
-    /// If it came more than once, or is not text.
+    /// If it occurs more than once, or is not text.
     #[must_use]
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -101,7 +101,7 @@ impl Shared {
         *self.answer.lock().unwrap() = Some(answer.into());
     }
 
-    /// What the test's own closure wants.
+    /// Calls the test's own closure.
     pub(super) fn choose(&self, request: &Recorded) -> Option<Answer> {
         let choice = self.answer.lock().unwrap().clone();
         choice.and_then(|choice| choice(request))
@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Counts a request and remembers it.
+    /// Counts and records a request.
     pub(super) fn record<B>(
         &self,
         connection: u64,
@@ -149,7 +149,7 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Its number, from 1.
+    /// Returns its number, from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }

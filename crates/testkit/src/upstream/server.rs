@@ -1,4 +1,4 @@
-//! The server's thread: accepting, TLS, and the end of connections.
+//! The server's thread: accepts connections, terminates TLS, and closes connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) fn run(
         let listener = TcpListener::from_std(listener).expect("a runtime with I/O");
         accept(listener, tls.map(TlsAcceptor::from), shared, phase).await;
     });
-    // What was upgraded and never ends is cut off with the runtime.
+    // Upgraded connections that never end are aborted with the runtime.
 }
 
 async fn accept(
@@ -61,7 +61,7 @@ async fn accept(
                 };
                 connections.spawn(connection.run(socket, tls.clone(), phase.clone()));
             }
-            // Out of file descriptors, most likely; nothing a test wants to end the server for.
+            // Out of file descriptors, most likely; no reason to stop the server.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
         while connections.try_join_next().is_some() {}
@@ -87,7 +87,7 @@ impl Connection {
         let serving = async {
             match tls {
                 None => self.serve(socket, phase.clone()).await,
-                // A client that fails the handshake is the client's test.
+                // The test of a client that fails the handshake detects that itself.
                 Some(tls) => match tls.accept(socket).await {
                     Ok(stream) => self.serve(stream, phase.clone()).await,
                     Err(_) => Ok(()),
@@ -96,10 +96,10 @@ impl Connection {
         };
         let mut killed = phase.clone();
         tokio::select! {
-            // Errors are the client's doing, or were asked for.
+            // Errors are caused by the client, or were requested.
             _ = serving => {}
             _ = killed.wait_for(|phase| *phase == Phase::Killed) => {
-                // The last handle to be dropped; the one below hyper goes before.
+                // The last handle to be dropped; the one of hyper is dropped before.
                 let _ = handle.set_linger(Some(Duration::ZERO));
             }
         }

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::record::OpenConnection;
 
-/// Largest message of the WebSocket echo.
+/// The largest message of the WebSocket echo.
 const LARGEST: usize = 64 << 20;
 
 /// Sends back every byte until the client has sent its last.
@@ -19,7 +19,7 @@ pub(super) fn echo_bytes(upgrade: OnUpgrade, open: Arc<OpenConnection>) {
     tokio::spawn(async move {
         if let Ok(upgraded) = upgrade.await {
             let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
-            // Errors mean that the client has gone.
+            // Errors mean that the client has disconnected.
             let _ = copy(&mut reader, &mut writer).await;
             let _ = tokio::io::AsyncWriteExt::shutdown(&mut writer).await;
         }
@@ -38,7 +38,7 @@ pub(super) fn echo_messages(upgrade: OnUpgrade, open: Arc<OpenConnection>) {
             let mut socket =
                 WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
             while let Some(Ok(message)) = socket.next().await {
-                // Pings and the close are answered by the library.
+                // The library responds to pings and to the close.
                 let is_data = message.is_text() || message.is_binary();
                 if is_data && socket.send(message).await.is_err() {
                     break;

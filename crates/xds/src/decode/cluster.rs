@@ -1,4 +1,4 @@
-//! Clusters.
+//! Decodes clusters.
 
 use maglor_balance::Spec;
 use maglor_config::Address;
@@ -17,12 +17,12 @@ use crate::proto::envoy::extensions::upstreams::http::v3::{
     http_protocol_options::{UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
 };
 
-/// The table of a Maglev policy, and the ring of a hashing one, where none is given.
+/// The default size of the table of a Maglev policy, and of the ring of a hashing one.
 const TABLE_SIZE: u64 = 65_537;
 const RING_MIN: u64 = 1024;
 const RING_MAX: u64 = 8 << 20;
 
-/// What would change how requests are sent, unless our own words say it.
+/// Rejects fields that would change how requests are sent, unless the metadata override them.
 pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) -> Result<(), Fault> {
     if message.transport_socket.is_some() && !mention("tls") {
         return Err(Fault::unsupported("transport_socket"));
@@ -42,7 +42,7 @@ pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) ->
     Ok(())
 }
 
-/// The name under which the endpoints are asked for, if they are.
+/// Returns the EDS name of the endpoints, if they are discovered by EDS.
 pub(super) fn eds(message: &wire::Cluster) -> Option<&str> {
     if discovery_type(message).ok()? != DiscoveryType::Eds {
         return None;
@@ -104,7 +104,7 @@ fn whole_percent(field: &str, value: f64) -> Result<u32, Fault> {
     }
 }
 
-/// `None` is the default of both, two choices by outstanding requests.
+/// Decodes the policy. `None` is the default of both, two choices by outstanding requests.
 fn policy(message: &wire::Cluster) -> Result<Option<Spec>, Fault> {
     let Ok(policy) = LbPolicy::try_from(message.lb_policy) else {
         let number = message.lb_policy;
@@ -144,7 +144,7 @@ fn policy(message: &wire::Cluster) -> Result<Option<Spec>, Fault> {
         .map_err(|error| Fault::new("lb_policy", error.to_string()))
 }
 
-/// Where the endpoints are.
+/// Decodes where the endpoints come from.
 fn discover(
     message: &wire::Cluster,
     kind: DiscoveryType,
@@ -175,7 +175,7 @@ fn discover(
                 .filter(|e| e.health == crate::Health::Healthy);
             raw.endpoints = usable.map(|e| raw::Short(e.described)).collect();
             if kind == DiscoveryType::LogicalDns {
-                // As in Envoy: it could not determine for which of several names a connection is.
+                // As in Envoy: the name for a connection would be ambiguous with several.
                 if raw.endpoints.len() != 1 {
                     let found = raw.endpoints.len();
                     let what = format!("LOGICAL_DNS has one endpoint, found {found}");
@@ -193,7 +193,7 @@ fn discover(
     Ok(())
 }
 
-/// Which version of HTTP is used; HTTP/1.1 where nothing is said.
+/// Decodes the version of HTTP; HTTP/1.1 by default.
 fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
     let Some(any) = message.typed_extension_protocol_options.get(HTTP_OPTIONS) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Endpoints.
+//! Decodes endpoints.
 
 use maglor_config::raw;
 
@@ -69,7 +69,7 @@ fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
     })
 }
 
-/// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`: what comes before the first part that is not known.
+/// Returns `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`: everything before the first unknown part.
 fn locality(locality: &Locality) -> Option<String> {
     let parts = [&locality.region, &locality.zone, &locality.sub_zone];
     let known = parts.iter().take_while(|part| !part.is_empty());

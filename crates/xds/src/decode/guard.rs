@@ -1,4 +1,4 @@
-//! Limits, outlier ejection, health checks.
+//! Decodes limits, outlier ejection and health checks.
 
 use maglor_config::raw::{self, OneOrMany, Short};
 
@@ -11,7 +11,7 @@ use crate::proto::envoy::config::core::v3::{
 };
 use crate::proto::envoy::r#type::v3::Int64Range;
 
-/// Those of the default priority.
+/// Decodes the thresholds of the default priority.
 pub(super) fn circuit_breakers(message: Option<&CircuitBreakers>, raw: &mut raw::Cluster) {
     let Some(message) = message else { return };
     let default = message.thresholds.iter().find(|all| all.priority == 0);
@@ -45,7 +45,8 @@ pub(super) fn circuit_breakers(message: Option<&CircuitBreakers>, raw: &mut raw:
     });
 }
 
-/// If it is absent, ejection is disabled. Defaults that are Envoy's and not ours are written out.
+/// Decodes outlier ejection, which is disabled if absent. Envoy's defaults are written out where
+/// they differ from ours.
 pub(super) fn outlier(
     message: Option<&OutlierDetection>,
 ) -> Result<Option<raw::OutlierEjection>, Fault> {

@@ -1,4 +1,4 @@
-//! Changes of headers.
+//! Decodes header changes.
 
 use maglor_config::header_format::{self, NotLiteral};
 use maglor_config::raw::{HeaderRules, OneOrMany, Pairs};
@@ -8,7 +8,7 @@ use crate::proto::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
 };
 
-/// What is set and added, and what is removed; `None` for nothing.
+/// Returns the headers to set, to add and to remove; `None` for no changes.
 pub(super) fn decode(
     field: &str,
     options: &[HeaderValueOption],
@@ -21,7 +21,7 @@ pub(super) fn decode(
         let Some(header) = &option.header else {
             return Err(Fault::new(place("header"), "it is missing"));
         };
-        // The deprecated field outweighs the other, as in Envoy.
+        // The deprecated field takes precedence, as in Envoy.
         let action = match option.append {
             Some(true) => HeaderAppendAction::AppendIfExistsOrAdd,
             Some(false) => HeaderAppendAction::OverwriteIfExistsOrAdd,

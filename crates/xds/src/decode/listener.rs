@@ -1,4 +1,4 @@
-//! Listeners: a name's routes, or its cluster.
+//! Decodes listeners: a name's routes, or its cluster.
 
 use prost_types::Any;
 
@@ -41,7 +41,7 @@ pub(super) fn decode(name: &str, message: &wire::Listener) -> Result<Listener, D
     }
 }
 
-/// The filter of a listener for connections.
+/// Returns the filter of a listener for connections.
 fn only_filter(message: &wire::Listener) -> Result<&Any, Fault> {
     let fault = || {
         Fault::new(
@@ -61,7 +61,7 @@ fn only_filter(message: &wire::Listener) -> Result<&Any, Fault> {
     }
 }
 
-/// The cluster that bytes go to.
+/// Decodes the cluster for TCP connections.
 fn tcp(filter: &Any) -> Result<String, Fault> {
     if filter.type_url != TCP_TYPE {
         return Err(Fault::unsupported(format!(
@@ -117,7 +117,7 @@ fn http(
     }
 }
 
-/// A filter that would change requests is not left out in silence.
+/// Rejects unknown filters: one that changes requests must not be ignored silently.
 fn known(filter: &HttpFilter) -> Result<(), Fault> {
     let router = match &filter.config_type {
         Some(http_filter::ConfigType::TypedConfig(any)) => any.type_url == ROUTER_TYPE,

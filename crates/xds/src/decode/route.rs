@@ -1,4 +1,4 @@
-//! Tables of routes.
+//! Decodes route tables.
 
 mod action;
 mod matching;
@@ -77,7 +77,7 @@ fn virtual_host(
     })
 }
 
-/// The virtual host's retries are those of its routes that have none.
+/// Applies the virtual host's retries to a route without its own.
 fn inherit(route: &mut std::borrow::Cow<'_, wire::Route>, retry: Option<&wire::RetryPolicy>) {
     let Some(retry) = retry else { return };
     if let Some(wire::route::Action::Route(action)) = &mut route.to_mut().action {
@@ -96,7 +96,7 @@ fn one(message: &wire::Route, table: &str, place: &str) -> Result<raw::Route, De
     overlay(Kind::Routes, table, native, metadata)
 }
 
-/// What Envoy's own fields say.
+/// Decodes Envoy's own fields.
 pub(super) fn native(message: &wire::Route) -> Result<raw::Route, Fault> {
     if !message.typed_per_filter_config.is_empty() {
         return Err(Fault::unsupported("typed_per_filter_config"));

@@ -1,11 +1,11 @@
-//! Acknowledgement of workloads' resources once they are in force: a socket that cannot be bound is detected after the
-//! response was read.
+//! Acknowledges workloads' resources only after they have been applied: a socket that cannot be
+//! bound is detected after the response was read.
 
 use super::Discovery;
 use crate::Kind;
 use crate::client::Update;
 
-/// The last response about workloads that could be read.
+/// The last readable response about workloads.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
     nonce: Option<String>,
@@ -20,8 +20,9 @@ impl Unconfirmed {
 }
 
 impl Discovery {
-    /// Says of what is known of workloads whether it is in force, or why it is not. To be called again when that
-    /// changes: what was refused may be accepted later, on the same stream.
+    /// Acknowledges the known workloads as applied, or rejects them with a reason. Must be called
+    /// again when the outcome changes: a rejected response may be accepted later, on the same
+    /// stream.
     pub fn confirm_workloads(&mut self, outcome: Result<(), &str>) {
         let last = &mut self.unconfirmed;
         let Some(nonce) = last

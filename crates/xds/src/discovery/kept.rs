@@ -1,5 +1,5 @@
-//! The last valid resources, for times without a server: in this process, and, stored
-//! by its owner, in the next.
+//! Keeps the last valid resources for times without a server: in this process, and, stored by its
+//! owner, in the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use crate::snapshot::Kept;
 
 use super::{Changes, Discovery};
 
-/// Resources that are kept at most. Beyond that, unsubscribed ones are dropped.
+/// The maximum number of kept resources. Beyond that, unsubscribed ones are dropped.
 const MOST: usize = 4096;
 
-/// What is kept.
+/// The kept resources.
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
-    /// Version and body.
+    /// Each with its version and body.
     resources: BTreeMap<(Kind, Arc<str>), Received>,
-    /// Whether it differs from what was handed out last.
+    /// Whether they have changed since they were last returned.
     changed: bool,
-    /// Whether what is wanted is taken from here.
+    /// Whether subscribed resources are taken from here.
     offline: bool,
 }
 
 impl Keeping {
-    /// Whom to trust is kept elsewhere: who has which roots is for the server to hear from this process.
+    /// Keeps a resource. Trust bundles are stored elsewhere: the server needs to know which roots
+    /// this process itself has received.
     pub(super) fn put(&mut self, kind: Kind, resource: &Received) {
         if kind == Kind::Bundle {
             return;
@@ -47,14 +48,15 @@ impl Keeping {
         self.changed |= self.resources.remove(&key).is_some();
     }
 
-    /// A server responds again.
+    /// Ends offline operation: a server responds again.
     pub(super) fn online(&mut self) {
         self.offline = false;
     }
 }
 
 impl Discovery {
-    /// Keeps the last good of everything from now on; `earlier` is what another process has kept.
+    /// Keeps the last valid version of all resources from now on; `earlier` was stored by an
+    /// earlier process.
     pub fn keep(&mut self, earlier: Vec<Kept>) {
         let keeping = self.keeping.get_or_insert_default();
         for kept in earlier {
@@ -68,7 +70,7 @@ impl Discovery {
         }
     }
 
-    /// No server responds: wanted resources come from the cache until one does.
+    /// Starts offline operation: subscribed resources come from the cache until a server responds.
     pub fn go_offline(&mut self) -> Changes {
         match &mut self.keeping {
             Some(keeping) if !keeping.resources.is_empty() => keeping.offline = true,
@@ -77,20 +79,20 @@ impl Discovery {
         self.recall()
     }
 
-    /// A server responds.
+    /// Ends offline operation: a server responds.
     pub fn go_online(&mut self) {
         if let Some(keeping) = &mut self.keeping {
             keeping.online();
         }
     }
 
-    /// Whether what is wanted is taken from what was kept.
+    /// Returns whether subscribed resources are taken from the kept ones.
     #[must_use]
     pub fn is_offline(&self) -> bool {
         self.keeping.as_ref().is_some_and(|keeping| keeping.offline)
     }
 
-    /// What is to be written down, if that has changed since it was asked for last.
+    /// Returns the resources to store, if they have changed since the last call.
     pub fn kept(&mut self) -> Option<Vec<Kept>> {
         let client = &self.client;
         let keeping = self.keeping.as_mut()?;
@@ -115,8 +117,9 @@ impl Discovery {
         )
     }
 
-    /// Takes what is wanted and not known from what was kept, and what that leads to. Versions are remembered, so
-    /// that a server that answers later sends only what differs.
+    /// Applies kept resources that are subscribed and not known, and those that they refer to.
+    /// Their versions are remembered, so that a server that responds later sends only the
+    /// differences.
     pub(super) fn recall(&mut self) -> Changes {
         let mut changes = Changes::default();
         while self.is_offline() {
@@ -134,7 +137,7 @@ impl Discovery {
                         self.client
                             .remember(kind, &received.name, &received.version);
                     }
-                    // It was good for another version of this program.
+                    // It was valid for another version of this program.
                     Err(_) => {
                         if let Some(keeping) = &mut self.keeping {
                             keeping.remove(kind, &received.name);
@@ -147,7 +150,7 @@ impl Discovery {
         changes
     }
 
-    /// What is asked for, was not answered, and was kept.
+    /// Returns resources that are subscribed, not received, and kept.
     fn missing(&self) -> Vec<(Kind, Received)> {
         let Some(keeping) = &self.keeping else {
             return Vec::new();

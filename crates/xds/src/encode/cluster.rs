@@ -1,4 +1,4 @@
-//! Clusters.
+//! Encodes clusters.
 
 use maglor_balance::Spec;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
@@ -23,7 +23,7 @@ use crate::proto::envoy::extensions::upstreams::http::v3::{
 use crate::proto::envoy::r#type::v3::Percent;
 use crate::{Kind, decode, time, words};
 
-/// The name under which Envoy looks for a cluster's HTTP options, and their type.
+/// The key of a cluster's HTTP options in Envoy, and their type.
 pub(crate) const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 pub(crate) const HTTP_OPTIONS_TYPE: &str =
     "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -78,7 +78,7 @@ fn native(raw: &raw::Cluster, name: &str) -> wire::Cluster {
     message
 }
 
-/// The policy, or the nearest that Envoy has.
+/// Encodes the policy, or the nearest one that Envoy has.
 fn balancing(raw: &raw::Cluster, message: &mut wire::Cluster) {
     let policy = match raw.policy.clone().unwrap_or_default() {
         Spec::Random => LbPolicy::Random,
@@ -105,7 +105,7 @@ fn balancing(raw: &raw::Cluster, message: &mut wire::Cluster) {
                 LbPolicy::LeastRequest
             }
         },
-        // By load, though not by so good a view of it.
+        // Also by load, though with less information.
         _ => LbPolicy::LeastRequest,
     };
     message.lb_policy = policy.into();
@@ -158,7 +158,7 @@ fn http_options(raw: &raw::Cluster) -> HttpProtocolOptions {
                 http2_protocol_options: Some(http2()),
             })
         }
-        // `auto` is by ALPN, for which Envoy needs TLS of its own.
+        // `auto` uses ALPN, for which Envoy needs TLS of its own.
         Some(UpstreamProtocol::Auto | UpstreamProtocol::Http1) | None => {
             let http1 = core::Http1ProtocolOptions {};
             explicit(ProtocolConfig::HttpProtocolOptions(http1))

@@ -1,4 +1,4 @@
-//! Endpoints, by priority and locality.
+//! Encodes endpoints, by priority and locality.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ pub(super) fn encode(
     Ok(groups.assignment(cluster))
 }
 
-/// Endpoints that a cluster brings along, and whether some are names. What has no address is left to
-/// the words beside them.
+/// Returns the inline endpoints of a cluster, and whether some are host names. Endpoints without an
+/// address are sent only in the metadata.
 pub(super) fn inline(
     cluster: &str,
     all: &[raw::Short<raw::Endpoint>],
@@ -49,7 +49,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// `false` if it has no address that could be sent.
+    /// Adds an endpoint; returns `false` if it has no address that can be sent.
     fn add(&mut self, endpoint: &raw::Endpoint, health: Health) -> bool {
         let Some(address) = endpoint.address.as_deref().and_then(address) else {
             return false;
@@ -87,7 +87,7 @@ impl Groups {
                         .map_or_else(Default::default, self::locality),
                 ),
                 lb_endpoints: endpoints,
-                // Without one, gRPC leaves the locality out.
+                // gRPC ignores a locality without a weight.
                 load_balancing_weight: Some(sum.max(1)),
                 priority,
             }
@@ -100,7 +100,7 @@ impl Groups {
     }
 }
 
-/// A Unix socket, or a host and a port.
+/// Parses a Unix socket, or a host and a port.
 fn address(text: &str) -> Option<address::Address> {
     if let Some(unix) = UnixAddress::parse(text) {
         return Some(address::Address::Pipe(core::Pipe {
@@ -115,7 +115,7 @@ fn address(text: &str) -> Option<address::Address> {
     }))
 }
 
-/// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`, the host without brackets.
+/// Splits `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`; the host is without brackets.
 fn host_and_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host
@@ -124,7 +124,7 @@ fn host_and_port(text: &str) -> Option<(&str, u16)> {
     Some((bare.unwrap_or(host), port.parse().ok()?))
 }
 
-/// `REGION/ZONE/NODE`.
+/// Parses `REGION/ZONE/NODE`.
 fn locality(text: &str) -> core::Locality {
     let mut parts = text.splitn(3, '/').map(str::to_owned);
     let mut next = || parts.next().unwrap_or_default();

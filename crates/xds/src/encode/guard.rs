@@ -1,4 +1,4 @@
-//! Limits, outlier ejection, health checks.
+//! Encodes limits, outlier ejection and health checks.
 
 use maglor_config::raw;
 
@@ -15,7 +15,7 @@ use crate::proto::envoy::config::core::v3::{
 use crate::proto::envoy::r#type::v3::{Int64Range, Percent};
 use crate::time;
 
-/// Where nothing is limited there is nothing to say.
+/// Encodes the limits; `None` if nothing is limited.
 pub(super) fn circuit_breakers(raw: &raw::Cluster) -> Option<CircuitBreakers> {
     let limits = raw.limits.clone().unwrap_or_default();
     let budget = raw.retry_budget.as_ref();
@@ -47,7 +47,8 @@ pub(super) fn circuit_breakers(raw: &raw::Cluster) -> Option<CircuitBreakers> {
     (message != CircuitBreakers::default()).then_some(message)
 }
 
-/// Absent fields have our defaults, not Envoy's; both are named where they differ.
+/// Encodes outlier ejection. Absent fields have our defaults, not Envoy's; they are written out
+/// where they differ.
 pub(crate) fn outlier(raw: Option<&raw::OutlierEjection>) -> Option<OutlierDetection> {
     let raw = raw.cloned().unwrap_or_default();
     if raw.enabled == Some(false) {
@@ -67,7 +68,7 @@ pub(crate) fn outlier(raw: Option<&raw::OutlierEjection>) -> Option<OutlierDetec
         enforcing_consecutive_gateway_failure: raw
             .enforcing_consecutive_gateway_failure
             .or(Some(100)),
-        // Ours are always counted apart.
+        // Ours are always counted separately.
         split_external_local_origin_errors: true,
         consecutive_local_origin_failure: raw.consecutive_local_origin_failure,
         enforcing_consecutive_local_origin_failure: raw.enforcing_consecutive_local_origin_failure,
@@ -81,7 +82,7 @@ pub(crate) fn outlier(raw: Option<&raw::OutlierEjection>) -> Option<OutlierDetec
     })
 }
 
-/// Envoy asks for these four; they are our defaults.
+/// Encodes a health check. Envoy requires these four fields; they are our defaults.
 pub(super) fn health(raw: &raw::HealthCheck) -> Option<HealthCheck> {
     let second = |span: Option<raw::TimeSpan>, seconds| {
         let default = raw::TimeSpan(std::time::Duration::from_secs(seconds));
@@ -120,7 +121,7 @@ fn payload(text: &str) -> Payload {
     }
 }
 
-/// `200` or `200-299`; Envoy's ranges end before their `end`.
+/// Encodes `200` or `200-299`; Envoy's ranges exclude their `end`.
 fn statuses(raw: Option<&raw::OneOrMany>) -> Vec<Int64Range> {
     let texts = raw.iter().flat_map(|list| &list.0);
     texts

@@ -1,4 +1,4 @@
-//! Changes of headers.
+//! Encodes header changes.
 
 use maglor_config::header_format;
 use maglor_config::raw::HeaderRules;
@@ -7,7 +7,7 @@ use crate::proto::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
 };
 
-/// What is set and added, and what is removed.
+/// Returns the headers to set and add, and those to remove.
 pub(super) fn encode(rules: Option<&HeaderRules>) -> (Vec<HeaderValueOption>, Vec<String>) {
     let Some(rules) = rules else {
         return Default::default();

@@ -1,4 +1,4 @@
-//! Listeners without socket.
+//! Encodes listeners without a socket.
 
 use super::{EncodeError, ads, any, route};
 use crate::Listener;
@@ -11,7 +11,7 @@ use crate::proto::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy, tcp_proxy::ClusterSpecifier,
 };
 
-/// Types of filters, inside and outside of a [`wire::Listener`].
+/// The types of the filters, inside and outside of a [`wire::Listener`].
 pub(crate) const HTTP_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 pub(crate) const TCP_TYPE: &str =
     "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
@@ -49,7 +49,7 @@ pub(super) fn encode(name: &str, listener: &Listener) -> Result<wire::Listener, 
         api_listener: Some(ApiListener {
             api_listener: Some(any(HTTP_TYPE, &manager)),
         }),
-        // Who knows only the one above takes everything for HTTP.
+        // Clients that read only the API listener treat all connections as HTTP.
         filter_chains: other
             .map(|cluster| chain(name, cluster))
             .into_iter()
@@ -66,7 +66,7 @@ fn tcp(name: &str, cluster: &str) -> wire::Listener {
     }
 }
 
-/// Bytes to a cluster.
+/// Returns a filter chain that forwards connections to a cluster.
 fn chain(name: &str, cluster: &str) -> wire::FilterChain {
     let proxy = TcpProxy {
         stat_prefix: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Tables of routes.
+//! Encodes route tables.
 
 mod action;
 mod matching;
@@ -95,7 +95,7 @@ fn route(raw: &raw::Route, table: &str, place: &str) -> Result<wire::Route, Enco
     Ok(message)
 }
 
-/// The same without what is said by default.
+/// Returns the route without fields that have their default value.
 fn plain(raw: &raw::Route) -> raw::Route {
     let mut raw = raw.clone();
     let Some(conditions) = &mut raw.r#match else {

@@ -1,4 +1,4 @@
-//! Load metrics with names of ours, for values without a field in LRS.
+//! Load metrics with our own names, for values without a field in LRS.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,18 +6,19 @@ use std::time::Duration;
 use super::{ClusterLoad, MAX_RANGES, MAX_ROUND_TRIPS, Range, RoundTrip, sum};
 use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 
-/// Sum of response times in seconds, of as many requests as were timed.
+/// The sum of response times in seconds, of all timed requests.
 pub(super) const SECONDS: &str = "maglor.response_seconds";
-/// Sum of the bytes of bodies, both ways.
+/// The sum of body bytes in both directions.
 pub(super) const BYTES: &str = "maglor.body_bytes";
-/// Requests that took at most this many microseconds, and more than the next lower such metric says.
+/// The number of requests that took at most this many microseconds, and more than the next lower
+/// such metric.
 const TIMES: &str = "maglor.micros_le.";
-/// The bound of those that have none.
+/// The bound of the last range, which has none.
 const NO_BOUND: &str = "inf";
-/// How long a packet takes to the server of this address and back, in seconds. Envoy's message for what is
-/// known of one server would be a kilobyte of a proxy's code for each of its parts.
+/// The round trip time to the server of this address, in seconds. Envoy's message for per-server
+/// statistics would add a kilobyte of code to the proxy for each of its parts.
 const ROUND_TRIP: &str = "maglor.round_trip_seconds.";
-/// A way that takes longer was not measured.
+/// The longest plausible round trip time in seconds; longer ones are ignored.
 const FARTHEST: f64 = 60.0;
 
 fn metric(name: &str, count: u64, value: f64) -> EndpointLoadMetricStats {
@@ -28,7 +29,7 @@ fn metric(name: &str, count: u64, value: f64) -> EndpointLoadMetricStats {
     }
 }
 
-/// The metrics of a cluster.
+/// Returns the metrics of a cluster.
 pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     let mut all = vec![
         metric(SECONDS, load.timed, load.seconds),
@@ -51,7 +52,7 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     all
 }
 
-/// Takes one; what is invalid counts as nothing.
+/// Decodes one metric; invalid values count as zero.
 pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
     let (count, value) = (
         stats.num_requests_finished_with_metric,
@@ -100,7 +101,7 @@ fn add(times: &mut Vec<Range>, range: Range) {
     }
 }
 
-/// How far a server is.
+/// Decodes the round trip time to a server.
 fn round_trip(address: SocketAddr, count: u64, sum: f64) -> Option<RoundTrip> {
     // The mean, if several are reported.
     let seconds = sum / count as f64;

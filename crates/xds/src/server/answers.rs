@@ -10,54 +10,55 @@ use crate::Kind;
 
 /// Maximum unacknowledged responses of a client; older ones are not tracked.
 const UNANSWERED: usize = 64;
-/// Responses whose refusal is remembered.
+/// The number of rejected responses that are remembered.
 const REFUSED: usize = 16;
 
-/// A response that a client refused.
+/// A rejected response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Nack {
-    /// What the response held.
+    /// The kind of its resources.
     pub kind: Kind,
-    /// What the client said.
+    /// The client's reason.
     pub reason: Arc<str>,
     /// The last change in it.
     pub change: ChangeId,
-    /// When it was refused.
+    /// When it was rejected.
     pub at: Time,
 }
 
-/// A response.
+/// A sent response.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) nonce: String,
     pub(super) at: Time,
     pub(super) changes: Vec<ChangeId>,
-    /// The resources in it, in order; none: everything that the client wants.
+    /// The resources in it, in order; empty: everything that the client requests.
     pub(super) names: Vec<Arc<str>>,
 }
 
 impl Sent {
-    /// Whether it holds what another response may have been refused for. Which of its resources that was is only
-    /// in the client's words.
+    /// Returns whether it contains a resource for which another response may have been rejected.
+    /// Only the client's message tells which resource that was.
     fn replaces(&self, names: &[Arc<str>]) -> bool {
         let holds = |name: &Arc<str>| self.names.binary_search(name).is_ok();
         self.names.is_empty() || names.is_empty() || names.iter().any(holds)
     }
 }
 
-/// See the module's documentation.
+/// The responses of one kind; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Those without an answer.
+    /// Responses without an acknowledgement or rejection.
     open: VecDeque<Sent>,
-    /// The last that was answered, and whether it was refused: whether it is in force may turn out later.
+    /// The last response that was answered, and whether it was rejected: the client may correct its
+    /// answer later.
     last: Option<(Sent, bool)>,
-    /// What was refused and has not come better since, with its resources.
+    /// Rejections not superseded by a later response, each with its resources.
     refused: Vec<(Nack, Vec<Arc<str>>)>,
 }
 
 impl Answers {
-    /// Notes a response.
+    /// Records a response.
     pub(super) fn sent(&mut self, sent: Sent) {
         if self.open.len() >= UNANSWERED {
             self.open.pop_front();
@@ -65,7 +66,7 @@ impl Answers {
         self.open.push_back(sent);
     }
 
-    /// The response of a nonce that is answered now, or otherwise than it was before.
+    /// Returns the response of a nonce that is answered now, or otherwise than before.
     pub(super) fn take(&mut self, nonce: &str, refused: bool) -> Option<Sent> {
         if let Some(at) = self.open.iter().position(|sent| sent.nonce == nonce) {
             return self.open.drain(..=at).next_back();
@@ -75,7 +76,7 @@ impl Answers {
         self.last.take_if(otherwise).map(|(last, _)| last)
     }
 
-    /// Keeps what became of a response: what was refused before and has come again in it is that no more.
+    /// Records the outcome of a response: it supersedes earlier rejections of the resources in it.
     pub(super) fn note(&mut self, sent: Sent, nack: Option<Nack>) {
         self.refused.retain(|(_, names)| !sent.replaces(names));
         let refused = nack.is_some();
@@ -88,30 +89,30 @@ impl Answers {
         self.last = Some((sent, refused));
     }
 
-    /// Forgets rejected resources that are no longer subscribed.
+    /// Drops rejected resources that are no longer subscribed.
     pub(super) fn forget(&mut self, wanted: impl Fn(&str) -> bool) {
         self.refused
             .retain(|(_, names)| names.is_empty() || names.iter().any(|name| wanted(name)));
     }
 
-    /// Whether a request of state of the world is about another response than the last one.
+    /// Returns whether a state-of-the-world request answers an older response than the last one.
     pub(super) fn is_stale(&self, nonce: &str) -> bool {
         let answered = self.last.as_ref().map(|(last, _)| last);
         let last = self.open.back().or(answered);
         !nonce.is_empty() && last.is_some_and(|last| last.nonce != nonce)
     }
 
-    /// Since when the client has left a response without an answer.
+    /// Returns the time since which a response has been unanswered.
     pub(super) fn open_since(&self) -> Option<Time> {
         self.open.front().map(|sent| sent.at)
     }
 
-    /// What was refused and has not come better since.
+    /// Returns the rejections not superseded by a later response.
     pub(super) fn nacks(&self) -> impl Iterator<Item = &Nack> {
         self.refused.iter().map(|(nack, _)| nack)
     }
 
-    /// Whether everything was answered, and a resource refused in none of it.
+    /// Returns whether all responses are answered, and none with this resource was rejected.
     pub(super) fn has_taken(&self, name: &str) -> bool {
         let refused = |(_, names): &(Nack, Vec<Arc<str>>)| {
             names.is_empty() || names.iter().any(|one| **one == *name)

@@ -9,35 +9,35 @@ use maglor_balance::Time;
 use super::Receipts;
 use crate::{Kind, Resource};
 
-/// Changes that are remembered apart. A session that has seen none for longer looks at everything it
-/// subscribes to.
+/// The number of changes that are remembered individually. A session that is further behind checks
+/// everything it subscribes to.
 const REMEMBERED: usize = 65_536;
 
 /// The number of a change; later changes have larger ones.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ChangeId(pub u64);
 
-/// See the module's documentation.
+/// The resources and their changes; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct Cache {
     kinds: [HashMap<Arc<str>, Entry>; Kind::COUNT],
-    /// What each change was; a resource stands under its last one only.
+    /// The resource of each change; a resource is listed under its last change only.
     changes: BTreeMap<ChangeId, (Kind, Arc<str>)>,
     last: ChangeId,
-    /// Sessions that have seen less than this do not find all they have missed in `changes`.
+    /// Sessions that have seen less than this cannot find all missed changes in `changes`.
     forgotten: ChangeId,
     receipts: Receipts,
 }
 
-/// A resource, or the place where one was.
+/// A resource, or the tombstone of one.
 #[derive(Debug)]
 struct Entry {
-    /// `None` once it has gone.
+    /// `None` once it is removed.
     current: Option<Current>,
     changed: ChangeId,
 }
 
-/// A resource as it is now.
+/// The present version of a resource.
 #[derive(Clone, Debug)]
 pub(super) struct Current {
     pub(super) version: Arc<str>,
@@ -46,13 +46,13 @@ pub(super) struct Current {
 }
 
 impl Cache {
-    /// Nothing yet.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts a resource in place of the one of its name; `None` if it is the same.
+    /// Inserts or replaces a resource; returns `None` if it is unchanged.
     pub fn set(&mut self, resource: Resource, now: Time) -> Option<ChangeId> {
         let version: Arc<str> = resource.version().into();
         let kind = &self.kinds[resource.kind.index()];
@@ -69,7 +69,7 @@ impl Cache {
         Some(self.change(resource.kind, resource.name, Some(current), now))
     }
 
-    /// Takes a resource away; `None` if there is none of that name.
+    /// Removes a resource; returns `None` if there is none of that name.
     pub fn remove(&mut self, kind: Kind, name: &str, now: Time) -> Option<ChangeId> {
         let (name, entry) = self.kinds[kind.index()].get_key_value(name)?;
         entry.current.as_ref()?;
@@ -78,7 +78,8 @@ impl Cache {
         Some(self.change(kind, name, None, now))
     }
 
-    /// What clients are served under a name may be another resource from now on: they look again.
+    /// Records a change of what is served under a name, for example because it maps to another
+    /// resource: sessions check it again.
     pub fn mark_changed(&mut self, kind: Kind, name: &str, now: Time) -> ChangeId {
         let name: Arc<str> = name.into();
         let changed = self.next();
@@ -112,7 +113,7 @@ impl Cache {
         changed
     }
 
-    /// Forgets the older half of the changes, and with it what has gone by then.
+    /// Drops the older half of the changes and the tombstones in it.
     fn forget(&mut self) {
         let half = self.changes.keys().nth(REMEMBERED / 2).copied();
         let Some(half) = half else { return };
@@ -126,40 +127,40 @@ impl Cache {
         }
     }
 
-    /// The last change.
+    /// Returns the last change.
     #[must_use]
     pub fn last_change(&self) -> ChangeId {
         self.last
     }
 
-    /// How many resources of a kind there are.
+    /// Returns the number of resources of a kind.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
         let entries = self.kinds[kind.index()].values();
         entries.filter(|entry| entry.current.is_some()).count()
     }
 
-    /// The version of a resource, where it is there.
+    /// Returns the version of a resource, if it exists.
     #[must_use]
     pub fn version(&self, kind: Kind, name: &str) -> Option<&str> {
         self.get(kind, name).map(|current| &*current.version)
     }
 
-    /// A resource as it is sent, and its last change.
+    /// Returns a resource as it is sent, and its last change.
     #[must_use]
     pub fn body(&self, kind: Kind, name: &str) -> Option<(&Bytes, ChangeId)> {
         self.get(kind, name)
             .map(|current| (&current.body, current.changed))
     }
 
-    /// Names of a kind's resources.
+    /// Returns the names of a kind's resources.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = &Arc<str>> {
         let entries = self.kinds[kind.index()].iter();
         let there = |(_, entry): &(&Arc<str>, &Entry)| entry.current.is_some();
         entries.filter(there).map(|(name, _)| name)
     }
 
-    /// Who has which change.
+    /// Returns the receipts of the last changes.
     #[must_use]
     pub fn receipts(&self) -> &Receipts {
         &self.receipts
@@ -173,12 +174,12 @@ impl Cache {
         self.kinds[kind.index()].get(name)?.current.as_ref()
     }
 
-    /// The last change of a resource, whether it is there or has gone.
+    /// Returns the last change of a resource, present or removed.
     pub(super) fn changed(&self, kind: Kind, name: &str) -> Option<ChangeId> {
         Some(self.kinds[kind.index()].get(name)?.changed)
     }
 
-    /// What has changed after `seen`; `None` when that is not known any more.
+    /// Returns the changes after `seen`; `None` if they are no longer remembered.
     pub(super) fn since(&self, seen: ChangeId) -> Option<impl Iterator<Item = (Kind, &Arc<str>)>> {
         let known = seen >= self.forgotten;
         let after = (std::ops::Bound::Excluded(seen), std::ops::Bound::Unbounded);

@@ -1,4 +1,4 @@
-//! Which clients have acknowledged which change, and how fast.
+//! Records which clients have acknowledged which change, and how fast.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use maglor_balance::Time;
 use super::ChangeId;
 use crate::Kind;
 
-/// Changes whose receipts are kept.
+/// The number of changes whose receipts are kept.
 const KEPT: usize = 1024;
 
-/// What became of one change.
+/// The deliveries of one change.
 #[derive(Clone, Debug)]
 pub struct Receipt {
-    /// Which change.
+    /// The change.
     pub change: ChangeId,
-    /// Of which kind the resource is.
+    /// The kind of the resource.
     pub kind: Kind,
     /// Its name.
     pub name: Arc<str>,
     /// When it was made.
     pub made: Time,
-    /// Those that it was sent to.
+    /// The clients that it was sent to.
     pub deliveries: Vec<Delivery>,
 }
 
 impl Receipt {
-    /// Whether everybody who was sent it has it.
+    /// Returns whether every client that it was sent to has acknowledged it.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.deliveries.iter().all(|d| d.outcome.is_some())
     }
 
-    /// How long it took until the last of those who have it had it.
+    /// Returns the time until the last acknowledgement.
     #[must_use]
     pub fn took(&self) -> Option<Duration> {
         let answered = self.deliveries.iter().filter_map(|d| d.outcome.as_ref());
@@ -43,23 +43,23 @@ impl Receipt {
     }
 }
 
-/// One client's part of a receipt.
+/// The delivery of a change to one client.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The client's node id.
     pub node: Arc<str>,
     /// When it was sent.
     pub sent: Time,
-    /// When the client answered, and why not if it refused; `None` = it has not answered yet.
+    /// When the client acknowledged it, or rejected it with a reason; `None` = not yet.
     pub outcome: Option<(Time, Result<(), Arc<str>>)>,
 }
 
-/// Receipts of the last changes.
+/// The receipts of the last changes.
 #[derive(Debug, Default)]
 pub struct Receipts(VecDeque<Receipt>);
 
 impl Receipts {
-    /// The receipt of a change, while it is kept.
+    /// Returns the receipt of a change, if it is still kept.
     #[must_use]
     pub fn of(&self, change: ChangeId) -> Option<&Receipt> {
         let at = self
@@ -68,7 +68,7 @@ impl Receipts {
         self.0.get(at.ok()?)
     }
 
-    /// All that are kept, the oldest first.
+    /// Returns all kept receipts, the oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Receipt> {
         self.0.iter()
     }
@@ -103,8 +103,8 @@ impl Receipts {
         }
     }
 
-    /// Notes a client's answer; how long after the change was made, where a client that was sent it answers it for
-    /// the first time.
+    /// Records a client's answer; returns the time since the change was made, if the client was
+    /// sent it and answers for the first time.
     pub(super) fn answered(
         &mut self,
         change: ChangeId,
@@ -119,7 +119,7 @@ impl Receipts {
         Some(now.saturating_since(receipt.made))
     }
 
-    /// A client is gone: its acknowledgements are no longer expected.
+    /// Removes a client that has disconnected: its acknowledgements are no longer expected.
     pub(super) fn left(&mut self, node: &Arc<str>) {
         for receipt in &mut self.0 {
             let waits = |d: &Delivery| d.outcome.is_none() && d.node == *node;

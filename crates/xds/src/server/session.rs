@@ -14,14 +14,15 @@ use crate::Kind;
 use crate::proto::envoy::service::discovery::v3 as wire;
 use crate::proto::google::rpc::Status;
 
-/// Bytes of resources in a delta response, about; gRPC takes messages of up to 4 MiB.
+/// The approximate size of a delta response in bytes of resources; gRPC accepts messages of up to 4
+/// MiB.
 const RESPONSE: usize = 1 << 20;
 
-/// What a client is served under a name: the name of the resource in the cache, most often the same,
-/// or nothing that it may see.
+/// Maps a name requested by a client to the name of the resource in the cache, most often the same;
+/// `None` if the client may not see it.
 pub type Scope = Arc<dyn Fn(Kind, &str) -> Option<Arc<str>> + Send + Sync>;
 
-/// How a stream speaks.
+/// The protocol variant of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
     /// Changes (`DeltaAggregatedResources`).
@@ -30,14 +31,14 @@ pub enum Protocol {
     StateOfTheWorld,
 }
 
-/// See the module's documentation.
+/// The state of one stream; see the module's documentation.
 pub struct Session {
     protocol: Protocol,
     node: Arc<str>,
     scope: Scope,
     kinds: [Subscriptions; Kind::COUNT],
     answers: [Answers; Kind::COUNT],
-    /// Changes up to this one have been looked at.
+    /// Changes up to this one have been processed.
     seen: ChangeId,
     nonces: u64,
     /// See [`Session::take_delays`].
@@ -54,7 +55,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What is to be sent of one kind.
+/// The unsent changes of one kind.
 #[derive(Default)]
 struct News {
     updated: Vec<(Arc<str>, Current)>,
@@ -63,7 +64,7 @@ struct News {
 }
 
 impl Session {
-    /// A stream of the client whose node id is `node`; `scope` says what it may see.
+    /// Creates the session of the client whose node id is `node`; `scope` decides what it may see.
     #[must_use]
     pub fn new(protocol: Protocol, node: &str, scope: Scope) -> Self {
         Self {
@@ -78,54 +79,56 @@ impl Session {
         }
     }
 
-    /// The client's node id.
+    /// Returns the client's node id.
     #[must_use]
     pub fn node(&self) -> &Arc<str> {
         &self.node
     }
 
-    /// How it speaks.
+    /// Returns the protocol variant.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// What the client has refused and not been sent better since.
+    /// Returns the client's rejections not superseded by a later response.
     pub fn nacks(&self) -> impl Iterator<Item = &Nack> {
         self.answers.iter().flat_map(Answers::nacks)
     }
 
-    /// How long each change took to be confirmed or refused by the client that it was sent to, of those that it has
-    /// answered since the last call. What a client gets for the first time is no change to it.
+    /// Returns the age at which each change was acknowledged or rejected, for the changes answered
+    /// since the last call. Resources that a client gets for the first time are not counted as
+    /// changes.
     pub fn take_delays(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.delays)
     }
 
-    /// Since when the client has left a response without an answer; `None` = it has answered all.
+    /// Returns the time since which the client has left a response unanswered; `None` = it has
+    /// answered all.
     #[must_use]
     pub fn unanswered_since(&self) -> Option<Time> {
         self.answers.iter().filter_map(Answers::open_since).min()
     }
 
-    /// How many resources of a kind the client asks for by name.
+    /// Returns the number of resources of a kind that the client requests by name.
     #[must_use]
     pub fn subscribed(&self, kind: Kind) -> usize {
         self.kinds[kind.index()].names.len()
     }
 
-    /// What is kept of the names that the client asks for, about, in bytes.
+    /// Returns the approximate memory of the names that the client requests, in bytes.
     #[must_use]
     pub fn named(&self) -> usize {
         self.kinds.iter().map(|kind| kind.size).sum()
     }
 
-    /// Whether the client asks for a resource by its name.
+    /// Returns whether the client requests a resource by its name.
     #[must_use]
     pub fn asks_for(&self, kind: Kind, name: &str) -> bool {
         self.kinds[kind.index()].names.contains(name)
     }
 
-    /// Whether the client has a resource as it is now, and has said so.
+    /// Returns whether the client has acknowledged the present version of a resource.
     #[must_use]
     pub fn holds(&self, cache: &Cache, kind: Kind, name: &str) -> bool {
         let current = (self.scope)(kind, name).and_then(|key| cache.get(kind, &key).cloned());
@@ -134,12 +137,12 @@ impl Session {
         same && self.answers[kind.index()].has_taken(name)
     }
 
-    /// What the client is served under its names of a kind may be other resources from now on.
+    /// Re-evaluates the client's names of a kind, which may map to other resources from now on.
     pub fn look_again(&mut self, kind: Kind) {
         self.kinds[kind.index()].look_at_all = true;
     }
 
-    /// Takes a delta request. Types that are not distributed are skipped.
+    /// Processes a delta request. Types that are not distributed are ignored.
     pub fn receive_delta(
         &mut self,
         cache: &mut Cache,
@@ -173,8 +176,8 @@ impl Session {
         nack
     }
 
-    /// Takes a request of state of the world. One that answers an older response than the last says
-    /// nothing.
+    /// Processes a state-of-the-world request. One that answers an older response than the last is
+    /// ignored.
     pub fn receive_whole(
         &mut self,
         cache: &mut Cache,
@@ -191,7 +194,8 @@ impl Session {
         let subscriptions = &mut self.kinds[kind.index()];
         let names = &request.resource_names;
         subscriptions.named |= !names.is_empty();
-        // Nothing is everything as long as nothing was named; from then on it is nothing.
+        // An empty list means all resources until the first request with names; afterwards it means
+        // none.
         if !subscriptions.named && kind.is_whole() {
             if !subscriptions.all {
                 subscriptions.subscribe(ALL);
@@ -217,7 +221,7 @@ impl Session {
         nack
     }
 
-    /// What a client says of a response.
+    /// Processes a client's acknowledgement or rejection of a response.
     fn answered(
         &mut self,
         cache: &mut Cache,
@@ -247,7 +251,7 @@ impl Session {
         nack
     }
 
-    /// The delta responses that are due; to be asked after each request and each change.
+    /// Returns the delta responses that are due; to be called after each request and each change.
     pub fn poll_delta(
         &mut self,
         cache: &mut Cache,
@@ -274,7 +278,7 @@ impl Session {
                 responses.push(delta(kind, nonce, part, self.seen));
             }
         }
-        // What referred to something goes before it.
+        // Referring resources are removed first.
         for kind in Kind::ALL.into_iter().rev() {
             let News {
                 removed, changes, ..
@@ -292,8 +296,8 @@ impl Session {
         responses
     }
 
-    /// The responses of state of the world that are due; to be asked after each request and each
-    /// change.
+    /// Returns the state-of-the-world responses that are due; to be called after each request and
+    /// each change.
     pub fn poll_whole(&mut self, cache: &mut Cache, now: Time) -> Vec<wire::DiscoveryResponse> {
         let fresh = Kind::ALL.map(|kind| {
             let subscriptions = &self.kinds[kind.index()];
@@ -302,7 +306,7 @@ impl Session {
         let mut news = self.news(cache);
         let due = |kind: Kind, news: &News| {
             let changed = !news.updated.is_empty() || !news.removed.is_empty();
-            // That there is nothing of these is an answer; of the others nothing says so.
+            // For these kinds an empty response is meaningful; the others cannot express absence.
             changed && (kind.is_whole() || !news.updated.is_empty())
                 || kind.is_whole() && fresh[kind.index()]
         };
@@ -325,7 +329,7 @@ impl Session {
             .collect()
     }
 
-    /// Everything of a kind that the client wants and may see.
+    /// Returns all resources of a kind that the client requests and may see.
     fn whole(&self, cache: &Cache, kind: Kind) -> Vec<Any> {
         let subscriptions = &self.kinds[kind.index()];
         let mut names: Vec<_> = match subscriptions.all {
@@ -343,7 +347,7 @@ impl Session {
             .collect()
     }
 
-    /// What the client has not got yet, by kind; from now on it has.
+    /// Returns the changes that the client has not received yet, by kind, and marks them as sent.
     fn news(&mut self, cache: &Cache) -> [News; Kind::COUNT] {
         match cache.since(self.seen) {
             Some(changes) => {
@@ -370,7 +374,7 @@ impl Session {
         })
     }
 
-    /// Notes a response, with the changes and the resources that are in it; its nonce.
+    /// Records a response with its changes and resources; returns its nonce.
     fn sent(
         &mut self,
         cache: &mut Cache,
@@ -392,7 +396,7 @@ impl Session {
         nonce
     }
 
-    /// The stream has ended: its acknowledgements are no longer expected.
+    /// Ends the session: its acknowledgements are no longer expected.
     pub fn end(&self, cache: &mut Cache) {
         cache.receipts_mut().left(&self.node);
     }
@@ -425,7 +429,7 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
             // It is not subscribed, and the client does not have it.
             (None, None) if !subscriptions.names.contains(&name) => continue,
             (Some(current), _) => {
-                // What a client gets for the first time is no change to it.
+                // A resource that a client gets for the first time is not a change for it.
                 news.changes.extend(is_change.then_some(current.changed));
                 let version = Some(Arc::clone(&current.version));
                 subscriptions.has.insert(Arc::clone(&name), version);
@@ -447,7 +451,7 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
     news
 }
 
-/// Resources in parts of about [`RESPONSE`] bytes.
+/// Splits resources into parts of about [`RESPONSE`] bytes.
 fn parts(all: Vec<(Arc<str>, Current)>) -> Vec<Vec<(Arc<str>, Current)>> {
     let (mut parts, mut size) = (vec![Vec::new()], 0);
     for (name, current) in all {

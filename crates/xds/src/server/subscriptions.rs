@@ -3,33 +3,35 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The name that stands for all.
+/// The wildcard name.
 pub(super) const ALL: &str = "*";
 /// The version of a resource to announce again, regardless of the client's state.
 pub(super) const UNSAID: &str = "";
 
-/// What is kept of a name besides itself, about, in bytes.
+/// The approximate memory of a name besides its text, in bytes.
 const EACH: usize = 256;
 
-/// See the module's documentation.
+/// The subscriptions of one kind; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    /// Whether all are wanted.
+    /// Whether all resources are subscribed.
     pub(super) all: bool,
-    /// Whether something was asked for; an empty first request asks for all of some kinds.
+    /// Whether there was a request; an empty first request subscribes to all resources of some
+    /// kinds.
     pub(super) asked: bool,
-    /// Whether a name was ever given, by state of the world; from then on an empty list is empty.
+    /// Whether a state-of-the-world request has ever had names; from then on an empty list is
+    /// empty.
     pub(super) named: bool,
     pub(super) names: HashSet<Arc<str>>,
-    /// What `names` take, in bytes.
+    /// The memory of `names` in bytes.
     pub(super) size: usize,
-    /// What the client has: the version, or that there is none (`None`).
+    /// What the client has: the version, or `None` if it knows that the resource does not exist.
     pub(super) has: HashMap<Arc<str>, Option<Arc<str>>>,
-    /// Names under which a resource of another name is served.
+    /// Requested names by the name of the resource that is served under them.
     pub(super) served_as: HashMap<Arc<str>, HashSet<Arc<str>>>,
-    /// What is to be looked at before the next response.
+    /// Names to check before the next response.
     pub(super) look: BTreeSet<Arc<str>>,
-    /// Everything is to be looked at.
+    /// Whether all names have to be checked.
     pub(super) look_at_all: bool,
 }
 
@@ -49,12 +51,12 @@ impl Subscriptions {
         if self.names.insert(Arc::clone(&name)) {
             self.size += name.len() + EACH;
         }
-        // Asked for again, it is answered again.
+        // A repeated subscription gets a response again.
         self.has.remove(&name);
         self.look.insert(name);
     }
 
-    /// Does not want a name any more; whether it was wanted by its name.
+    /// Unsubscribes from a name; returns whether it was subscribed by its name.
     pub(super) fn unsubscribe(&mut self, name: &str) -> bool {
         self.asked = true;
         if name == ALL {
@@ -73,8 +75,9 @@ impl Subscriptions {
         named
     }
 
-    /// A client that wants all, and has just let go of a name, does not know whether that is one of them: it is sent
-    /// again, or said to be gone (xDS, "Unsubscribing From Resources").
+    /// Sends a resource again, or its removal: a client with a wildcard subscription that has just
+    /// unsubscribed from a name does not know whether the wildcard includes it (xDS, "Unsubscribing
+    /// From Resources").
     pub(super) fn report_again(&mut self, name: &str) {
         let name: Arc<str> = name.into();
         self.has.insert(Arc::clone(&name), Some(UNSAID.into()));

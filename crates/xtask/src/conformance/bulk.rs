@@ -19,9 +19,9 @@ use super::report::Report;
 use super::setup::{Config, localhost};
 use super::{Bench, load};
 
-/// What memory may grow by in one transfer: buffers of one stream, and the allocator's slack.
+/// The limit of memory growth in one transfer: buffers of one stream, and the allocator's slack.
 const GROWTH: u64 = 4 << 20;
-/// What a transfer may take.
+/// The time limit of a transfer.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ enum Transfer {
     Upload,
 }
 
-/// Name, listener, version, whether the length is announced.
+/// The name, listener and version of each path, and whether the length is announced.
 const PATHS: &[(&str, &str, Version, bool)] = &[
     ("HTTP/1.1, content-length", "h1", Version::Http1, true),
     ("HTTP/1.1, chunked", "h1", Version::Http1, false),
@@ -212,13 +212,13 @@ impl Memory {
 
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
-        // It does not panic; without it the samples so far count.
+        // It does not panic; otherwise the samples so far count.
         let _ = self.thread.join();
         self.highest.load(Ordering::Relaxed)
     }
 }
 
-/// `None` once the process is gone.
+/// Returns the resident memory; `None` once the process is gone.
 fn resident(pid: u32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;

@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 /// The body of every request.
 pub(super) type Body = BoxBody<Bytes, io::Error>;
 
-/// No body.
+/// Returns an empty body.
 pub(super) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed()
 }
@@ -33,7 +33,7 @@ pub(super) enum Version {
     Http2,
 }
 
-/// Whom to talk to, and how.
+/// The address of a server, and the protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) address: SocketAddr,
@@ -41,19 +41,19 @@ pub(super) struct Target {
     pub(super) version: Version,
 }
 
-/// What a connection runs over.
+/// The transport of a connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection that takes requests.
+/// A connection that accepts requests.
 #[derive(Debug)]
 pub(super) enum Sender {
     Http1(http1::SendRequest<Body>),
     Http2(http2::SendRequest<Body>),
 }
 
-/// What became of a request without a response.
+/// The reason why a request has no response.
 #[derive(Debug)]
 pub(super) enum Unanswered {
     /// It was not sent: the connection had ended before.
@@ -63,7 +63,7 @@ pub(super) enum Unanswered {
 }
 
 impl Target {
-    /// Opens a connection; with `localhost` as the name in TLS.
+    /// Opens a connection; the server name in TLS is `localhost`.
     pub(super) async fn stream(&self) -> io::Result<Box<dyn Stream>> {
         let tcp = TcpStream::connect(self.address).await?;
         tcp.set_nodelay(true)?;
@@ -123,7 +123,7 @@ impl Sender {
         })
     }
 
-    /// The same where nothing may go wrong.
+    /// Sends a request that must not fail.
     pub(super) async fn expect(
         &mut self,
         request: Request<Body>,
@@ -137,7 +137,7 @@ impl Sender {
     }
 }
 
-/// A request as the version wants it.
+/// Builds a request in the form of the version.
 pub(super) fn request(
     version: Version,
     method: http::Method,

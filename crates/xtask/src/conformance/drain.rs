@@ -1,4 +1,5 @@
-//! SIGTERM under load: nothing that was begun is lost, and the proxy ends well and in time.
+//! SIGTERM under load: no request in progress is lost, and the proxy exits successfully and in
+//! time.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -24,9 +25,9 @@ const CLIENTS: Clients = Clients {
     http2: 4,
     streams: 8,
 };
-/// Requests before the signal.
+/// The number of requests before the signal.
 const BEFORE: u64 = 1000;
-/// The download and the WebSocket continue this long after the signal, about.
+/// The approximate time for which the download and the WebSocket continue after the signal.
 const AFTER: Duration = Duration::from_millis(1000);
 const DOWNLOAD: u64 = 64 << 20;
 
@@ -84,7 +85,7 @@ fn drains(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
     Ok(format!("{counts}; 0 failed"))
 }
 
-/// One drain.
+/// The result of one drain.
 struct Drained {
     tally: Tally,
     took: Duration,
@@ -125,7 +126,7 @@ fn drain(mut proxy: Proxy) -> anyhow::Result<Drained> {
     Ok(Drained { tally, took, wrong })
 }
 
-/// Runs a client in a thread with a runtime of its own.
+/// Runs a client in a thread with a separate runtime.
 fn background(
     client: impl Future<Output = anyhow::Result<()>> + Send + 'static,
 ) -> thread::JoinHandle<anyhow::Result<()>> {
@@ -140,7 +141,7 @@ fn target(address: SocketAddr) -> Target {
     }
 }
 
-/// Reads a long body at a pace that lets it end after the signal.
+/// Reads a long body at a rate such that it ends after the signal.
 async fn download(address: SocketAddr) -> anyhow::Result<()> {
     let target = target(address);
     let mut sender = target.connect().await?;
@@ -164,7 +165,7 @@ async fn download(address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Echoes until some time after the signal, and then closes in order.
+/// Echoes until some time after the signal, and then closes gracefully.
 async fn echoes(address: SocketAddr) -> anyhow::Result<()> {
     let mut socket = websocket::open(&target(address)).await?;
     let started = Instant::now();

@@ -82,7 +82,8 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A call may take five seconds: it is correctness that is checked, on a machine that may be busy.
+/// Returns the flags of a soak test. A call may take five seconds: correctness is checked, on a
+/// machine that may be busy.
 fn soak(iterations: &str) -> [String; 4] {
     [
         format!("-soak_iterations={iterations}"),
@@ -92,7 +93,7 @@ fn soak(iterations: &str) -> [String; 4] {
     ]
 }
 
-/// Keeps the end of what a client wrote: a soak writes a line for each call.
+/// Keeps the end of a client's output: a soak test writes a line for each call.
 fn keep(raw: &mut String, down: &str, case: &str, output: &Output) {
     let lines: Vec<_> = output.text.lines().collect();
     let end = lines[lines.len().saturating_sub(30)..].join("\n");
@@ -109,7 +110,7 @@ fn verdict(output: &Output, detail: String) -> anyhow::Result<String> {
     Ok(detail)
 }
 
-/// Takes the cases from the lines of `maglor-grpc-check`.
+/// Reads the cases from the output of `maglor-grpc-check`.
 fn own_cases(report: &mut Report, down: &str, output: &Output) -> anyhow::Result<()> {
     let mut seen = 0;
     for line in output.text.lines() {
@@ -156,7 +157,7 @@ impl Tools {
         Command::new(self.folder.join(name))
     }
 
-    /// The interop server cannot choose its port itself.
+    /// Starts the interop server, which cannot choose its port itself.
     fn interop_server(&self) -> anyhow::Result<(Running, SocketAddr)> {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut command = self.command("server");

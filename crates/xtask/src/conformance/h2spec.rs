@@ -39,7 +39,7 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
             let mode = if strict { "-strict" } else { "" };
             let result = against(&h2spec, address, name.starts_with("tls"), strict);
             let (text, verdict) = result?;
-            // Strict is all of the other and more.
+            // Strict mode includes all cases of the other mode.
             if strict || verdict.is_err() {
                 report.raw(&format!("{name}{mode}.txt"), &text)?;
             }
@@ -58,7 +58,7 @@ fn binary(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// Runs all cases; the raw output, and what it comes to.
+/// Runs all cases; returns the raw output, and the result.
 fn against(
     h2spec: &Path,
     address: SocketAddr,

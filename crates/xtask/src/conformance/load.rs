@@ -1,4 +1,4 @@
-//! Load that notices every request that was sent and not answered.
+//! Load that detects every request that was sent and not answered.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,26 +17,26 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::client::{self, Sender, Target, Unanswered, Version};
 
-/// A request takes no longer, or is lost.
+/// The time after which a request counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Sizes of the bodies, down and up.
+/// The sizes of the bodies, down and up.
 const DOWN: usize = 3000;
 const UP: usize = 2000;
 
-/// A runtime for clients.
+/// Creates a runtime for clients.
 pub(super) fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// What came of a load so far.
+/// The results of a load so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) answered: u64,
     pub(super) connections: u64,
-    /// Requests that were sent and got no complete or a wrong answer, and connections that could
-    /// not be made: what happened, and how often.
+    /// Requests that were sent and got an incomplete or wrong response, and failed connections: the
+    /// reason, and the number.
     pub(super) failed: BTreeMap<String, u64>,
-    /// Answers by the server that gave them.
+    /// The number of responses by server.
     pub(super) servers: BTreeMap<String, u64>,
 }
 
@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// Fails unless every request was answered.
+    /// Fails unless every request got a response.
     pub(super) fn verdict(&self) -> anyhow::Result<()> {
         ensure!(self.answered > 0, "no request was answered");
         ensure!(
@@ -72,7 +72,7 @@ impl Tally {
     }
 }
 
-/// How many clients of each kind.
+/// The number of clients of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients {
     /// HTTP/1.1 connections that are kept alive.
@@ -81,7 +81,7 @@ pub(super) struct Clients {
     pub(super) once: usize,
     /// HTTP/2 connections.
     pub(super) http2: usize,
-    /// Streams on each of them.
+    /// The number of streams on each of them.
     pub(super) streams: usize,
 }
 
@@ -97,7 +97,7 @@ struct Shared {
     address: SocketAddr,
     tally: Mutex<Tally>,
     stop: AtomicBool,
-    /// From now on a refused connection is the end and not a failure.
+    /// Whether a refused connection is expected and no failure.
     ending: AtomicBool,
 }
 
@@ -121,18 +121,19 @@ impl Load {
         Self { shared, thread }
     }
 
-    /// Refused connections are the end of a client from now on.
+    /// Accepts refused connections as the end of a client from now on.
     pub(super) fn expect_end(&self) {
-        // Relaxed: a client that misses it for a moment was refused before the proxy was stopped.
+        // Relaxed: a client that sees the old value for a moment was refused before the proxy was
+        // stopped.
         self.shared.ending.store(true, Ordering::Relaxed);
     }
 
-    /// What has come of it so far.
+    /// Returns the results so far.
     pub(super) fn tally(&self) -> Tally {
         self.shared.with(|tally| tally.clone())
     }
 
-    /// Waits until so many more requests have been answered.
+    /// Waits until this number of further responses has been received.
     pub(super) fn wait_for(&self, answers: u64) -> anyhow::Result<()> {
         let goal = self.tally().answered + answers;
         let deadline = Instant::now() + PATIENCE;
@@ -147,13 +148,13 @@ impl Load {
         Ok(())
     }
 
-    /// Lets each client finish its request.
+    /// Stops the clients after their present requests.
     pub(super) fn stop(self) -> anyhow::Result<Tally> {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.join()
     }
 
-    /// Waits for the clients to be refused.
+    /// Waits until the clients are refused.
     pub(super) fn join(self) -> anyhow::Result<Tally> {
         let joined = self.thread.join();
         joined
@@ -185,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// `None` = refused at the end, or a failure that has been counted.
+    /// Opens a connection; `None` = refused at the end, or a failure that has been counted.
     async fn connect(&self, version: Version) -> Option<Sender> {
         match self.target(version).connect().await {
             Ok(sender) => {
@@ -220,7 +221,7 @@ async fn all(shared: &Arc<Shared>, clients: Clients) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// Connection after connection, each used until it ends.
+/// Opens one connection after another, each used until it ends.
 async fn keep_alive(shared: Arc<Shared>, version: Version, streams: usize) {
     while !shared.stopped() {
         let Some(sender) = shared.connect(version).await else {
@@ -237,7 +238,7 @@ async fn keep_alive(shared: Arc<Shared>, version: Version, streams: usize) {
     }
 }
 
-/// A connection for each request.
+/// Opens a connection for each request.
 async fn one_each(shared: Arc<Shared>) {
     let mut number = 0;
     while !shared.stopped() {
@@ -249,7 +250,7 @@ async fn one_each(shared: Arc<Shared>) {
     }
 }
 
-/// Request after request, until the connection takes no more.
+/// Sends one request after another, until the connection accepts no more.
 async fn requests(shared: &Shared, version: Version, mut sender: Sender) {
     let mut number = 0;
     while !shared.stopped() {
@@ -260,7 +261,7 @@ async fn requests(shared: &Shared, version: Version, mut sender: Sender) {
     }
 }
 
-/// One request; false = the connection is not to be used again.
+/// Sends one request; returns false if the connection must not be used again.
 async fn one(shared: &Shared, version: Version, sender: &mut Sender, number: u64) -> bool {
     let round_trip = round_trip(version, sender, number);
     match tokio::time::timeout(PATIENCE, round_trip).await {
@@ -283,7 +284,7 @@ async fn one(shared: &Shared, version: Version, sender: &mut Sender, number: u64
     }
 }
 
-/// A download or an upload in turn; the server that answered, `None` = not sent.
+/// Sends a download or an upload in turn; returns the server that responded, `None` = not sent.
 async fn round_trip(
     version: Version,
     sender: &mut Sender,

@@ -1,4 +1,4 @@
-//! The configuration changes again and again under load, and no request notices.
+//! Repeated changes of the configuration under load, without a failed request.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -21,7 +21,7 @@ const CLIENTS: Clients = Clients {
     http2: 4,
     streams: 8,
 };
-/// Requests under each configuration.
+/// The number of requests with each configuration.
 const BETWEEN: u64 = 50;
 
 pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ fn reloads(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
     let [a, b, c, d] = upstreams.each_ref().map(Upstream::address);
     let mut proxy = config(protocol, &[a, b], "").start(bench)?;
     let address = proxy.listener("web");
-    // The port is not to be chosen anew.
+    // The port must not be chosen anew.
     let fixed = |servers: &[SocketAddr], routes: &str| {
         let yaml = config(protocol, servers, routes).yaml();
         yaml.replacen(
@@ -89,7 +89,7 @@ fn reloads(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
     ))
 }
 
-/// The first proxy found a free port; the second keeps it in its file.
+/// Restarts the proxy: the first one found a free port; the second has it in its file.
 fn restart(bench: &Bench, first: Proxy, config: &str) -> anyhow::Result<Proxy> {
     ensure!(first.terminate().success(), "the first proxy ended badly");
     let builder = maglor_testkit::ProxyBuilder::new(&bench.proxy).config(config);
@@ -104,7 +104,7 @@ fn config(protocol: &str, servers: &[SocketAddr], routes: &str) -> Config {
     config.http("web", "auto", None, "web")
 }
 
-/// Changes the configuration, and waits until it is in force.
+/// Changes the configuration, and waits until it is applied.
 fn change(proxy: &Proxy, config: &str, number: u32) -> anyhow::Result<()> {
     let applied = || proxy.metric("maglor_config_reloads_total", &["applied"]);
     let before = applied();
@@ -124,7 +124,7 @@ fn change(proxy: &Proxy, config: &str, number: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A WebSocket that is used from time to time, in a thread of its own.
+/// A WebSocket that is used from time to time, in a separate thread.
 struct Socket {
     stop: std::sync::mpsc::Sender<()>,
     thread: thread::JoinHandle<anyhow::Result<u64>>,
@@ -153,7 +153,7 @@ impl Socket {
     }
 
     fn close(self) -> anyhow::Result<u64> {
-        // If it has ended already, the join says why.
+        // If it has ended already, the join returns the reason.
         let _ = self.stop.send(());
         let echoes = self
             .thread

@@ -25,7 +25,7 @@ struct Case {
     detail: String,
 }
 
-/// `benches/results/<date>-conformance`, by the clock of this machine (UTC).
+/// Returns `benches/results/<date>-conformance`, by the clock of this machine (UTC).
 pub(super) fn default_folder(root: &Path) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date = now.split('T').next().unwrap_or_default();
@@ -61,7 +61,7 @@ impl Report {
         self.push(name.into(), false, detail.into());
     }
 
-    /// Passed with what it says, or failed with why.
+    /// Records a case, passed with details or failed with the reason.
     pub(super) fn case(&mut self, name: impl Into<String>, result: anyhow::Result<String>) {
         match result {
             Ok(detail) => self.pass(name, detail),
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// Something to know about a suite, such as its command.
+    /// Adds a note to a suite, such as its command.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -84,7 +84,7 @@ impl Report {
         });
     }
 
-    /// Keeps the raw output of a tool.
+    /// Writes the raw output of a tool.
     pub(super) fn raw(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.folder.join(format!("{}-{name}", self.suite));
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
@@ -111,7 +111,8 @@ impl Report {
         self.folder.join(format!("{suite}.md"))
     }
 
-    /// Puts all sections together, those of earlier runs included; returns the failures of this one.
+    /// Merges all sections, including those of earlier runs; returns the number of failures of this
+    /// one.
     pub(super) fn summarize(&self, suites: &[&str]) -> anyhow::Result<usize> {
         let mut text = String::from(
             "# Conformance\n\n\

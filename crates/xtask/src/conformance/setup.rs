@@ -8,7 +8,7 @@ use maglor_testkit::{Authority, Identity, Proxy, ProxyBuilder};
 
 use super::Bench;
 
-/// Drain time of connections when the proxy is stopped.
+/// The drain time of connections in seconds when the proxy is stopped.
 pub(super) const DRAIN_SECONDS: u64 = 10;
 
 /// A configuration as YAML.
@@ -18,12 +18,12 @@ pub(super) struct Config {
     clusters: String,
     /// Fields of every HTTP listener.
     pub(super) http: String,
-    /// Routes before the one that takes all, in YAML's flow style, each with a comma behind it.
+    /// Routes before the catch-all route, in YAML's flow style, each followed by a comma.
     pub(super) routes: String,
 }
 
 impl Config {
-    /// HTTP on a port of its own, all of it to one cluster.
+    /// Adds an HTTP listener on a separate port that forwards everything to one cluster.
     pub(super) fn http(
         mut self,
         name: &str,
@@ -43,7 +43,7 @@ impl Config {
         self
     }
 
-    /// Bytes to a cluster.
+    /// Adds a listener that forwards bytes to a cluster.
     pub(super) fn tcp(mut self, name: &str, cluster: &str) -> Self {
         let _ = write!(
             self.listeners,
@@ -52,7 +52,7 @@ impl Config {
         self
     }
 
-    /// A cluster that speaks `protocol` (`http1`, `http2`) to its servers.
+    /// Adds a cluster with `protocol` (`http1`, `http2`).
     pub(super) fn cluster(mut self, name: &str, protocol: &str, servers: &[SocketAddr]) -> Self {
         let servers: Vec<_> = servers.iter().map(|server| format!("'{server}'")).collect();
         let servers = servers.join(", ");
@@ -70,7 +70,7 @@ impl Config {
         )
     }
 
-    /// A proxy with this configuration.
+    /// Starts a proxy with this configuration.
     pub(super) fn start(&self, bench: &Bench) -> anyhow::Result<Proxy> {
         let builder = ProxyBuilder::new(&bench.proxy).config(self.yaml());
         builder.try_start().map_err(|error| anyhow!("{error}"))
@@ -85,7 +85,7 @@ fn certificates(identity: &Identity) -> String {
     )
 }
 
-/// An authority and a certificate for `localhost` and `127.0.0.1`.
+/// Creates an authority and a certificate for `localhost` and `127.0.0.1`.
 pub(super) fn localhost() -> (Authority, Identity) {
     let authority = Authority::new();
     let identity = authority.issue(&["localhost", "127.0.0.1"]);

@@ -1,7 +1,7 @@
-//! Foreign programs: built or installed once into a cache folder, and run within a time limit.
+//! Third-party programs: built or installed once into a cache folder, and run with a time limit.
 //!
-//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`); a folder in it carries the version,
-//! so that a new one is fetched when it changes here.
+//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`); the name of a folder in it contains
+//! the version, so that a new one is fetched when it changes here.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::shell;
 
-/// The folder of the workspace's `Cargo.toml`.
+/// Returns the folder of the workspace's `Cargo.toml`.
 pub(super) fn workspace() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = here
@@ -36,7 +36,7 @@ pub(super) fn build(root: &Path, program: &str) -> anyhow::Result<PathBuf> {
     Ok(shell::target().join("quick").join(program))
 }
 
-/// A folder of the cache.
+/// Returns a folder of the cache.
 pub(super) fn cache(name: &str) -> anyhow::Result<PathBuf> {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(base) => PathBuf::from(base),
@@ -64,7 +64,7 @@ pub(super) fn go_build(
     Ok(())
 }
 
-/// How a program ended and what it wrote, both streams together.
+/// The exit status of a program and its output, both streams together.
 #[derive(Debug)]
 pub(super) struct Output {
     status: Option<ExitStatus>,
@@ -72,12 +72,12 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Whether it ended by itself, and well.
+    /// Returns whether it terminated by itself, successfully.
     pub(super) fn success(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// The last line that is not empty.
+    /// Returns the last line that is not empty.
     pub(super) fn last_line(&self) -> &str {
         let lines = self.text.lines().rev();
         lines
@@ -86,7 +86,7 @@ impl Output {
             .unwrap_or("no output")
     }
 
-    /// How it ended, in words.
+    /// Describes how it terminated.
     pub(super) fn ended(&self) -> String {
         self.status.map_or_else(
             || "killed after its time".to_owned(),
@@ -95,7 +95,7 @@ impl Output {
     }
 }
 
-/// Runs a program to its end; kills it when the time is over.
+/// Runs a program to its end; kills it at the time limit.
 pub(super) fn run(command: Command, limit: Duration) -> anyhow::Result<Output> {
     let mut running = Running::start(command)?;
     let deadline = Instant::now() + limit;
@@ -136,7 +136,7 @@ impl Running {
         Ok(Self { child, output })
     }
 
-    /// What it has written so far.
+    /// Returns its output so far.
     pub(super) fn text(&self) -> anyhow::Result<String> {
         let length = usize::try_from(self.output.metadata()?.len())?;
         let mut bytes = vec![0; length];
@@ -145,7 +145,7 @@ impl Running {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits for the first line that it writes.
+    /// Waits for its first line of output.
     pub(super) fn first_line(&mut self, limit: Duration) -> anyhow::Result<String> {
         let deadline = Instant::now() + limit;
         loop {
@@ -162,7 +162,7 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        // Both fail only if it has ended and was waited for.
+        // Both fail only if it has terminated and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

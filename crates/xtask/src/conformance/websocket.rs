@@ -33,7 +33,7 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
     let upstream = Upstream::start("origin");
     let (authority, identity) = localhost();
     let mut config = Config::default().cluster("web", "http1", &[upstream.address()]);
-    // The fuzzing client asks for `/`.
+    // The fuzzing client requests `/`.
     config.routes =
         "{match: {path: {exact: /}}, cluster: web, timeout: 0s, rewrite: {path: /ws}}, ".to_owned();
     let proxy = config
@@ -106,7 +106,7 @@ pub(super) async fn open(target: &Target) -> anyhow::Result<Socket> {
     Ok(opened.await.context("handshake")?.0)
 }
 
-/// Sends a message and compares what comes back.
+/// Sends a message and compares the echo.
 pub(super) async fn echo(socket: &mut Socket, message: Message) -> anyhow::Result<()> {
     socket.send(message.clone()).await.context("sending")?;
     let answer = socket
@@ -123,7 +123,7 @@ pub(super) async fn echo(socket: &mut Socket, message: Message) -> anyhow::Resul
     Ok(())
 }
 
-/// Ends a WebSocket in order: a close from here, a close from there, the end of the stream.
+/// Closes a WebSocket gracefully: a close frame from each side, then the end of the stream.
 pub(super) async fn close(mut socket: Socket) -> anyhow::Result<()> {
     let code = CloseCode::Library(4001);
     let reason = "enough".into();
@@ -173,7 +173,7 @@ async fn control(target: &Target) -> anyhow::Result<String> {
     Ok("as sent".to_owned())
 }
 
-/// All cases of the fuzzing client, if Python can install it.
+/// Runs all cases of the fuzzing client, if Python can install it.
 fn autobahn(report: &mut Report, proxy: &Proxy) -> anyhow::Result<()> {
     let folder = tools::cache(&format!("kosoku-{KOSOKU}"))?;
     if !folder.join("kosoku").exists() {
@@ -210,7 +210,7 @@ fn autobahn(report: &mut Report, proxy: &Proxy) -> anyhow::Result<()> {
     judge(report, &index)
 }
 
-/// Counts the verdicts, and names what failed.
+/// Counts the verdicts, and lists the failures.
 fn judge(report: &mut Report, index: &[u8]) -> anyhow::Result<()> {
     let index: Value = serde_json::from_slice(index)?;
     let agents = index.as_object().context("an object of agents")?;

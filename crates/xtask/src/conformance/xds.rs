@@ -1,5 +1,5 @@
-//! Stock peers of xDS: Envoy (both protocols) and grpc-go take what our controller serves from a folder, and
-//! our proxy takes what go-control-plane serves.
+//! Third-party peers of xDS: Envoy (both protocols) and grpc-go use resources that our controller
+//! serves from a folder, and our proxy uses resources of go-control-plane.
 //!
 //! Envoy is the binary that `cargo xtask compare` leaves in the cache, or `MAGLOR_ENVOY`; the Go peers are
 //! `conformance/xds`, built once.
@@ -23,9 +23,9 @@ use super::client::{Target, Version, empty};
 use super::report::Report;
 use super::{Bench, tools};
 
-/// Everything that waits for a peer; a client in backoff (grpc-go's delays grow) needs seconds.
+/// The time limit of waiting for a peer; a client in backoff (grpc-go's delays grow) needs seconds.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// The poll interval.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
@@ -53,7 +53,7 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests of one thread, each on a connection of its own.
+/// Sends requests from one thread, each on a separate connection.
 struct Asker(Runtime);
 
 impl Asker {
@@ -62,7 +62,7 @@ impl Asker {
         Ok(Self(builder.enable_all().build()?))
     }
 
-    /// Status and body of a GET.
+    /// Returns the status and the body of a GET.
     fn get(&self, address: SocketAddr, host: &str, path: &str) -> anyhow::Result<(u16, Bytes)> {
         let target = Target {
             address,
@@ -85,7 +85,7 @@ impl Asker {
         self.0.block_on(whole).with_context(late)?
     }
 
-    /// The same as JSON.
+    /// Returns a page as JSON.
     fn json(&self, address: SocketAddr, path: &str) -> anyhow::Result<serde_json::Value> {
         let (status, body) = self.get(address, "localhost", path)?;
         if status != 200 {
@@ -95,7 +95,7 @@ impl Asker {
     }
 }
 
-/// Waits until something holds; how long that took, or what was seen last.
+/// Waits until a condition holds; returns how long that took, or the last error.
 fn until(what: &str, mut holds: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {
@@ -111,7 +111,7 @@ fn took(time: Duration) -> String {
     format!("after {} ms", time.as_millis())
 }
 
-/// A free port, for programs that cannot choose and report one.
+/// Returns a free port, for programs that cannot choose and report one.
 fn free_port() -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?)

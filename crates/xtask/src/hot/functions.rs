@@ -1,4 +1,4 @@
-//! The functions seen by callgrind, and the order that follows from it.
+//! The functions seen by callgrind, and their order.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use super::{Error, dumps};
 
-/// A function runs with every request if it is in so many of a program's dumps; a dump is a few requests, and what
-/// comes round by the second is in few of them.
+/// The share of a program's dumps from which on a function counts as executed by every request; a
+/// dump covers a few requests, and periodic work of every second is in few of them.
 const OF_EVERY_REQUEST: f64 = 0.75;
 
-/// The program's functions that were executed.
+/// The executed functions of a program.
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     of: HashMap<String, Executed>,
@@ -19,16 +19,16 @@ pub(super) struct Functions {
 
 #[derive(Debug, Default)]
 struct Executed {
-    /// Instructions of its own.
+    /// Its own instructions.
     instructions: u64,
-    /// In so many of callgrind's files.
+    /// The number of callgrind's files that contain it.
     dumps: usize,
-    /// In this share of one program's files, the most there is.
+    /// The largest share of one program's files that contain it.
     share: f64,
 }
 
 impl Functions {
-    /// Reads `NAME.PID.N` for all programs and all their dumps; `name` ends with a dot.
+    /// Parses `NAME.PID.N` for all programs and all their dumps; `name` ends with a dot.
     pub(super) fn read(folder: &Path, name: &str) -> Result<Self, Error> {
         let files = dumps(folder, name).map_err(|error| Error::File(folder.into(), error))?;
         let mut programs: HashMap<String, Vec<_>> = HashMap::new();
@@ -57,7 +57,7 @@ impl Functions {
             if let Some(object) = line.strip_prefix("ob=") {
                 ours = object.ends_with("/maglor-proxy");
             } else if let Some(name) = line.strip_prefix("fn=") {
-                // A function that calls itself is listed again as NAME'2.
+                // A recursive function is listed again as NAME'2.
                 function = name.split('\'').next().unwrap_or(name);
             } else if line.starts_with("calls=") {
                 of_a_call = true;
@@ -76,7 +76,7 @@ impl Functions {
         }
     }
 
-    /// Adds what one program executed, by so many dumps.
+    /// Adds the functions of one program, with its number of dumps.
     #[expect(clippy::cast_precision_loss, reason = "some thousand dumps")]
     fn join(&mut self, program: Self, dumps: usize) {
         for (name, seen) in program.of {
@@ -87,7 +87,7 @@ impl Functions {
         }
     }
 
-    /// What runs with every request of some program, the busiest first.
+    /// Returns the functions executed by every request of some program, the busiest first.
     fn of_every_request(&self) -> Vec<&str> {
         let mut names = self.sorted(|seen| Reverse(seen.instructions));
         names.retain(|name| self.of[*name].share >= OF_EVERY_REQUEST);
@@ -105,8 +105,9 @@ impl Functions {
     }
 }
 
-/// What every request runs through without a mesh, what it does besides in one; what else serves requests, by
-/// instructions; then what a sidecar uses again and again, then what it uses once.
+/// Returns the order: functions executed by every request without a mesh, then the additional ones
+/// in a mesh; other functions that serve requests, by instructions; then those that a sidecar uses
+/// repeatedly, then those it uses once.
 pub(super) fn in_order<'a>(
     plain: &'a Functions,
     mesh: &'a Functions,

@@ -1,4 +1,4 @@
-//! A proxy without a mesh that serves HTTP/1.1, one request after the other, each alone.
+//! A proxy without a mesh that serves HTTP/1.1, one request at a time.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,13 +11,13 @@ const REQUEST: &[u8] =
     b"GET / HTTP/1.1\r\nhost: plain\r\nuser-agent: hot-functions\r\naccept: */*\r\n\r\n";
 const RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: text/plain\r\n\r\nok";
-/// Connections are open and every cell has its value after so many.
+/// The number of requests after which connections are open and every cell has its value.
 const WARM: usize = 100;
 const COUNTED: usize = 400;
-/// In between the proxy sleeps, as it does under most loads.
+/// The time between requests, in which the proxy sleeps, as under most loads.
 const APART: Duration = Duration::from_millis(5);
 
-/// Starts `proxy` in front of a server, and lets `count` say when it is warm.
+/// Starts `proxy` in front of a server, and calls `count` when it is warm.
 pub(super) fn serve(
     proxy: &Path,
     within: Duration,
@@ -26,7 +26,7 @@ pub(super) fn serve(
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let upstream = server.local_addr()?;
     thread::spawn(move || answer_all(&server));
-    // Nothing else takes a port that was free a moment ago.
+    // No other program takes a port that was free a moment ago.
     let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     let mut proxy = Command::new(proxy)
         .args(["--listen", &listen.to_string()])
@@ -57,7 +57,7 @@ fn ask(
     })
 }
 
-/// Connects when it listens.
+/// Connects once it listens.
 fn connect(proxy: &mut Child, listen: SocketAddr, within: Duration) -> io::Result<TcpStream> {
     let begin = Instant::now();
     loop {
@@ -84,7 +84,7 @@ fn round_trip(client: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers whatever arrives: a head fits into one segment.
+/// Responds to any request: a head fits into one segment.
 fn answer_all(server: &TcpListener) {
     for connection in server.incoming().flatten() {
         thread::spawn(move || answer(connection));

@@ -1,4 +1,4 @@
-//! The results: a table, all findings, and the files that are chosen for a check by hand.
+//! The results: a table, all findings, and the files that are selected for a manual check.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,13 +7,13 @@ use std::path::Path;
 /// The result for a file.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Verdict {
-    /// It has resources for the mesh, and all of them would be in force.
+    /// It has resources for the mesh, and all of them would apply.
     Whole,
-    /// It would be in force but for what is named.
+    /// It would apply except for the reported fields.
     Named,
-    /// A resource of it would not be in force.
+    /// One of its resources would not apply.
     Refused,
-    /// Nothing in it is for the mesh.
+    /// It has no resources for the mesh.
     Other,
 }
 
@@ -28,7 +28,7 @@ impl Verdict {
     }
 }
 
-/// What `maglor analyze` reports for a file.
+/// The output of `maglor analyze` for a file.
 #[derive(Debug)]
 pub(super) struct Outcome {
     verdict: Verdict,
@@ -37,7 +37,7 @@ pub(super) struct Outcome {
     findings: Vec<String>,
 }
 
-/// How many resources for the mesh there are, from the last line of `maglor analyze`.
+/// Returns the number of resources for the mesh, from the last line of `maglor analyze`.
 pub(super) fn resources(text: &str) -> usize {
     let last = text.lines().last().and_then(|line| line.split(' ').next());
     last.and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -66,7 +66,7 @@ impl Outcome {
         }
     }
 
-    /// The reasons of its findings with their numbers: `UnsupportedValue 2`.
+    /// Returns the reasons of its findings with their numbers: `UnsupportedValue 2`.
     fn reasons(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for finding in &self.findings {
@@ -82,7 +82,7 @@ impl Outcome {
     }
 }
 
-/// All files and what was found in them.
+/// All files and their findings.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     files: Vec<(String, Outcome)>,
@@ -93,7 +93,7 @@ impl Report {
         self.files.push((name.to_owned(), outcome));
     }
 
-    /// How many files of each part came to what.
+    /// Returns the number of files of each part by verdict.
     pub(super) fn summary(&self) -> String {
         let part = |name: &str| name.split('/').take(2).collect::<Vec<_>>().join("/");
         let part = |name: &str| match name.split('/').next() {
@@ -162,7 +162,7 @@ impl Report {
     }
 }
 
-/// Different numbers below `all`, sorted; the same for the same seed (SplitMix64).
+/// Returns different numbers below `all`, sorted; the same for the same seed (SplitMix64).
 fn choose(all: usize, cases: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut next = || {

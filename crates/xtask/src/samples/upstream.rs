@@ -1,11 +1,11 @@
-//! The projects whose samples are read, at fixed commits.
+//! Downloads the projects with the samples, at fixed commits.
 
 use std::path::{Path, PathBuf};
 
 use crate::shell::Cargo;
 use crate::tools;
 
-/// Folder, address, commit, and the parts that are wanted.
+/// The folder, address, commit, and parts of each project.
 const PROJECTS: [(&str, &str, &str, &[&str]); 3] = [
     (
         "istio",
@@ -27,7 +27,7 @@ const PROJECTS: [(&str, &str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// The folder with all of them, from the cache or from their projects.
+/// Returns the folder with all of them, from the cache or downloaded.
 pub(super) fn fetch() -> Result<PathBuf, String> {
     let commits: Vec<&str> = PROJECTS
         .iter()
@@ -36,7 +36,7 @@ pub(super) fn fetch() -> Result<PathBuf, String> {
     let folder = tools::cache()?.join(format!("samples-{}", commits.join("-")));
     for (name, address, commit, parts) in PROJECTS {
         let project = folder.join(name);
-        // The last step of a project makes this file: what was broken off is fetched again.
+        // The last step of a project creates this file: an interrupted download is repeated.
         let done = folder.join(format!("{name}.done"));
         if done.exists() {
             continue;
@@ -66,7 +66,7 @@ fn checkout(folder: &Path, address: &str, commit: &str, parts: &[&str]) -> Resul
     git(&["init", "--quiet"])?;
     git(&["remote", "add", "origin", address])?;
     git(&[&["sparse-checkout", "set", "--no-cone"], parts].concat())?;
-    // Only what the parts need of it.
+    // Only the selected parts.
     git(&[
         "fetch",
         "--quiet",

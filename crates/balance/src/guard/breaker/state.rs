@@ -5,17 +5,17 @@ use std::time::Duration;
 use super::{BreakerParams, Phase, Transition};
 use crate::{Rng, Time};
 
-/// Part of an open interval by which it is jittered, either way.
+/// The relative jitter of an open interval, either way.
 const JITTER: f64 = 0.1;
 
 #[derive(Debug)]
 pub(super) struct State {
     stage: Stage,
-    /// Counts changes of state; a result of an earlier period is not counted.
+    /// The number of changes of state; a result of an earlier period is not counted.
     period: u32,
-    /// What the first interval of the next outage will be.
+    /// The first interval of the next outage.
     suggested: Duration,
-    /// When the breaker closed last.
+    /// When the breaker last closed.
     closed_at: Time,
     /// When the current outage began.
     outage_began: Time,
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// Half-opens when the interval is over.
+    /// Changes to half-open when the interval is over.
     pub(super) fn wake(&mut self, now: Time) -> Option<Transition> {
         match self.stage {
             Stage::Open { until } if now >= until => Some(self.change(Stage::HalfOpen {
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// Whether a request may pass, and whether it is a probe; or how long to wait.
+    /// Decides whether a request may pass, and whether it is a probe; or how long to wait.
     pub(super) fn admit(&mut self, params: &BreakerParams, now: Time) -> Result<bool, Duration> {
         match &mut self.stage {
             Stage::Closed => Ok(false),
@@ -100,7 +100,7 @@ impl State {
         self.open(self.suggested, params, now, rng)
     }
 
-    /// Takes the result of a probe.
+    /// Records the result of a probe.
     pub(super) fn probed(
         &mut self,
         params: &BreakerParams,
@@ -127,7 +127,7 @@ impl State {
         (*succeeded >= needed).then(|| self.close(params, now))
     }
 
-    /// Takes back the place of a probe without result.
+    /// Releases the slot of a probe without result.
     pub(super) fn abandoned(&mut self, period: u32) {
         if let Stage::HalfOpen { under_way, .. } = &mut self.stage
             && period == self.period
@@ -161,7 +161,8 @@ impl State {
         self.change(Stage::Closed)
     }
 
-    /// The suggestion after the time that the breaker was closed.
+    /// Returns the first interval of the next outage, decayed by the time that the breaker was
+    /// closed.
     fn faded(&self, params: &BreakerParams, now: Time) -> Duration {
         let above = self.suggested.saturating_sub(params.base_open);
         let half_lives = now.saturating_since(self.closed_at).as_secs_f64()

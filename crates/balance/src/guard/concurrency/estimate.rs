@@ -1,4 +1,4 @@
-//! What follows from a window: a limit, a baseline, a measurement.
+//! Computes the limit, the baseline and the schedule of measurements from a window.
 
 use std::time::Duration;
 
@@ -6,94 +6,96 @@ use super::ConcurrencyParams;
 use super::histogram::Counted;
 use crate::{Rng, Time};
 
-/// Standard deviations that are taken for noise, of the difference between two medians: one window in 44 is further
-/// off, on one side.
+/// The number of standard deviations of the difference between two medians that counts as noise:
+/// one window in 44 exceeds it, on one side.
 const NOISE: f64 = 2.0;
 
-/// Deviations from which on a window is certainly faster than the baseline. Windows are many: with those of
-/// [`NOISE`] the baseline would sink to the fastest of them.
+/// The number of deviations from which on a window is certainly faster than the baseline. There are
+/// many windows: with [`NOISE`] the baseline would sink to the fastest of them.
 const CERTAIN: f64 = 4.0;
 
-/// A measurement ends after so many latencies, or after this time.
+/// A measurement ends after this number of latencies, or after this time.
 const MEASURED: u64 = 100;
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// The share of slow windows that is noise.
+/// The share of slow windows that counts as noise.
 const SLOW: f64 = 0.1;
 
-/// How fast a limit grows that is exhausted, before the first slow window: a service that needs hundreds does not
-/// have to wait for seconds.
+/// The growth of an exhausted limit before the first slow window: a service that needs hundreds
+/// does not have to wait for seconds.
 const SEARCH: f64 = 0.5;
 
-/// The first measurements follow each other faster: a service that has just started is slow, and the first
-/// answers are those that take no time.
+/// The interval of the first measurements: a service that has just started is slow, and the first
+/// responses are the fastest ones.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The limit with what it is computed from.
+/// The limit with the state of its computation.
 #[derive(Debug)]
 pub(super) struct Estimate {
-    /// Latencies without load; `None` before the first window.
+    /// The latencies without load; `None` before the first window.
     baseline: Option<Counted>,
-    /// Those of the latest windows under about this limit, up to [`MEASURED`]: a single window may be too short to
-    /// show that requests wait.
+    /// The latencies of the latest windows under about this limit, up to [`MEASURED`]: a single
+    /// window may be too short to show that requests wait.
     recent: Option<Counted>,
     measure_at: Time,
     interval: Duration,
-    /// From the end of a measurement to the next one.
+    /// The time from the end of a measurement to the next one.
     pause: Duration,
-    /// Whether the baseline was measured; the one of the first window is too low where most answers take
-    /// longer than a window, so that the limit does not follow it down.
+    /// Whether the baseline was measured; the one of the first window is too low if most responses
+    /// take longer than a window, so that the limit does not follow it down.
     measured: bool,
-    /// Windows since the last measurement, those of few latencies in part, and how many were slow.
+    /// The windows since the last measurement, those of few latencies counted in part, and how many
+    /// were slow.
     windows: f64,
     slow: f64,
-    /// Whether no window was slow yet, so that the limit may grow fast.
+    /// Whether no window has been slow yet, so that the limit may grow fast.
     searching: bool,
-    /// Requests in progress at the end of the latest window.
+    /// The requests in progress at the end of the latest window.
     in_progress: u32,
-    /// When the first window ended.
+    /// The end of the first window.
     begun_at: Option<Time>,
-    /// When the latest window ended in which the service was idle. For a while after that only the short requests have
-    /// been answered.
+    /// The end of the latest window in which the service was idle. For a while after that only the
+    /// short requests have ended.
     busy_since: Option<Time>,
     phase: Phase,
-    /// The limit with its fraction.
+    /// The limit with its fractional part.
     limit: f64,
 }
 
 #[derive(Debug)]
 enum Phase {
     Adapting,
-    /// A lower limit holds; what began under the old one ends.
+    /// A lower limit applies; requests that began under the old one end.
     Settling(Lowered),
     Measuring(Lowered, Option<Counted>),
 }
 
-/// A limit that was lowered to measure.
+/// A limit that was lowered for a measurement.
 #[derive(Clone, Copy, Debug)]
 struct Lowered {
     to: f64,
-    /// When the phase began.
+    /// The beginning of the phase.
     since: Time,
-    /// How long what began before takes, as a guess.
+    /// The estimated time until the earlier requests end.
     settles: Duration,
-    /// The median under the limit before, its noise taken off: one that is lower now shows that requests waited.
+    /// The median under the previous limit, minus its noise: a lower one now shows that requests
+    /// waited.
     before: f64,
 }
 
-/// What a window has seen.
+/// The measurements of a window.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) latencies: Counted,
-    /// The most and the fewest requests in progress when one ended, itself included.
+    /// The most and the fewest requests in progress when one ended, including itself.
     pub(super) most: u32,
     pub(super) least: u32,
-    /// Those at its end.
+    /// The requests in progress at its end.
     pub(super) last: u32,
 }
 
 impl Window {
-    /// How much it shows, from 0 to 1.
+    /// Returns its weight by the number of latencies, from 0 to 1.
     fn shown(&self) -> f64 {
         (self.latencies.len() as f64 / MEASURED as f64).min(1.0)
     }
@@ -102,8 +104,8 @@ impl Window {
         f64::from(self.most) >= limit.floor()
     }
 
-    /// Whether as many requests came as half of those that ended. Otherwise what is in progress drains: latencies are those
-    /// of the longest requests, whatever the limit is.
+    /// Returns whether at least half as many requests arrived as ended. Otherwise the requests in
+    /// progress drain: latencies are those of the longest requests, whatever the limit is.
     fn goes_on(&self, in_progress_before: u32) -> bool {
         u64::from(self.last) + self.latencies.len() / 2 >= u64::from(in_progress_before)
     }
@@ -129,12 +131,12 @@ impl Estimate {
         }
     }
 
-    /// In microseconds.
+    /// Returns the baseline in microseconds.
     pub(super) fn baseline(&self) -> Option<f64> {
         self.baseline.as_ref()?.median(0.0)
     }
 
-    /// The limit after a window that ends `now`.
+    /// Returns the limit after a window that ends `now`.
     pub(super) fn adapt(
         &mut self,
         window: Window,
@@ -168,14 +170,15 @@ impl Estimate {
         bounded(limit, params)
     }
 
-    /// Whether to measure now. It waits for a while until latencies are those of all requests.
+    /// Returns whether to measure now. A measurement waits until latencies are those of all
+    /// requests.
     fn is_due(&self, window: &Window, drains: bool, now: Time) -> bool {
         let whole = !drains && self.shows_all(&window.latencies, now);
         now >= self.measure_at
             && (whole || !self.measured || now >= self.measure_at + self.pause / 4)
     }
 
-    /// Lowers the limit, if it makes a difference.
+    /// Lowers the limit for a measurement, if it makes a difference.
     fn begin(
         &mut self,
         window: &Window,
@@ -187,8 +190,8 @@ impl Estimate {
         self.interval = self.interval.min(params.min_rtt_interval);
         self.pause = self.interval.mul_f64(1.0 + extra);
         self.interval = self.interval.saturating_mul(8);
-        // Where hardly a window is slow nothing waits, and with less than half of the limit in progress there is
-        // nothing that lowering it would drain.
+        // If hardly a window is slow no request waits, and with less than half of the limit in
+        // progress lowering it would drain nothing.
         let waits = !self.measured || self.slow >= SLOW * self.windows;
         let used = f64::from(window.most);
         let to = if waits && used * 2.0 > self.limit {
@@ -241,7 +244,7 @@ impl Estimate {
         let (least, _) = ends(params);
         let had_waited = lowered.to < self.limit && median < lowered.before;
         if had_waited && lowered.to > least && !self.is_baseline(&counted) {
-            // Perhaps something still does.
+            // Requests may still be waiting.
             let to = (lowered.to / 2.0).max(least);
             let settles = counted.quantile(0.9).map_or(LONGEST, micros);
             self.phase = Phase::Settling(Lowered {
@@ -258,14 +261,14 @@ impl Estimate {
             known.and_then(Counted::high)
         };
         let lower = baseline(had_waited).is_none_or(|known| median < known);
-        // Without the long requests it is too low, if anything.
+        // Without the long requests it can only be too low.
         let higher = baseline(self.measured && !shown).is_none_or(|known| median > known);
         if lower && higher {
             self.baseline = Some(counted);
         }
         self.measured |= shown;
         self.measure_at = now + self.pause;
-        // From four times this limit on requests waited: the halving of it made them faster.
+        // Above four times this limit requests waited: halving it made them faster.
         self.limit = self.limit.min(4.0 * lowered.to);
         self.limit
     }
@@ -278,7 +281,7 @@ impl Estimate {
             && known.is_some_and(|known| is_above(known, latencies) && is_above(latencies, known))
     }
 
-    /// Follows the gradient.
+    /// Adapts the limit by the gradient.
     fn follow(&mut self, window: &Window, params: &ConcurrencyParams, now: Time) -> f64 {
         let latencies = &window.latencies;
         if latencies.median(NOISE).is_none() {
@@ -311,14 +314,14 @@ impl Estimate {
             self.recent = None;
         }
         if slow && self.measured && self.limit <= ends(params).0 {
-            // Nothing is left to lower, and latency is what it is: the service has become slower.
+            // The limit cannot be lowered further, so the service has become slower.
             (self.measure_at, self.searching) = (now, true);
         }
         self.limit
     }
 
-    /// Whether the long requests are among these, and not only those that can have been answered since the service was idle,
-    /// or, before the first measurement, since there have been requests.
+    /// Returns whether the latencies include long requests, and not only those that can have ended
+    /// since the service was idle, or, before the first measurement, since the first request.
     fn shows_all(&self, latencies: &Counted, now: Time) -> bool {
         let long = latencies.quantile(0.9).map_or(Duration::ZERO, micros);
         let since = if self.measured {
@@ -329,7 +332,8 @@ impl Estimate {
         since.is_some_and(|since| now >= since + 3 * long)
     }
 
-    /// The first window: those that are answered in it are those that take no time, so it is no baseline.
+    /// Processes the first window: the requests that end in it are the fastest ones, so it is no
+    /// baseline.
     fn begin_search(&mut self, window: &Window) -> f64 {
         if window.exhausts(self.limit) {
             self.limit *= 1.0 + SEARCH;
@@ -337,7 +341,8 @@ impl Estimate {
         self.limit
     }
 
-    /// By how much the limit may grow. Windows of few latencies show less of what growth does.
+    /// Returns by how much the limit may grow. Windows of few latencies show less of the effect of
+    /// growth.
     fn room(&self, window: &Window) -> f64 {
         if self.searching && window.exhausts(self.limit) {
             return self.limit * SEARCH;
@@ -345,7 +350,8 @@ impl Estimate {
         self.limit.sqrt() * if self.measured { window.shown() } else { 1.0 }
     }
 
-    /// How much faster requests would be without load, as far as latencies show that: 1 where they do not.
+    /// Returns how much faster requests would be without load, as far as latencies show that;
+    /// otherwise 1.
     fn gradient(&mut self, latencies: &Counted, tolerance: f64) -> f64 {
         let recent = match self.recent.take() {
             Some(mut recent) if recent.len() < MEASURED => {
@@ -364,13 +370,13 @@ impl Estimate {
 }
 
 impl Counted {
-    /// The median with its noise added.
+    /// Returns the median plus its noise.
     fn high(&self) -> Option<f64> {
         self.median(NOISE).or_else(|| self.median(0.0))
     }
 
-    /// The median over that of others, as great as noise may have made it small. Variances add: the noise of the
-    /// difference is less than the sum of both.
+    /// Returns the ratio of the medians, at the upper end of what noise allows. Variances add: the
+    /// noise of the difference is less than the sum of both.
     fn over(&self, others: &Self) -> Option<f64> {
         let (own, other) = (self.len() as f64, others.len() as f64);
         let deviations = NOISE * (own + other).sqrt() / (own.sqrt() + other.sqrt());

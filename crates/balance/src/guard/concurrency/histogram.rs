@@ -1,20 +1,20 @@
-//! Latencies of a window, counted in classes of 6 to 12 % of their value.
+//! A histogram of the latencies of a window, with classes 6 to 12 % wide.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Classes an octave.
+/// The number of classes per octave.
 const STEPS: u32 = 8;
-/// Microseconds up to 2³¹, which is 36 minutes.
+/// The number of octaves: microseconds up to 2³¹, which is 36 minutes.
 const OCTAVES: u32 = 31;
 const CLASSES: usize = (STEPS * OCTAVES) as usize;
 
-/// Counts that all threads add to.
+/// The counts, incremented by all threads.
 #[derive(Debug)]
 pub(super) struct Histogram {
     counts: Box<[AtomicU32]>,
 }
 
-/// What was counted until a moment.
+/// The counts of a finished window.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     counts: Box<[u32]>,
@@ -34,7 +34,7 @@ impl Histogram {
         self.counts[class(micros)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes everything out.
+    /// Removes and returns all counts.
     pub(super) fn take(&self) -> Counted {
         let counts: Box<[u32]> = self
             .counts
@@ -58,20 +58,20 @@ impl Counted {
         self.all += other.all;
     }
 
-    /// The median as far off as `deviations` of its standard deviations make it, in microseconds, whatever the
-    /// distribution: of n latencies, the number of those below the true median is binomial, with standard
-    /// deviation √n / 2. `None` where that is beyond all of them.
+    /// Returns the median shifted by `deviations` of its standard deviations, in microseconds, for
+    /// any distribution: of n latencies, the number of those below the true median is binomial,
+    /// with standard deviation √n / 2. `None` if that is beyond all of them.
     pub(super) fn median(&self, deviations: f64) -> Option<f64> {
         let n = self.all as f64;
         self.at_rank(n / 2.0 + deviations * n.sqrt() / 2.0)
     }
 
-    /// What this share of the latencies is below, in microseconds; `None` without any.
+    /// Returns the quantile of this share, in microseconds; `None` without any latencies.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         self.at_rank(self.all as f64 * share)
     }
 
-    /// What so many latencies are below, interpolated within a class.
+    /// Returns the value below which this number of latencies lies, interpolated within a class.
     fn at_rank(&self, rank: f64) -> Option<f64> {
         if !(rank >= 0.0 && rank <= self.all as f64) {
             return None;
@@ -102,7 +102,7 @@ fn class(micros: u64) -> usize {
     ((octave * STEPS) as usize + step).min(CLASSES - 1)
 }
 
-/// The least value of a class, in microseconds.
+/// Returns the least value of a class, in microseconds.
 fn bound(class: usize) -> f64 {
     let (octave, step) = (class as u32 / STEPS, class as u32 % STEPS);
     f64::from(STEPS + step) / f64::from(STEPS) * f64::from(octave).exp2()

@@ -1,4 +1,5 @@
-//! Who is out, for how long, and who comes back. One owner; see the module above.
+//! Decides which endpoints are ejected, for how long, and when they return. It has one owner; see
+//! the module above.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,20 +11,20 @@ use super::rates::{Counts, outliers};
 use super::{EjectionState, Event, Finding, Monitor, OutlierParams, Spared};
 use crate::{Rng, Time};
 
-/// How long a probe may go unanswered before another one is sent.
+/// The time without a result of a probe after which another one is sent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Statuses are compared over windows of so many answers an endpoint, so that little traffic is judged
-/// too, but of so many intervals at most.
+/// The number of responses per endpoint in a window in which statuses are compared, so that
+/// endpoints with little traffic are evaluated too, and the maximum number of intervals.
 const WINDOW_ANSWERS: u64 = 50;
 const WINDOW_INTERVALS: u32 = 6;
 
-/// One endpoint as the caller names it.
+/// An endpoint as identified by the caller.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Unique in the set, and the same as long as it is the same endpoint.
+    /// Unique in the set, and stable as long as it is the same endpoint.
     pub id: u64,
-    /// Its answers.
+    /// Its monitor.
     pub monitor: Arc<Monitor>,
 }
 
@@ -33,9 +34,9 @@ pub struct Detector {
     params: OutlierParams,
     hosts: Vec<Host>,
     next_sweep: Time,
-    /// When it was last asked whether anybody answers well.
+    /// When success of any endpoint was last checked.
     last_look: Time,
-    /// Intervals of the window in which statuses are compared.
+    /// The number of intervals of the window in which statuses are compared.
     window: u32,
 }
 
@@ -43,11 +44,13 @@ pub struct Detector {
 struct Host {
     watched: Watched,
     ejection_state: EjectionState,
-    /// Recent ejections: one more with each, one less with each interval in service.
+    /// Recent ejections: incremented with each, decremented with each interval in service.
     count: u32,
-    /// While it is ejected: when it is probed next, if its time is over or no endpoint answers.
+    /// While it is ejected: the time of the next probe, if its time is over or no endpoint
+    /// succeeds.
     probe_due: Time,
-    /// Totals of the monitor at the last sweep, at the last look, and at the beginning of the window.
+    /// Totals of the monitor at the last sweep, at the last check, and at the beginning of the
+    /// window.
     swept: Totals,
     looked: Totals,
     window: Totals,
@@ -95,13 +98,13 @@ impl Host {
         }
     }
 
-    /// Since the beginning of the window.
+    /// Returns the responses since the beginning of the window.
     fn answers(&self) -> Answers {
         let (now, then) = (self.watched.monitor.totals(), self.window);
         let successes = now.successes.wrapping_sub(then.successes);
         let client_errors = now.client_errors.wrapping_sub(then.client_errors);
         let failures = now.failures.wrapping_sub(then.failures);
-        // Counters of one answer are read at different moments.
+        // Counters of one response are read at different moments.
         Answers {
             all: successes.saturating_add(failures),
             errors: failures.saturating_add(client_errors.min(successes)),
@@ -115,7 +118,7 @@ impl Host {
         };
         self.ejection_state = EjectionState::Serving;
         self.watched.monitor.forgive();
-        // What was counted while it was out (in panic, say) is not held against it.
+        // Results of the time when it was ejected (in panic mode, say) are not counted.
         self.swept = self.watched.monitor.totals();
         self.looked = self.swept;
         Event::Returned {
@@ -126,7 +129,7 @@ impl Host {
 }
 
 impl Detector {
-    /// Of a cluster without endpoints yet.
+    /// Creates the detector of a cluster without endpoints.
     #[must_use]
     pub fn new(params: OutlierParams, now: Time) -> Self {
         let next_sweep = now + params.interval;
@@ -139,14 +142,14 @@ impl Detector {
         }
     }
 
-    /// What it was made of.
+    /// Returns its parameters.
     #[must_use]
     pub fn params(&self) -> &OutlierParams {
         &self.params
     }
 
-    /// Takes a changed set. Endpoints that stay keep their ejection state; new ones serve. When too many
-    /// are out for a smaller set, those whose time ends first return.
+    /// Replaces the set of endpoints. Endpoints that stay keep their ejection state; new ones are
+    /// in service. If too many are ejected for a smaller set, those whose time ends first return.
     pub fn set_endpoints(
         &mut self,
         endpoints: impl IntoIterator<Item = Watched>,
@@ -179,7 +182,8 @@ impl Detector {
         events
     }
 
-    /// Takes what a monitor has found about an endpoint. `None`: it is out already, or has left.
+    /// Processes a finding of a monitor about an endpoint. `None`: it is ejected already, or has
+    /// left.
     pub fn found(&mut self, id: u64, finding: Finding, now: Time, rng: &mut Rng) -> Option<Event> {
         let at = self.position(id)?;
         if self.hosts[at].is_ejected() {
@@ -204,8 +208,8 @@ impl Detector {
         }
     }
 
-    /// Does what is due: compares rates once an interval, says who is to be probed. Call it at
-    /// [`due`](Self::due), or more often.
+    /// Performs the due work: compares rates once an interval, returns the endpoints to probe. Call
+    /// it at [`due`](Self::due), or more often.
     pub fn tick(&mut self, now: Time, rng: &mut Rng) -> Vec<Event> {
         let mut events = Vec::new();
         if now >= self.next_sweep {
@@ -239,7 +243,7 @@ impl Detector {
         self.compare(now, rng, events);
     }
 
-    /// Compares what answers were like since the beginning of the window.
+    /// Compares the responses since the beginning of the window.
     fn compare(&mut self, now: Time, rng: &mut Rng, events: &mut Vec<Event>) {
         let serving =
             |(at, host): (usize, &Host)| (!host.is_ejected()).then(|| (at, host.answers()));
@@ -255,8 +259,8 @@ impl Detector {
         }
     }
 
-    /// Begins the window anew, for all: whose answers are of different times cannot be compared, as what
-    /// clients ask for changes with time.
+    /// Restarts the window, for all: responses of different times cannot be compared, as clients'
+    /// requests change over time.
     fn begin_window(&mut self) {
         self.window = 0;
         for host in &mut self.hosts {
@@ -279,7 +283,8 @@ impl Detector {
         }
     }
 
-    /// Whether, since the last look, requests to those in service failed and none succeeded.
+    /// Returns whether, since the last check, requests to endpoints in service failed and none
+    /// succeeded.
     fn none_answers(&mut self, now: Time) -> bool {
         if now.saturating_since(self.last_look) < self.params.probe_interval {
             return false;
@@ -297,8 +302,8 @@ impl Detector {
         failed && !succeeded
     }
 
-    /// Takes the result of a probe, or of a health check that passed on its own. `Some`: the endpoint
-    /// is back.
+    /// Processes the result of a probe, or of a health check that passed on its own. `Some`: the
+    /// endpoint has returned.
     pub fn probed(&mut self, id: u64, answers: bool, now: Time) -> Option<Event> {
         let at = self.position(id)?;
         let host = &mut self.hosts[at];
@@ -314,7 +319,7 @@ impl Detector {
         None
     }
 
-    /// When [`tick`](Self::tick) has something to do at the latest.
+    /// Returns when [`tick`](Self::tick) must be called at the latest.
     #[must_use]
     pub fn due(&self) -> Time {
         if self.ejected() == 0 {
@@ -324,13 +329,13 @@ impl Detector {
             .min(self.last_look + self.params.probe_interval)
     }
 
-    /// How many are out.
+    /// Returns the number of ejected endpoints.
     #[must_use]
     pub fn ejected(&self) -> usize {
         self.hosts.iter().filter(|host| host.is_ejected()).count()
     }
 
-    /// Where an endpoint stands; `None` if it is not in the set.
+    /// Returns the state of an endpoint; `None` if it is not in the set.
     #[must_use]
     pub fn ejection_state(&self, id: u64) -> Option<EjectionState> {
         self.position(id).map(|at| self.hosts[at].ejection_state)

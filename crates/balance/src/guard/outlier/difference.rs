@@ -1,33 +1,37 @@
-//! Endpoints whose answers differ from their peers': errors of any kind, those of clients (4xx) included.
+//! Detects endpoints whose responses differ from their peers': errors of any kind, including those
+//! of clients (4xx).
 //!
-//! A replica with an old version or a wrong configuration answers 404 or 403 where the others answer well, which
-//! is no failure by its status. It differs from a client's mistake in that its peers do not share it: a
-//! client's requests go to all endpoints alike, so that its errors raise all rates alike, however many it sends.
+//! A replica with an old version or a wrong configuration responds with 404 or 403 where the others
+//! respond successfully, which is no failure by its status. It can be distinguished from a client's
+//! mistake because its peers do not share it: a client's requests go to all endpoints alike, so
+//! that its errors raise all rates alike, however many it sends.
 //!
 //! Two conditions, both relative to the other endpoints together:
 //!
-//! * It answers at least `status_difference_threshold` percent of those requests with errors that its peers answer
-//!   well: `(own − peers) / (1 − peers)`, with rates of errors. So 100 % stand out where the peers have 60 %.
-//! * Chance does not explain it. Were all endpoints alike, an endpoint's errors would be a random draw from all
-//!   requests; how likely so many are is bounded by e⁻ᴱ (Hoeffding, 1963, §6), and E has to be above
-//!   [`EVIDENCE`]. It takes six errors in a row where forty peers have none, and more where there are
-//!   few peers or these have errors, too; so no volume has to be configured.
+//! * It responds with errors to at least `status_difference_threshold` percent of those requests to
+//!   which its peers respond successfully: `(own − peers) / (1 − peers)`, with rates of errors. So
+//!   100 % are detected where the peers have 60 %.
+//! * Chance does not explain it. If all endpoints were alike, an endpoint's errors would be a
+//!   random draw from all requests; the probability of so many is bounded by e⁻ᴱ (Hoeffding, 1963,
+//!   §6), and E has to be above [`EVIDENCE`]. It takes six errors in a row where forty peers have
+//!   none, and more where there are few peers or these have errors, too; so no volume has to be
+//!   configured.
 
 use super::{Finding, OutlierParams};
 
-/// The evidence from which on an endpoint differs. By chance two comparisons in 10⁹ come so far: one in years
-/// for a hundred endpoints, compared every 10 s.
+/// The evidence from which on an endpoint differs. By chance two comparisons in 10⁹ reach it: one
+/// in years for a hundred endpoints, compared every 10 s.
 const EVIDENCE: f64 = 20.0;
 
-/// Answers of one endpoint within a window.
+/// The responses of one endpoint within a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answers {
     pub(super) all: u32,
-    /// Those of them that were errors of whatever kind.
+    /// The error responses among them.
     pub(super) errors: u32,
 }
 
-/// Which endpoints differ, in their order, each with what was found.
+/// Returns the endpoints that differ, in their order, each with its finding.
 pub(super) fn differing(answers: &[Answers], params: &OutlierParams) -> Vec<(usize, Finding)> {
     let threshold = f64::from(params.status_difference_threshold) / 100.0;
     if threshold <= 0.0 {
@@ -59,16 +63,16 @@ fn ratio(part: u64, of: u64) -> f64 {
     part as f64 / of as f64
 }
 
-/// A bound for the chance that one of the endpoints has `own` errors in `n` answers or more, where there are
-/// `errors` in `all`, as −ln. Draws of its answers from all, and draws of its errors from all errors,
-/// give two bounds for the same chance.
+/// Returns, as −ln, a bound for the probability that one of the endpoints has `own` errors in `n`
+/// responses or more, given `errors` in `all`. Draws of its responses from all, and draws of its
+/// errors from all errors, give two bounds for the same probability.
 fn evidence((own, n): (u64, u64), (errors, all): (u64, u64)) -> f64 {
     let answers = n as f64 * divergence(ratio(own, n), ratio(errors, all));
     let errors = errors as f64 * divergence(ratio(own, errors.max(1)), ratio(n, all));
     answers.max(errors)
 }
 
-/// Kullback–Leibler's, of two chances.
+/// Returns Kullback–Leibler's divergence of two probabilities.
 fn divergence(p: f64, q: f64) -> f64 {
     let term = |p: f64, q: f64| if p > 0.0 { p * (p / q).ln() } else { 0.0 };
     term(p, q) + term(1.0 - p, 1.0 - q)

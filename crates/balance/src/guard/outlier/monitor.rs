@@ -1,19 +1,19 @@
-//! What the answers of one endpoint were like: written by every worker, read by the detector.
+//! Counts the responses of one endpoint: written by every worker, read by the detector.
 
 use super::{Finding, OutlierParams};
 use crate::guard::{GrpcStatus, Percent};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How a request to an endpoint ended, as outlier ejection sees it.
+/// The result of a request, as classified by outlier ejection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Sample {
-    /// An error that is the client's by its status: 400–499, or another gRPC status than `OK`. It counts as a
-    /// success, but for the comparison with peers.
+    /// An error of the client by its status: 400–499, or another gRPC status than `OK`. It counts
+    /// as a success, except for the comparison with peers.
     ClientError,
     /// The gateway kind of server error: 502, 503, 504, or gRPC `UNAVAILABLE`, `DEADLINE_EXCEEDED`.
     GatewayError,
-    /// No answer: connect failure, reset, timeout of the try. Failures of the client's side (it went
-    /// away) are no samples at all.
+    /// No response: connect failure, reset, timeout of the attempt. Failures of the client's side
+    /// (it disconnected) are not counted at all.
     LocalFailure,
     /// Another server error: 500–599, or gRPC `UNKNOWN`, `INTERNAL`, `DATA_LOSS`.
     ServerError,
@@ -22,7 +22,7 @@ pub enum Sample {
 }
 
 impl Sample {
-    /// The sample of an answer with this status of HTTP.
+    /// Classifies a response with this HTTP status.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -33,8 +33,8 @@ impl Sample {
         }
     }
 
-    /// The sample of a gRPC answer. `PERMISSION_DENIED`, `UNIMPLEMENTED`, `RESOURCE_EXHAUSTED` and
-    /// their like are about the call, not about the endpoint.
+    /// Classifies a gRPC response. `PERMISSION_DENIED`, `UNIMPLEMENTED`, `RESOURCE_EXHAUSTED` and
+    /// the like concern the call, not the endpoint.
     #[must_use]
     pub const fn of_grpc(status: GrpcStatus) -> Self {
         match status {
@@ -45,50 +45,50 @@ impl Sample {
         }
     }
 
-    /// Whether the endpoint has done what was its own to do: what a client did wrong is no fault of it.
+    /// Returns whether the endpoint worked correctly: a client's error is no fault of it.
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::ClientError | Self::Success)
     }
 }
 
-/// Bits of each streak; larger thresholds than 2^20 − 1 cannot be reached.
+/// The bits of each streak; thresholds above 2^20 − 1 cannot be reached.
 const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// The answers of one endpoint, shared by all threads.
+/// The counts of one endpoint's responses, shared by all threads.
 ///
 /// A cache line of its own, so that endpoints do not disturb each other. All accesses are
 /// `Relaxed`: each word is complete in itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Monitor {
-    /// Failures in a row: server errors, gateway errors, failures without answer.
+    /// Consecutive failures: server errors, gateway errors, failures without response.
     streaks: AtomicU64,
     /// Successes in the upper half, failures in the lower, both modulo 2^32 (a carry from one into
     /// the other, once in 2^32 failures, is harmless).
     counts: AtomicU64,
-    /// Errors of clients, among the successes, modulo 2^32.
+    /// Client errors, among the successes, modulo 2^32.
     client_errors: AtomicU32,
 }
 
-/// All answers of an endpoint so far, modulo 2^32 each.
+/// All responses of an endpoint so far, modulo 2^32 each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) successes: u32,
-    /// Among the successes.
+    /// Client errors, among the successes.
     pub(super) client_errors: u32,
     pub(super) failures: u32,
 }
 
 impl Monitor {
-    /// Of an endpoint that has not answered yet.
+    /// Creates the monitor of an endpoint without responses.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts a sample. Returns what is found when a streak reaches its threshold; the streak then
+    /// Counts a sample. Returns a finding when a streak reaches its threshold; the streak then
     /// starts again. The caller passes it to the detector's owner.
     #[inline]
     pub fn record(&self, sample: Sample, params: &OutlierParams) -> Option<Finding> {
@@ -125,7 +125,7 @@ impl Monitor {
         }
     }
 
-    /// Successes so far, modulo 2^32.
+    /// Returns the successes so far, modulo 2^32.
     #[must_use]
     pub fn successes(&self) -> u32 {
         self.totals().successes
@@ -140,13 +140,13 @@ impl Monitor {
         }
     }
 
-    /// Forgets the streaks, when the endpoint returns.
+    /// Resets the streaks, when the endpoint returns.
     pub(super) fn forgive(&self) {
         self.streaks.store(0, Ordering::Relaxed);
     }
 }
 
-/// Failures in a row.
+/// Consecutive failures of each kind.
 #[derive(Clone, Copy)]
 struct Streaks {
     server: u64,
@@ -167,9 +167,9 @@ impl Streaks {
         self.server | self.gateway << BITS | self.local << (2 * BITS)
     }
 
-    /// The streaks after one more failure, and what is found. A failure without answer is one of
-    /// each kind; any answer ends the streak of those without; a server error that is not the
-    /// gateway's ends the gateway's. What is found ends all: it is counted anew.
+    /// Returns the streaks after one more failure, and the finding, if any. A failure without
+    /// response is one of each kind; any response ends the streak of those without; a server error
+    /// that is not the gateway's ends the gateway's. A finding resets all streaks.
     fn then(self, failure: Sample, params: &OutlierParams) -> (Self, Option<Finding>) {
         let longer = |streak: u64| (streak + 1).min(MASK);
         let next = Self {
@@ -192,8 +192,8 @@ impl Streaks {
         (after, found)
     }
 
-    /// Of the streaks that have reached their thresholds the one that is enforced most; of those
-    /// enforced alike the most special, which says the most.
+    /// Returns, of the streaks that have reached their thresholds, the one with the highest
+    /// enforcement; of equal ones the most specific, which is most informative.
     fn found(self, params: &OutlierParams) -> Option<Finding> {
         let streaks = [
             (self.server, params.consecutive_5xx, Finding::Consecutive5xx),

@@ -1,80 +1,88 @@
-//! What an operator may ask of outlier ejection. Words are Envoy's (`OutlierDetection`).
+//! The parameters of outlier ejection. Names are Envoy's (`OutlierDetection`).
 
 use std::time::Duration;
 
 use crate::guard::Percent;
 
-/// When an endpoint is taken out of service for what its answers are like, and for how long.
+/// The parameters of outlier ejection: when an endpoint is ejected because of its responses, and
+/// for how long.
 ///
-/// A detector with a threshold of 0, or enforced at 0 %, ejects no endpoint. One enforced between 0 and
-/// 100 % ejects that share of those whom it finds.
+/// A detector with a threshold of 0, or enforced at 0 %, ejects no endpoint. One enforced between 0
+/// and 100 % ejects that share of its findings.
 ///
 /// # Defaults
 ///
-/// Envoy's, but for these: `max_ejection_percent` is 50 (there 10, which leaves a set of nine
-/// endpoints without any ejection when it is kept), `enforcing_consecutive_gateway_failure` 100
-/// (there 0).
+/// Envoy's, with these exceptions: `max_ejection_percent` is 50 (there 10, which allows no ejection
+/// at all in a set of nine endpoints when it is strictly enforced),
+/// `enforcing_consecutive_gateway_failure` 100 (there 0).
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutlierParams {
-    /// Server errors in a row (500–599, their gRPC kin, and failures without answer). Default 5.
+    /// Consecutive server errors (500–599, the corresponding gRPC statuses, and failures without
+    /// response). Default 5.
     pub consecutive_5xx: u32,
-    /// Gateway errors in a row (502, 503, 504, their gRPC kin, failures without answer). Default 5.
+    /// Consecutive gateway errors (502, 503, 504, the corresponding gRPC statuses, failures without
+    /// response). Default 5.
     pub consecutive_gateway_failure: u32,
-    /// Failures without answer in a row: no connection, reset, timeout. Default 5.
+    /// Consecutive failures without response: no connection, reset, timeout. Default 5.
     pub consecutive_local_origin_failure: u32,
-    /// How much of its findings each detector enforces.
+    /// The enforcement of each detector.
     pub enforcing: Enforcing,
-    /// How often success rates and failure percentages are looked at. Default 10 s.
+    /// The interval at which success rates and failure percentages are compared. Default 10 s.
     pub interval: Duration,
-    /// An endpoint is out for this, times the number of its recent ejections. Default 30 s.
+    /// The ejection time, which is multiplied by the number of recent ejections. Default 30 s.
     pub base_ejection_time: Duration,
-    /// But not longer than this. Default 300 s.
+    /// The maximum ejection time. Default 300 s.
     pub max_ejection_time: Duration,
-    /// A uniform extra between 0 and this. Default 0 s.
+    /// A uniform additional time between 0 and this. Default 0 s.
     pub max_ejection_time_jitter: Duration,
-    /// Of all endpoints, at most this share is out at a time, rounded down, and never all of them.
-    /// Default 50.
+    /// The maximum share of all endpoints that is ejected at a time, rounded down, and never all of
+    /// them. Default 50.
     pub max_ejection_percent: Percent,
-    /// One endpoint may be out even where the share comes to less than one. Default false.
+    /// Whether one endpoint may be ejected even if the share comes to less than one. Default false.
     pub always_eject_one_host: bool,
-    /// Success rates are compared when so many endpoints have enough requests. Default 5.
+    /// The number of endpoints with enough requests from which on success rates are compared.
+    /// Default 5.
     pub success_rate_minimum_hosts: u32,
-    /// Requests within the interval that make a success rate. Default 100.
+    /// The number of requests within the interval that are enough for a success rate. Default 100.
     pub success_rate_request_volume: u32,
-    /// Endpoints below mean − factor/1000 · standard deviation are outliers. Default 1900.
+    /// The factor of the threshold: endpoints below mean − factor/1000 · standard deviation are
+    /// outliers. Default 1900.
     pub success_rate_stdev_factor: u32,
-    /// Failures in percent of its requests that make an endpoint an outlier. Default 85.
+    /// The failures in percent of its requests that make an endpoint an outlier. Default 85.
     pub failure_percentage_threshold: u8,
-    /// As for success rates. Default 5.
+    /// The number of endpoints with enough requests, as for success rates. Default 5.
     pub failure_percentage_minimum_hosts: u32,
-    /// As for success rates. Default 50.
+    /// The number of requests that are enough, as for success rates. Default 50.
     pub failure_percentage_request_volume: u32,
-    /// An endpoint differs from its peers that answers so many percent of those requests with errors, those
-    /// of clients (4xx) included, that its peers answer well; 0: off. Default 30. (Not in Envoy.)
+    /// The percentage of error responses, including those of clients (4xx), to requests to which
+    /// its peers respond successfully, from which on an endpoint differs from them; 0: off. Default
+    /// 30. (Not in Envoy.)
     pub status_difference_threshold: u8,
-    /// Between two probes of an endpoint that may return. Default 500 ms. (Not in Envoy.)
+    /// The time between two probes of an endpoint whose ejection time is over. Default 500 ms. (Not
+    /// in Envoy.)
     pub probe_interval: Duration,
 }
 
-/// How much of its findings each detector enforces.
+/// The share of its findings that each detector enforces.
 ///
 /// # Defaults
 ///
-/// All, but for `failure_percentage`: nothing.
+/// All of them (100 %), except for `failure_percentage`: 0 %.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Enforcing {
-    /// Of `consecutive_5xx`.
+    /// The enforcement of `consecutive_5xx`.
     pub consecutive_5xx: Percent,
-    /// Of `consecutive_gateway_failure`.
+    /// The enforcement of `consecutive_gateway_failure`.
     pub consecutive_gateway_failure: Percent,
-    /// Of `consecutive_local_origin_failure`.
+    /// The enforcement of `consecutive_local_origin_failure`.
     pub consecutive_local_origin_failure: Percent,
-    /// Of failure percentages.
+    /// The enforcement of failure percentages.
     pub failure_percentage: Percent,
-    /// Of success rates.
+    /// The enforcement of success rates.
     pub success_rate: Percent,
-    /// Of differences from peers. Where a policy sends a client's requests to the same endpoint again and again
-    /// (`maglev`, `ring-hash`), enforce nothing: there a client can make one endpoint differ after the other.
+    /// The enforcement of differences from peers. If a policy sends a client's requests to the same
+    /// endpoint again and again (`maglev`, `ring-hash`), set it to 0 %: there a client can make one
+    /// endpoint differ after the other.
     pub status_difference: Percent,
 }
 
@@ -117,9 +125,9 @@ impl Default for OutlierParams {
 }
 
 impl OutlierParams {
-    /// How many of `endpoints` may be out at a time: `max_ejection_percent` of them, rounded down;
-    /// one at least if `always_eject_one_host`; all but one at most. So one endpoint alone is never
-    /// ejected.
+    /// Returns how many of `endpoints` may be ejected at a time: `max_ejection_percent` of them,
+    /// rounded down; one at least if `always_eject_one_host`; all but one at most. So one endpoint
+    /// alone is never ejected.
     #[must_use]
     pub fn max_ejections(&self, endpoints: usize) -> usize {
         let share = self.max_ejection_percent.of(endpoints as u64) as usize;
@@ -127,7 +135,7 @@ impl OutlierParams {
         share.max(least).min(endpoints.saturating_sub(1))
     }
 
-    /// How long an endpoint is out that is ejected for the `count`-th time, from 1.
+    /// Returns the ejection time of the `count`-th ejection, from 1.
     #[must_use]
     pub fn ejection_time(&self, count: u32) -> Duration {
         let longest = self.max_ejection_time.max(self.base_ejection_time);

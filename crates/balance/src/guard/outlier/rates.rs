@@ -1,8 +1,9 @@
-//! Outliers among rates: success rates below the others', failure percentages above a threshold.
+//! Detects outliers among rates: success rates below the others', failure percentages above a
+//! threshold.
 
 use super::{Finding, OutlierParams};
 
-/// Answers of one endpoint within an interval.
+/// The responses of one endpoint within an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) successes: u32,
@@ -14,13 +15,13 @@ impl Counts {
         u64::from(self.successes) + u64::from(self.failures)
     }
 
-    /// 0–100; only with a volume above 0.
+    /// Returns the success rate, 0–100; only with a volume above 0.
     fn success_percent(self) -> f64 {
         100.0 * f64::from(self.successes) / self.volume() as f64
     }
 }
 
-/// Which of the endpoints are outliers, in their order, each with what was found.
+/// Returns the endpoints that are outliers, in their order, each with its finding.
 pub(super) fn outliers(counts: &[Counts], params: &OutlierParams) -> Vec<(usize, Finding)> {
     let mut found = by_success_rate(counts, params);
     for (at, finding) in by_failure_percentage(counts, params) {
@@ -31,7 +32,7 @@ pub(super) fn outliers(counts: &[Counts], params: &OutlierParams) -> Vec<(usize,
     found
 }
 
-/// Rates of those with enough requests; nothing when too few have.
+/// Returns the rates of endpoints with enough requests; none if too few have.
 fn rates(counts: &[Counts], volume: u32, hosts: u32) -> Vec<(usize, f64)> {
     let volume = u64::from(volume.max(1));
     let rates: Vec<_> = counts
@@ -62,7 +63,7 @@ fn by_success_rate(counts: &[Counts], params: &OutlierParams) -> Vec<(usize, Fin
     let factor = f64::from(params.success_rate_stdev_factor) / 1000.0;
     let threshold = mean - factor * variance.sqrt();
     // The margin is far below one request in 2^32 and above the error of the sums: equal rates are
-    // no outliers of each other.
+    // not outliers of each other.
     let below = |(at, rate): (usize, f64)| {
         let finding = Finding::SuccessRate { rate, threshold };
         (rate < threshold - 1e-9).then_some((at, finding))

@@ -1,15 +1,15 @@
 //! A token bucket for each value of a header, or for each client, within a bound on memory.
 //!
 //! Buckets are kept in two generations. A bucket that is used moves into the young one; when that
-//! has half of its share of `max_keys`, the old one is dropped and the young one takes its place. So
-//! about the last `max_keys / 2` keys are remembered, `max_keys` at most, and nothing has to be swept.
-//! A key that was forgotten begins with a full bucket, which is what most of them would have by then.
+//! has half of its share of `max_keys`, the old one is dropped and the young one takes its place.
+//! So about the last `max_keys / 2` keys are remembered, `max_keys` at most, and no sweep is
+//! needed. A dropped key begins with a full bucket, which most of them would have by then.
 //!
-//! The table is split into parts by key, each behind a lock of its own that is held for one look-up:
-//! threads meet at a lock only when their clients' keys fall into the same part at the same moment.
+//! The table is split into parts by key, each with its own lock that is held for one look-up:
+//! threads contend only when their clients' keys fall into the same part at the same moment.
 //!
-//! Memory: an entry takes at most 40 bytes (16 of its own in a table that is at least 7/16 full), so
-//! 10 000 keys take 400 kB when all are in use; an unused table takes next to nothing.
+//! Memory: an entry takes at most 40 bytes (16 of its own in a table that is at least 7/16 full),
+//! so 10 000 keys take 400 kB when all are in use; an unused table takes almost none.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,7 +20,7 @@ use crate::hash::mix;
 use crate::sync::Mutex;
 use crate::{Rng, Time};
 
-/// Parts of the table; a power of two.
+/// The number of parts of the table; a power of two.
 const PARTS: usize = 16;
 
 /// A token bucket for each key, shared by all threads.
@@ -33,7 +33,7 @@ pub struct KeyedBuckets {
     parts: Box<[Mutex<Generations>]>,
 }
 
-/// Key → when its bucket will be full, in the unit of the bucket.
+/// Maps a key to the time when its bucket will be full, in the unit of the bucket.
 type Table = HashMap<u64, u64, BuildHasherDefault<Mixed>>;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ struct Generations {
 }
 
 impl KeyedBuckets {
-    /// Buckets of these parameters for at most `max_keys` keys (at least 32).
+    /// Creates buckets with these parameters for at most `max_keys` keys (at least 32).
     #[must_use]
     pub fn new(params: RateParams, max_keys: usize, rng: &mut Rng) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl KeyedBuckets {
         }
     }
 
-    /// What each bucket was made of.
+    /// Returns the parameters of each bucket.
     #[must_use]
     pub fn params(&self) -> &RateParams {
         &self.params
@@ -67,18 +67,18 @@ impl KeyedBuckets {
     pub fn take(&self, key: u64, now: Time) -> Verdict {
         let key = mix(key ^ self.secret);
         let part = &self.parts[key as usize % PARTS];
-        // A panic cannot happen while it is held; a table would be whole anyway.
+        // No code panics while it is held; the table would be consistent anyway.
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         let full = part.get(key);
         let (next, verdict) = self.params.take(full.unwrap_or(0), now);
-        // A refused client is remembered, too.
+        // A rejected client is remembered, too.
         if let Some(full) = next.or(full) {
             part.set(key, full, self.young_limit);
         }
         verdict
     }
 
-    /// Keys that are remembered.
+    /// Returns the number of remembered keys.
     #[must_use]
     pub fn len(&self) -> usize {
         let count = |part: &Mutex<Generations>| {
@@ -88,7 +88,7 @@ impl KeyedBuckets {
         self.parts.iter().map(count).sum()
     }
 
-    /// Whether no key is remembered.
+    /// Returns whether no key is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -113,7 +113,8 @@ impl Generations {
     }
 }
 
-/// Keys are mixed already: they are their own hashes. The lower bits have chosen the part.
+/// A hasher for keys that are mixed already: they are their own hashes. The lower bits have chosen
+/// the part.
 #[derive(Debug, Default)]
 struct Mixed(u64);
 

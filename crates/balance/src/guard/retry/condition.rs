@@ -1,4 +1,4 @@
-//! What makes an attempt worth repeating: Envoy's conditions under Envoy's names (`x-envoy-retry-on` and
+//! The conditions of a retry: Envoy's conditions under Envoy's names (`x-envoy-retry-on` and
 //! `x-envoy-retry-grpc-on`).
 
 use std::fmt;
@@ -20,10 +20,10 @@ pub enum Condition {
     GatewayError,
     /// `internal`: gRPC status 13.
     Internal,
-    /// `refused-stream`: HTTP/2 said that the request was not processed (REFUSED_STREAM, or GOAWAY
-    /// with a lower stream).
+    /// `refused-stream`: HTTP/2 indicates that the request was not processed (REFUSED_STREAM, or
+    /// GOAWAY with a lower stream).
     RefusedStream,
-    /// `reset`: no response at all, for whatever reason, a per-try timeout included.
+    /// `reset`: no response at all, for any reason, including a per-try timeout.
     Reset,
     /// `reset-before-request`: the connection was gone before the request was sent, or a kept-alive
     /// connection was closed without a byte of response.
@@ -59,7 +59,7 @@ impl Condition {
         Self::Unavailable,
     ];
 
-    /// Envoy's name.
+    /// Returns Envoy's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl Conditions {
     /// None of them.
     pub const NONE: Self = Self(0);
 
-    /// The set of these.
+    /// Creates a set of these conditions.
     #[must_use]
     pub const fn of(conditions: &[Condition]) -> Self {
         let (mut bits, mut i) = (0, 0);
@@ -123,31 +123,31 @@ impl Conditions {
         Self(bits)
     }
 
-    /// Adds one.
+    /// Adds a condition.
     pub fn insert(&mut self, condition: Condition) {
         self.0 |= Self::of(&[condition]).0;
     }
 
-    /// Whether it is one of them.
+    /// Returns whether it contains a condition.
     #[must_use]
     pub const fn contains(self, condition: Condition) -> bool {
         self.meets(Self::of(&[condition]))
     }
 
-    /// Whether the sets have one in common.
+    /// Returns whether the sets have a common condition.
     #[must_use]
     #[inline]
     pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Its conditions, by name.
+    /// Returns its conditions, by name.
     pub fn iter(self) -> impl Iterator<Item = Condition> {
         Condition::ALL
             .into_iter()

@@ -1,11 +1,11 @@
-//! How an attempt ended, and which conditions that meets.
+//! The outcome of an attempt, and the conditions that it meets.
 
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions};
 use crate::guard::GrpcStatus;
 
-/// How an attempt ended, judged before anything of it went to the client.
+/// The outcome of an attempt, evaluated before any part of it was sent to the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// The head of a response arrived.
@@ -17,14 +17,15 @@ pub enum Outcome {
 /// The head of a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Answer {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// `grpc-status`, where the head has it (a response without body). What trailers say comes too
-    /// late: the body is with the client by then.
+    /// `grpc-status`, if the head has it (a response without body). Trailers arrive too late: the
+    /// body has been sent to the client by then.
     pub grpc: Option<GrpcStatus>,
-    /// The head has one of the headers that the route calls retriable.
+    /// Whether the head has one of the route's retriable headers.
     pub retriable_header: bool,
-    /// The endpoint sheds load and said so (`x-envoy-overloaded`): trying again makes it worse.
+    /// Whether the endpoint sheds load and indicates it (`x-envoy-overloaded`): a retry would make
+    /// it worse.
     pub overloaded: bool,
     /// `Retry-After`.
     pub retry_after: Option<Duration>,
@@ -33,7 +34,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer of which only the status says something.
+    /// Creates a response with only a status.
     #[must_use]
     pub const fn status(status: u16) -> Self {
         Self {
@@ -46,7 +47,7 @@ impl Answer {
         }
     }
 
-    /// A gRPC answer that consists of its status.
+    /// Creates a gRPC response that consists of its status.
     #[must_use]
     pub const fn grpc(status: GrpcStatus) -> Self {
         Self {
@@ -55,7 +56,7 @@ impl Answer {
         }
     }
 
-    /// The conditions that it meets, but for those on listed statuses.
+    /// Returns the conditions that it meets, except for those on listed statuses.
     #[inline]
     fn met(&self) -> Conditions {
         if self.status < 400 && !self.retriable_header {
@@ -89,29 +90,29 @@ fn met_by_grpc(status: GrpcStatus) -> Conditions {
     Conditions::of(&[condition])
 }
 
-/// Why there was no response.
+/// The reason why there was no response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Failure {
-    /// The endpoint is at one of its limits: nothing was sent, another one may take the request.
+    /// The endpoint is at one of its limits: nothing was sent, another one may accept the request.
     Busy,
     /// No connection was made, or not in time (TCP, TLS or the preface).
     Connect,
-    /// The per-try timeout ran out.
+    /// The per-try timeout expired.
     PerTryTimeout,
     /// HTTP/2: REFUSED_STREAM, or GOAWAY with a lower stream.
     Refused,
     /// The connection broke, or the stream was reset, after the request or a part of it was sent.
     Reset,
-    /// A connection that had served before was closed without a byte of response: most likely it was
-    /// closed while the request was on its way.
+    /// A reused connection was closed without a byte of response: most likely it was closed while
+    /// the request was in transit.
     Stale,
     /// The connection broke before a byte of the request was sent.
     Unsent,
 }
 
 impl Failure {
-    /// Whether the application cannot have seen the request. Such a request is retried whatever
-    /// its method, and not at the budget's expense.
+    /// Returns whether the application cannot have received the request. Such a request is retried
+    /// whatever its method, and does not count against the budget.
     #[must_use]
     pub const fn is_unseen(self) -> bool {
         matches!(
@@ -120,8 +121,8 @@ impl Failure {
         )
     }
 
-    /// Whether a retry loads no application more than the try should have: what [`Self::is_unseen`],
-    /// and a stale connection.
+    /// Returns whether a retry adds no load to applications: after a failure of
+    /// [`Self::is_unseen`], or of a stale connection.
     #[must_use]
     pub const fn is_free(self) -> bool {
         self.is_unseen() || matches!(self, Self::Stale)
@@ -129,7 +130,7 @@ impl Failure {
 
     const fn met(self) -> Conditions {
         use Condition as C;
-        // `5xx`, `gateway-error` and `reset` take in every kind of silence, as in Envoy.
+        // `5xx`, `gateway-error` and `reset` include every kind of missing response, as in Envoy.
         match self {
             Self::Busy => Conditions::ALL,
             Self::Connect => Conditions::of(&[
@@ -153,7 +154,7 @@ impl Failure {
 }
 
 impl Outcome {
-    /// Whether it meets one of `wanted`, with these statuses listed.
+    /// Returns whether it meets one of `wanted`, with these statuses listed.
     #[inline]
     pub(super) fn meets(&self, wanted: Conditions, codes: &[u16]) -> bool {
         match self {
@@ -175,17 +176,17 @@ impl Outcome {
     }
 }
 
-/// What `grpc-retry-pushback-ms` asks for (gRFC A6, "Server pushback").
+/// The value of `grpc-retry-pushback-ms` (gRFC A6, "Server pushback").
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pushback {
-    /// Try again after exactly this.
+    /// Retry after exactly this.
     After(Duration),
-    /// Do not try again.
+    /// Do not retry.
     Never,
 }
 
 impl Pushback {
-    /// The value of the field: what is negative or no number means never.
+    /// Parses the value of the field: negative or invalid numbers mean never.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let text = std::str::from_utf8(value).unwrap_or_default();
@@ -196,17 +197,17 @@ impl Pushback {
     }
 }
 
-/// `Retry-After` in its form of seconds (RFC 9110 §10.2.3). The form with a date needs the calendar,
-/// which the caller has.
+/// Parses `Retry-After` in its form of seconds (RFC 9110 §10.2.3). The form with a date needs a
+/// calendar, which the caller has.
 #[must_use]
 pub fn retry_after_seconds(value: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    // What does not fit is longer than anybody waits.
+    // Larger numbers are longer than any client waits.
     digits.then(|| Duration::from_secs(text.parse::<u32>().map_or(u64::from(u32::MAX), u64::from)))
 }
 
-/// Whether a method is idempotent (RFC 9110 §9.2.2): repeating it does no harm.
+/// Returns whether a method is idempotent (RFC 9110 §9.2.2): repeating it has no further effect.
 #[must_use]
 pub fn is_idempotent(method: &str) -> bool {
     matches!(

@@ -1,16 +1,17 @@
 //! Ages of servers, for slow start.
 //!
-//! The host of a ledger knows the age of a server that it has seen joining. A host that has just started has seen none
-//! join: all servers look new to it. So each server's report has the server's age; the host of a group is a member of
-//! it, and often the new one.
+//! The host of a ledger knows the age of a server that has joined in its lifetime. For a host that
+//! has just started, all servers look new. So each server's report has the server's age; the host
+//! of a group is a member of it, and often the new one.
 
 use std::time::Duration;
 
 use super::Entry;
 use crate::Time;
 
-/// The age of each server. The host has not seen joining what has been in its list for as long as any other server: the reported
-/// age counts for it, and without one it is taken for the oldest, because slow start is for servers that are known to be new.
+/// Returns the age of each server. A server that has been in the host's list for as long as any
+/// other may be older: its reported age counts, and without one it is treated as the oldest,
+/// because slow start is for servers that are known to be new.
 pub(super) fn ages(entries: &[Entry], now: Time) -> Vec<Duration> {
     let first = entries.iter().map(|entry| entry.joined).min();
     let listed = |entry: &Entry| now.saturating_since(entry.joined);
@@ -31,7 +32,8 @@ pub(super) fn ages(entries: &[Entry], now: Time) -> Vec<Duration> {
 }
 
 impl Entry {
-    /// Takes the age of a report; whether the server is older than known, by more than `step`.
+    /// Records the age of a report; returns whether the server is older than known, by more than
+    /// `step`.
     pub(super) fn takes_age(&mut self, age: Duration, step: Duration, now: Time) -> bool {
         let news = self.own_age(now).is_none_or(|known| age > known + step);
         if news {
@@ -40,7 +42,7 @@ impl Entry {
         news
     }
 
-    /// Its age by its reports.
+    /// Returns its age according to its reports.
     fn own_age(&self, now: Time) -> Option<Duration> {
         let (age, at) = self.reported_age?;
         Some(age.saturating_add(now.saturating_since(at)))

@@ -1,11 +1,12 @@
-//! Which of two servers is the faster one, as far as their reports show it.
+//! Decides which of two servers is faster, as far as their reports show it.
 //!
-//! A server's pace, its mean time between ends of requests while busy, is known by its own samples only,
-//! and who is taken for slow gets few of them. So two averages that differ decide nothing by
-//! themselves: an unlucky one would stay unlucky, for no further sample corrects it. Each pace has bounds
-//! that follow from how much the group's paces vary and from how many samples are behind it; samples
-//! lose their weight with time. A server is faster than another one only where even the bounds are apart.
-//! One that is slow in truth has a request now and then, from which it is known when it is not any more.
+//! A server's pace, its mean time between ends of requests while busy, is known from its own
+//! samples only, and a server that is considered slow gets few of them. So two averages that differ
+//! are not sufficient: an unlucky one would stay unlucky, because no further sample corrects it.
+//! Each pace has bounds that follow from how much the group's paces vary and from the number of its
+//! samples; samples lose their weight over time. A server is considered faster than another one
+//! only if even the bounds do not overlap. A server that is really slow gets a request now and
+//! then, which shows when it is not slow any more.
 //!
 //! Invariant: `low ≤ mean ≤ high`; the bounds of an unknown pace exclude nothing.
 
@@ -13,65 +14,67 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// Samples that an average consists of, at most.
+/// The maximum number of samples in an average.
 const MOST_SAMPLES: f64 = 1024.0;
 
-/// Reports are averages of about so many samples themselves: the first ones of a server that has just started
-/// say little.
+/// Reports are averages of about this number of samples themselves: the first ones of a server that
+/// has just started contain little information.
 const SETTLING: f64 = 16.0;
 
 /// The variance of single samples over that of the averages that are reported, (2 − α) / α with α = 1/16.
 const SMOOTHED: f64 = 31.0;
 
-/// Reports that the variance of the group is an average of, at most: service times with a long tail show it
-/// seldom. The first one counts as one of so many of exponential service times.
+/// The maximum number of reports in the average of the group's variance: service times with a long
+/// tail show it rarely. The first one counts as this number of exponential service times.
 const MOST_REPORTS: f64 = 4096.0;
 const FIRST_REPORTS: f64 = 64.0;
 
-/// The greatest squared deviation of a report that is accepted. One server with absurd values must not hide
-/// what the others say.
+/// The greatest squared deviation of a report that is accepted. One server with absurd values must
+/// not hide the reports of the others.
 const MOST_DEVIATION: f64 = 16.0;
 
-/// With fewer samples a pace counts as unknown: a single long request is most of their mean.
+/// The number of samples below which a pace counts as unknown: a single long request would dominate
+/// their mean.
 const LEAST_SAMPLES: f64 = 32.0;
 
-/// Half the width of the bounds, in standard deviations. Of two that are compared each has its own, so that
-/// together they are as wide as 4.2 deviations of the difference.
+/// Half the width of the bounds, in standard deviations. Each of two compared servers has its own,
+/// so that together they are as wide as 4.2 deviations of the difference.
 const DEVIATIONS: f64 = 3.0;
 
-/// Of two servers that are equally loaded, the one is preferred whose pace is shorter by this factor at
-/// least, between the bounds: with those of 1024 exponential samples, one that is 1.32 times as fast.
+/// Of two equally loaded servers, the one is preferred whose pace is shorter by this factor at
+/// least, between the bounds: with those of 1024 exponential samples, one that is 1.32 times as
+/// fast.
 const CLEARLY_FASTER: f64 = 1.1;
 
-/// A sample has lost e⁻¹ of its weight after so many mean services. A server of half the speed of the others
-/// then keeps a tenth of its share where it would not be used otherwise.
+/// The number of mean services after which a sample has lost e⁻¹ of its weight. A server of half
+/// the speed of the others then keeps a tenth of its share where it would not be used otherwise.
 const FORGET: u32 = 1024;
 
-/// Bounds are computed so often while samples lose their weight.
+/// The number of computations of bounds while samples lose their weight.
 const STEPS: u32 = 32;
 
-/// What is known of a server's pace.
+/// A server's pace and its uncertainty.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// In nanoseconds.
+    /// The mean in nanoseconds.
     mean: f64,
-    /// Samples behind it, as of `at`; below zero while it settles.
+    /// The number of samples as of `at`; below zero while it settles.
     samples: f64,
     at: Time,
     low: f64,
     high: f64,
 }
 
-/// What paces of a group have in common.
+/// The common statistics of the paces of a group.
 #[derive(Clone, Debug)]
 pub(super) struct Paces {
-    /// Mean of the group's servers, each sample counting alike; zero while unknown.
+    /// The mean of the group's servers, with equal weights of samples; zero while unknown.
     pub(super) mean: Duration,
-    /// Squared coefficient of variation of single samples.
+    /// The squared coefficient of variation of single samples.
     variance: f64,
-    /// Reports that it is known from.
+    /// The number of reports that it is computed from.
     reports: f64,
-    /// When bounds are to be computed again.
+    /// When bounds have to be computed again.
     due: Time,
 }
 
@@ -84,7 +87,7 @@ impl Pace {
         high: f64::INFINITY,
     };
 
-    /// Takes in what was reported when a request had ended.
+    /// Adds a report about an ended request.
     pub(super) fn learn(&mut self, reported: Duration, now: Time, group: &mut Paces) {
         let sample = reported.as_nanos() as f64;
         if sample <= 0.0 {
@@ -97,7 +100,7 @@ impl Pace {
         }
         self.samples = (self.samples + 1.0).min(MOST_SAMPLES);
         self.at = now;
-        // While it settles it is the latest one.
+        // While it settles the mean is the latest value.
         self.mean += (sample - self.mean) / self.samples.max(1.0);
         self.bound(now, group);
     }
@@ -114,7 +117,7 @@ impl Pace {
         self.high = self.mean * width;
     }
 
-    /// Whether it is clearly faster than the other one.
+    /// Returns whether it is clearly faster than the other one.
     pub(super) fn beats(&self, other: &Self) -> bool {
         self.high * CLEARLY_FASTER < other.low
     }
@@ -130,7 +133,8 @@ impl Paces {
         }
     }
 
-    /// The first one known counts whole: an average that begins at zero would audit everybody at once.
+    /// Adds a pace. The first one counts whole: an average that begins at zero would audit all
+    /// servers at once.
     fn learn(&mut self, pace: Duration) {
         self.mean = if self.mean.is_zero() {
             pace
@@ -145,13 +149,13 @@ impl Paces {
         self.variance += (of_sample - self.variance) / self.reports;
     }
 
-    /// What is left of the weight of samples.
+    /// Returns the remaining weight of samples.
     fn left_of(&self, at: Time, now: Time) -> f64 {
         let lasts = self.mean.as_secs_f64() * f64::from(FORGET);
         (-now.saturating_since(at).as_secs_f64() / lasts).exp()
     }
 
-    /// Whether bounds are to be computed, once in a while.
+    /// Returns whether bounds have to be computed, once in a while.
     pub(super) fn are_due(&mut self, now: Time) -> bool {
         let due = !self.mean.is_zero() && self.due <= now;
         if due {

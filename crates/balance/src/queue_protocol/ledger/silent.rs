@@ -1,11 +1,12 @@
-//! Servers without a place: whose turn a request is that is their share.
+//! Excluded servers: selects the requests that are their share.
 
 use super::{Ledger, Scan, Scope};
 use crate::Rng;
 use crate::queue_protocol::message::Referral;
 
 impl Ledger {
-    /// The server without a place whose turn it is. Where most have none, another one beside it.
+    /// Returns the excluded server whose turn it is. If most servers are excluded, also a second
+    /// one.
     pub(super) fn turn(&self, scope: Scope, scan: &Scan, rng: &mut Rng) -> Option<Referral> {
         let first = self.draw_lost(scope, None, scan.lost, rng)?;
         let left = scan.lost - scope.share(&self.entries[first]);
@@ -19,7 +20,7 @@ impl Ledger {
         })
     }
 
-    /// A server without a place, but not `except`, by weight; `sum` is what the weights sum up to.
+    /// Draws an excluded server, but not `except`, by weight; `sum` is the sum of the weights.
     fn draw_lost(
         &self,
         scope: Scope,

@@ -1,4 +1,4 @@
-//! An HTTP request to an admin port, over TCP or through the API server.
+//! Sends HTTP requests to an admin port, over TCP or through the API server.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use super::super::LiveError;
 use super::Address;
 
-/// Far more than any answer takes.
+/// The time limit of a request, far more than any takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// An admin port.
@@ -26,16 +26,16 @@ pub(crate) enum Admin {
     Direct(Address),
     /// In a pod.
     Pod {
-        /// Pods of its namespace.
+        /// The API of the pods of its namespace.
         pods: Box<Api<Pod>>,
-        /// Its name.
+        /// The name of the pod.
         name: String,
         /// The port.
         port: u16,
     },
 }
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -47,7 +47,7 @@ impl Admin {
         }
     }
 
-    /// A connection, to speak whatever is used there.
+    /// Opens a connection for any protocol.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Io>, LiveError> {
         match self {
             Self::Direct(address) => {
@@ -72,7 +72,7 @@ impl Admin {
         }
     }
 
-    /// Begins an answer; its status is 200.
+    /// Sends a request and returns its response, whose status is 200.
     async fn ask(&self, path: &str) -> Result<Incoming, LiveError> {
         let failed = |source| LiveError::Http {
             whom: self.whom(),
@@ -81,7 +81,7 @@ impl Admin {
         let io = TokioIo::new(self.connect().await?);
         let handshake = hyper::client::conn::http1::handshake(io).await;
         let (mut sender, connection) = handshake.map_err(failed)?;
-        // Ends with the answer; what goes wrong on the way, the answer says.
+        // Ends with the response; errors in between are reported by the response.
         tokio::spawn(connection);
         let request = Request::get(path)
             .header(http::header::HOST, "localhost")
@@ -123,7 +123,7 @@ impl Admin {
             .unwrap_or_else(late)
     }
 
-    /// A page.
+    /// Returns a page.
     pub(crate) async fn get(&self, path: &str) -> Result<Bytes, LiveError> {
         let whole = async {
             let body = self.ask(path).await?.collect().await;
@@ -136,7 +136,7 @@ impl Admin {
         self.in_time(path, whole).await
     }
 
-    /// A page of JSON.
+    /// Returns a page of JSON.
     pub(crate) async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, LiveError> {
         let page = self.get(path).await?;
         serde_json::from_slice(&page).map_err(|source| LiveError::Answer {
@@ -146,7 +146,7 @@ impl Admin {
         })
     }
 
-    /// A page whose lines come as they happen.
+    /// Returns a page whose lines are streamed as events occur.
     pub(crate) async fn lines(&self, path: &str) -> Result<Lines, LiveError> {
         let body = self.in_time(path, self.ask(path)).await?;
         Ok(Lines {
@@ -157,7 +157,7 @@ impl Admin {
     }
 }
 
-/// Lines as they come.
+/// A stream of lines.
 pub(crate) struct Lines {
     whom: String,
     body: Incoming,
@@ -165,7 +165,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The next line; `None` when there will be none.
+    /// Returns the next line; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, LiveError> {
         loop {
             if let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {

@@ -14,30 +14,31 @@ use super::super::LiveError;
 use super::ask::Admin;
 use super::{Address, CONTROLLER_PORT, Pods, SIDECAR_PORT, Where};
 
-/// The container that makes a pod a workload of the mesh.
+/// The name of the container that makes a pod a workload of the mesh.
 pub(crate) const PROXY_CONTAINER: &str = "maglor-proxy";
 /// Label of all pods of the mesh itself.
 const PODS: &str = "app.kubernetes.io/part-of=maglor";
 /// Label of what a pod runs: the controller, of any revision, or something else.
 const NAME: &str = "app.kubernetes.io/name";
-/// The label by which a ReplicaSet distinguishes its pods; it is the end of its name.
+/// The label by which a ReplicaSet distinguishes its pods; its value is the suffix of its name.
 const HASH: &str = "pod-template-hash";
 
-/// A program of the mesh that runs.
+/// A running program of the mesh.
 #[derive(Clone)]
 pub(crate) struct Instance {
-    /// The pod, or the name that was given.
+    /// The name of the pod, or the given name.
     pub(crate) name: String,
-    /// Its namespace, where it is a pod.
+    /// The namespace, if it is a pod.
     pub(crate) namespace: Option<String>,
-    /// What it is a replica of: the Deployment, StatefulSet, DaemonSet or Job, else its name.
+    /// The name of the Deployment, StatefulSet, DaemonSet or Job that it is a replica of, else its
+    /// own.
     pub(crate) workload: String,
-    /// How it is asked.
+    /// Its admin port.
     pub(crate) admin: Admin,
 }
 
 impl Instance {
-    /// The same program at another port.
+    /// Returns the same program at another port.
     pub(crate) fn at_port(&self, port: u16) -> Self {
         let admin = match &self.admin {
             Admin::Pod { pods, name, .. } => Admin::Pod {
@@ -63,7 +64,7 @@ impl Instance {
     }
 }
 
-/// `POD`, `WORKLOAD`, or with what it is in front: `pod/web-0`, `deploy/web`.
+/// A target `POD` or `WORKLOAD`, optionally with its kind: `pod/web-0`, `deploy/web`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     kind: Option<String>,
@@ -93,7 +94,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Whether an instance is this pod, or one of this workload.
+    /// Returns whether an instance is this pod, or a replica of this workload.
     pub(crate) fn is(&self, instance: &Instance) -> bool {
         match self.kind.as_deref() {
             Some("pod" | "pods" | "po") => instance.name == self.name,
@@ -103,13 +104,13 @@ impl Target {
     }
 }
 
-/// A cluster that is asked.
+/// A cluster to query.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// Namespace of the mesh itself.
+    /// The namespace of the mesh itself.
     pub(crate) mesh_namespace: String,
-    /// That of the context.
+    /// The namespace of the context.
     namespace: String,
 }
 
@@ -138,12 +139,12 @@ impl Cluster {
         })
     }
 
-    /// The namespace that is meant.
+    /// Returns the selected namespace.
     pub(crate) fn namespace<'a>(&'a self, pods: &'a Pods) -> &'a str {
         pods.namespace.as_deref().unwrap_or(&self.namespace)
     }
 
-    /// Running pods of the controller.
+    /// Returns the running pods of the controller.
     pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.mesh_namespace);
         let list = pods.list(&ListParams::default().labels(PODS)).await;
@@ -162,7 +163,7 @@ impl Cluster {
             .collect())
     }
 
-    /// Running pods that have a proxy, by name.
+    /// Returns the running pods that have a proxy, by name.
     pub(crate) async fn proxies(
         &self,
         of: &Pods,
@@ -202,7 +203,7 @@ impl Cluster {
     }
 }
 
-/// What of the API server could not be had.
+/// Creates an error about a failed request to the API server.
 pub(crate) fn asked(what: &str) -> impl FnOnce(kube::Error) -> LiveError {
     let what = what.to_owned();
     |source| LiveError::Kube {
@@ -219,7 +220,7 @@ fn is_running(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether a pod has a proxy of ours, as a container or as a native sidecar.
+/// Returns whether a pod has a proxy of ours, as a container or as a native sidecar.
 pub(crate) fn has_proxy(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let sidecars = spec.init_containers.iter().flatten();
@@ -227,7 +228,7 @@ pub(crate) fn has_proxy(pod: &Pod) -> bool {
     all.any(|container| container.name == PROXY_CONTAINER)
 }
 
-/// What a pod is a replica of.
+/// Returns the workload that a pod is a replica of.
 pub(crate) fn workload(pod: &Pod) -> Option<String> {
     let owner = pod.metadata.owner_references.as_ref()?.first()?;
     if owner.kind != "ReplicaSet" {

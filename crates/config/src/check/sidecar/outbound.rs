@@ -1,4 +1,4 @@
-//! `outbound`: services by address and by name, and the rest.
+//! Expands `outbound`: services by address and by name, and the rest.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::raw::{self, ApplicationProtocol, TimeSpan};
 use crate::report::At;
 use crate::{Domain, FilterChain, FilterChainMatch};
 
-/// The chains of `outbound`.
+/// Returns the chains of `outbound`.
 pub(in crate::check) fn outbound(
     raw: &raw::Listener,
     at: &At<'_>,
@@ -92,7 +92,8 @@ pub(in crate::check) fn outbound(
         Some(_) => ApplicationProtocol::Auto,
         None => ApplicationProtocol::Http,
     };
-    // Without anything to pass or to find, nothing takes the rest: such connections are closed.
+    // If unknown destinations are neither passed through nor discovered, there is no chain for
+    // them: such connections are closed.
     let rest = sidecar.filter(protocol, &hosts, pass.as_deref(), "unknown");
     chains.extend(rest.map(|filter| FilterChain {
         name: "unknown".into(),
@@ -103,14 +104,14 @@ pub(in crate::check) fn outbound(
     chains
 }
 
-/// What services of a listener may not share.
+/// Names and addresses that two services of a listener may not share.
 #[derive(Default)]
 struct TakenBy {
     addresses: Unique,
     hosts: Unique,
 }
 
-/// A service whose names and addresses are right.
+/// A service with valid names and addresses.
 struct Service<'a> {
     raw: &'a raw::Service,
     name: Arc<str>,
@@ -147,7 +148,7 @@ impl<'a> Service<'a> {
         there.then_some(service)
     }
 
-    /// Whether HTTP to other addresses can be its own.
+    /// Returns whether HTTP to other addresses can be routed to it.
     fn is_found_by_host(&self) -> bool {
         use ApplicationProtocol as P;
         matches!(self.protocol, P::Auto | P::Http | P::Http2) && !self.hosts.is_empty()
@@ -167,7 +168,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// By its addresses; TLS by its names, where it has no addresses.
+    /// Returns its chains by its addresses; TLS by its names, if it has no addresses.
     fn chains(&self, sidecar: &Sidecar<'_, '_, '_>, at: &At<'_>) -> Vec<FilterChain> {
         let hosts = [self.host(vec![Domain::Any], *at)];
         let bytes = Some(self.cluster);
@@ -200,7 +201,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// How SNI has a domain.
+/// Converts a domain to the form of SNI.
 fn server_name(domain: &Domain) -> Option<String> {
     match domain {
         Domain::Any | Domain::Prefix(_) => None,
@@ -229,7 +230,7 @@ fn addresses(raw: &[String], at: &At<'_>, seen: &mut Unique) -> Vec<SocketAddr> 
 
 fn hosts(raw: &raw::Service, name: &str, at: &At<'_>, seen: &mut Unique) -> Vec<Domain> {
     if raw.hosts.is_empty() {
-        // A name that is not a host is not an error, because it need not be one.
+        // A name that is not a valid host is no error here, because it need not be one.
         return host::domain(name)
             .ok()
             .filter(|_| seen.check(&name.to_ascii_lowercase(), &at.field("name"), "the host"))

@@ -1,36 +1,37 @@
 //! Proposals that move several units at once.
 //!
-//! Services that call each other much are held together: one unit after the other would have to climb
-//! over what separating them costs. So a group moves as a whole: all units of a service on a node,
-//! with those of neighbours, each as likely as the temperature would not part them (as the clusters of
-//! Swendsen and Wang, 1987). Where nodes are nearly full something has to come back, another group.
+//! Services with much traffic between them hold each other in place: moving one unit after the
+//! other would have to pass states in which they are separated, at a high cost. So a group moves as
+//! a whole: all units of a service on a node, with those of neighbours, each with the probability
+//! that the temperature would not separate them (as the clusters of Swendsen and Wang, 1987). If
+//! nodes are nearly full another group has to move back.
 
 use maglor_balance::Rng;
 
 use super::Walk;
 
-/// Services that move together at most, in each direction.
+/// The maximum number of services that move together, in each direction.
 const MOST_SERVICES: u32 = 8;
 
-/// Units of one service that move together at most.
+/// The maximum number of units of one service that move together.
 const MOST_UNITS: usize = 16;
 
 /// How strongly traffic holds services together while a group is chosen.
 const TIE: f64 = 0.3;
 
-/// Which units go where, and what came of it.
+/// The proposed moves, and their effect.
 #[derive(Debug, Default)]
 pub(super) struct Proposal {
-    /// Units, and the nodes that they go to.
+    /// Units, each with its new node.
     moves: Vec<(u32, u32)>,
-    /// Units that have gone, from where, and what that changed.
+    /// Moved units, each with its former node and the change of the cost.
     done: Vec<(u32, u32, f64)>,
-    /// Services of the group that is being chosen.
+    /// The services of the group being chosen.
     group: Vec<u32>,
 }
 
 impl Walk<'_> {
-    /// Proposes to swap a unit with one of node `b`; returns what it cost to look at.
+    /// Proposes to swap a unit with one of node `b`; returns the steps spent.
     pub(super) fn swap(&mut self, unit: usize, b: usize, rng: &mut Rng) -> usize {
         let there = &self.on_node[b];
         let other = there[rng.below(there.len() as u32) as usize];
@@ -45,8 +46,8 @@ impl Walk<'_> {
         self.carry_out(rng)
     }
 
-    /// Proposes to move a service with what belongs to it from the one node to the other, and as a
-    /// rule a group of the other node back; returns what it cost to look at.
+    /// Proposes to move a service with its group from the one node to the other, and usually a
+    /// group of the other node back; returns the steps spent.
     pub(super) fn group(&mut self, s: usize, (a, b): (usize, usize), rng: &mut Rng) -> usize {
         self.proposal.moves.clear();
         let mut looked = self.choose(s, (a, b), rng);
@@ -61,7 +62,7 @@ impl Walk<'_> {
         looked + self.carry_out(rng)
     }
 
-    /// Chooses a group around a service; returns what it cost to look at.
+    /// Chooses a group around a service; returns the steps spent.
     fn choose(&mut self, s: usize, (a, b): (usize, usize), rng: &mut Rng) -> usize {
         let problem = self.problem;
         let mut proposal = std::mem::take(&mut self.proposal);
@@ -94,8 +95,8 @@ impl Walk<'_> {
         looked
     }
 
-    /// Carries the moves out, because they depend on each other, and takes them back if they are not
-    /// accepted; returns what it cost to look at.
+    /// Applies the moves, because they depend on each other, and reverts them if they are not
+    /// accepted; returns the steps spent.
     fn carry_out(&mut self, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let mut proposal = std::mem::take(&mut self.proposal);

@@ -1,7 +1,7 @@
 //! Simulated annealing with moves and swaps of units (Kirkpatrick et al., 1983), and of groups of
-//! units that belong together ([`groups`]). Nodes may be
-//! overloaded on the way, at a price that grows against the temperature: at 90 % utilisation most
-//! ways from one good placement to another lead through one that does not fit.
+//! units that belong together ([`groups`]). Intermediate states may overload nodes, at a price that
+//! grows relative to the temperature: at 90 % utilisation most paths from one good placement to
+//! another lead through one that does not fit.
 
 mod groups;
 
@@ -11,30 +11,30 @@ use super::budget::Budget;
 use super::problem::Problem;
 use super::state::State;
 
-/// How hot an annealing begins, relative to the mean change of a move.
+/// The initial temperature of an annealing, relative to the mean change of a move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heat(pub(crate) f64);
 
 impl Heat {
-    /// Forgets where it began.
+    /// Hot enough to lose the initial placement.
     pub(crate) const ANEW: Self = Self(0.5);
-    /// Leaves most of it as it was.
+    /// Keeps most of the initial placement.
     pub(crate) const WARM: Self = Self(0.15);
 }
 
 /// The last temperature relative to the mean change of a move.
 const COLD: f64 = 0.01;
 
-/// What an overload of the mean unit costs at the beginning, in temperatures: the least, and this many times
-///  that at most. Each walk draws its own: where hardly anything fits, low prices end in
-/// placements that do not, and elsewhere high ones close most ways.
+/// The initial price of an overload by the mean unit, in temperatures: the least; the greatest is
+/// this multiple of it. Each walk draws its own: where hardly anything fits, low prices end in
+/// placements that do not, and elsewhere high ones close most paths.
 const PRICE: f64 = 5.0;
 const PRICE_RANGE: f64 = 100.0;
 
-/// The price grows so often over the whole annealing.
+/// The factor by which the price grows over the whole annealing.
 const PRICE_RISE: f64 = 8.0;
 
-/// Improves a placement; returns the best one that was met, preferring those that fit.
+/// Improves a placement; returns the best one found, preferring those that fit.
 pub(crate) fn anneal(
     problem: &Problem,
     from: &State,
@@ -59,29 +59,30 @@ pub(crate) fn anneal(
     walk.finish()
 }
 
-/// So many of eight proposals are groups at most; of the others, half are swaps. Each walk draws it.
+/// The maximum of eight proposals that are groups; of the others, half are swaps. Each walk draws
+/// it.
 const GROUPS: u32 = 4;
 
 /// A walk through placements at a falling temperature.
 struct Walk<'a> {
     problem: &'a Problem,
     state: State,
-    /// The units on each node, and where each unit is in its node's list.
+    /// The units on each node, and the index of each unit in its node's list.
     on_node: Vec<Vec<u32>>,
     place: Vec<u32>,
     best: Vec<u32>,
     best_key: (f64, f64),
-    /// The best so far is the present state, and not copied yet.
+    /// Whether the best state is the present one, and not copied yet.
     at_best: bool,
     heat: f64,
     scale: f64,
     temperature: f64,
     mean_need: f64,
     price: f64,
-    /// The price at the beginning, in temperatures.
+    /// The initial price, in temperatures.
     first_price: f64,
     groups: u32,
-    /// The proposal that is being looked at.
+    /// The proposal being evaluated.
     proposal: groups::Proposal,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    /// The mean size of what a random move changes.
+    /// Returns the mean absolute change of a random move.
     fn mean_change(&self, rng: &mut Rng) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0);
         for _ in 0..200 {
@@ -141,7 +142,7 @@ impl<'a> Walk<'a> {
         rng.below(self.problem.nodes as u32) as usize
     }
 
-    /// Sets temperature and price for this part of the way, 0 to 1.
+    /// Sets temperature and price for this progress, 0 to 1.
     fn cool(&mut self, part: f64) {
         let falling = (COLD / self.heat).powf(part);
         self.temperature = self.scale * self.heat * falling;
@@ -149,7 +150,7 @@ impl<'a> Walk<'a> {
         self.price = self.first_price * self.scale * self.heat.max(0.3) / self.mean_need * rising;
     }
 
-    /// Proposes one change; returns what it cost to look at.
+    /// Proposes one change; returns the steps spent.
     fn step(&mut self, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let unit = rng.below(problem.units() as u32) as usize;
@@ -166,7 +167,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One unit goes to another node.
+    /// Proposes to move one unit to another node.
     fn single(&mut self, unit: usize, b: usize, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let s = problem.unit_service[unit] as usize;
@@ -184,7 +185,7 @@ impl<'a> Walk<'a> {
         problem.neighbours(s).len() + 4
     }
 
-    /// Where to: to a neighbour as a rule, anywhere periodically.
+    /// Draws a target node: usually one of a neighbour, sometimes any.
     fn target(&self, s: usize, rng: &mut Rng) -> usize {
         let neighbours = self.problem.neighbours(s);
         if neighbours.is_empty() || rng.below(8) < 3 {
@@ -196,7 +197,7 @@ impl<'a> Walk<'a> {
         self.state.node_of(unit)
     }
 
-    /// Metropolis' rule.
+    /// Decides by the Metropolis criterion.
     fn accepts(&self, change: f64, rng: &mut Rng) -> bool {
         change <= 0.0 || change < -self.temperature * (1.0 - rng.unit()).ln()
     }
@@ -209,7 +210,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether where the walk arrived is the best so far.
+    /// Records the present state if it is the best so far.
     fn note(&mut self) {
         let key = (self.state.overload(), self.state.cost());
         let slack = 1e-9 * self.scale;

@@ -1,16 +1,16 @@
-//! What changes by itself: antagonists and disturbances.
+//! Scheduled changes: antagonists and disturbances.
 
 use super::{Cluster, nanos};
 use crate::des::post::Mail;
 use crate::des::scenario::{Change, Disturbance, Scenario};
 use crate::des::tournament::NEVER;
 
-/// The changes to come.
+/// The pending changes.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// By time, the last one first.
+    /// The disturbances in reverse order of time.
     disturbances: Vec<Disturbance>,
-    /// When the antagonist moves on.
+    /// The time when the antagonist moves to other servers.
     turn_at: u64,
     turn: u32,
 }
@@ -18,7 +18,7 @@ pub(super) struct Changes {
 impl Changes {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let mut disturbances = scenario.disturbances.clone();
-        // Stable, and then reversed: of equal times the first given is taken first.
+        // Stable, and then reversed: of equal times the first given comes first.
         disturbances.sort_by_key(|disturbance| disturbance.at);
         disturbances.reverse();
         Self {
@@ -53,7 +53,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// A server leaves or returns, of which balancers and ledgers learn with the scenario's lag.
+    /// Removes or returns a server, which balancers and ledgers are informed of with the scenario's
+    /// lag.
     fn set_absent(&mut self, service: u16, server: u32, absent: bool) {
         let (lag, now) = (nanos(self.scenario.view_lag), self.time());
         let tier = &mut self.tiers[usize::from(service)];

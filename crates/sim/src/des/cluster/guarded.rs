@@ -1,8 +1,9 @@
-//! Failures and guards: how a request that failed is judged, retried, or given up.
+//! Failures and guards: how a failed request is classified, retried, or given up.
 //!
-//! All decisions are those of [`maglor_balance::guard`]. What is the proxy's own there is simple here:
-//! every request may be repeated, a pause is a reminder, a probe of an ejected server is answered as
-//! the server would answer a request. A call that fails for good does not fail its caller.
+//! All decisions are made by [`maglor_balance::guard`]. The parts that belong to the proxy are
+//! simplified: every request may be retried, a pause is a scheduled event, a probe of an ejected
+//! server gets the response that a request would get. A call that fails for good does not fail its
+//! caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +26,19 @@ pub(super) struct Guarded {
     budget: Arc<Budget>,
     slots: Slots,
     breaker: Option<Breaker>,
-    /// One a server.
+    /// The monitor of each server.
     monitors: Vec<Arc<Monitor>>,
     detector: Option<Detector>,
 }
 
-/// What guards know of a request.
+/// The guards' state of a request.
 #[derive(Debug, Default)]
 pub(in crate::des) struct Attempt {
     pub(in crate::des) attempted: Excluded,
     attempts: Attempts,
     permit: Option<RetryPermit>,
     pass: Option<Pass>,
-    /// Whether it has one of the balancer's places.
+    /// Whether it occupies a slot of the balancer.
     placed: bool,
 }
 
@@ -59,7 +60,7 @@ impl Guarded {
                 id: id as u64,
                 monitor: Arc::clone(monitor),
             });
-            // Of a new set no endpoint is ejected.
+            // No endpoint of a new set is ejected.
             let _ = detector.set_endpoints(watched, Time::ZERO);
             detector
         });
@@ -72,7 +73,7 @@ impl Guarded {
         }
     }
 
-    /// How often the detector is to be asked.
+    /// Returns the interval at which the detector has to be called.
     fn period(&self) -> Option<Duration> {
         let params = self.detector.as_ref()?.params();
         Some(
@@ -85,7 +86,7 @@ impl Guarded {
 }
 
 impl Cluster<'_> {
-    /// Sets the first reminders of the detectors.
+    /// Schedules the first sweeps of the detectors.
     pub(super) fn start_guards(&mut self) {
         for service in 0..self.tiers.len() as u16 {
             for balancer in 0..self.tiers[usize::from(service)].guards.len() as u32 {
@@ -102,7 +103,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Whether the balancer takes a new request on.
+    /// Returns whether the balancer admits a new request.
     pub(super) fn take_on(&mut self, at: u32) -> bool {
         let now = self.time();
         let (job, attempt) = self.jobs.attempting(at);
@@ -111,7 +112,7 @@ impl Cluster<'_> {
         guarded.budget.request(now);
         match guarded.slots.admit(u32::MAX) {
             Admission::Admitted => attempt.placed = true,
-            // No request waits: the queue has no places.
+            // No request waits: the queue has no capacity.
             Admission::Waiting | Admission::Overflow => return false,
         }
         match guarded.breaker.as_ref().map(|breaker| breaker.enter(now).0) {
@@ -124,7 +125,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Returns what a request holds; `good` is what is known of its answer.
+    /// Releases the resources of a request; `good` is the classification of its response, if known.
     pub(super) fn let_go(&mut self, at: u32, good: Option<bool>) {
         let now = self.time();
         let (job, attempt) = self.jobs.attempting(at);
@@ -161,7 +162,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Takes an answer in; `false` when the request is going to be retried.
+    /// Processes a response; returns `false` if the request will be retried.
     pub(super) fn judge(&mut self, at: u32) -> bool {
         let (fails, server) = (self.jobs.get(at).fails, self.jobs.get(at).server);
         self.note(at, server, fails);
@@ -174,13 +175,13 @@ impl Cluster<'_> {
         false
     }
 
-    /// The status of an answer that is an error.
+    /// Returns the status of an error response.
     fn error(&self) -> u16 {
         let faults = self.scenario.faults.as_ref();
         faults.map_or(Faults::STATUS, |faults| faults.status)
     }
 
-    /// Lets outlier ejection know.
+    /// Reports a result to outlier ejection.
     fn note(&mut self, at: u32, server: u32, failed: bool) {
         let Some(params) = &self.scenario.guards.ejection else {
             return;
@@ -232,7 +233,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A detector's regular turn.
+    /// Runs a detector's periodic sweep.
     pub(super) fn sweep(&mut self, service: u16, balancer: u32) {
         let now = self.time();
         let guarded = &mut self.tiers[usize::from(service)].guards[balancer as usize];
@@ -242,7 +243,7 @@ impl Cluster<'_> {
         self.sweep_later(service, balancer);
     }
 
-    /// Does what a detector decided.
+    /// Applies a detector's decisions.
     fn follow(&mut self, service: u16, balancer: u32, events: impl IntoIterator<Item = Event>) {
         let now = self.time();
         for event in events {
@@ -270,7 +271,7 @@ impl Cluster<'_> {
     }
 }
 
-/// What a request says of itself: it may be repeated, and is answered whenever it may be.
+/// The properties of a request for retries: it may be repeated, at any time before its response.
 const RETRIED: retry::Request = retry::Request {
     idempotent: true,
     attempt: 1,

@@ -1,4 +1,4 @@
-//! Places that are kept after errors, at balancers and at servers' inbound proxies; see
+//! Slots that are held after errors, at balancers and at servers' inbound proxies; see
 //! [`maglor_balance::Usual`].
 
 use maglor_balance::queue_protocol::Held;
@@ -7,7 +7,7 @@ use maglor_balance::{Outstanding, Time};
 use super::Cluster;
 use crate::des::post::Mail;
 
-/// Places by number.
+/// The held slots by number.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     places: Vec<Option<Place>>,
@@ -42,7 +42,7 @@ impl Places {
 }
 
 impl Cluster<'_> {
-    /// Ends an attempt that was answered with an error.
+    /// Ends an attempt with an error response.
     pub(super) fn release_failed(&mut self, at: u32) {
         let now = self.time();
         let job = self.jobs.get_mut(at);
@@ -56,8 +56,8 @@ impl Cluster<'_> {
             None | Some(Ok(None)) => {}
             Some(Ok(Some(report))) => self.announce(service, server, report),
             Some(Err(held)) => {
-                // The request that has just ended is one less, its place one more; but it has reached
-                // the server, which the ledger should know.
+                // The finished request is one less, its slot one more; but the server has received
+                // the request, and the ledger should be informed of that.
                 let report = self.report_of(service, server);
                 let until = held.until();
                 let place = Place::Server {
@@ -78,7 +78,7 @@ impl Cluster<'_> {
         self.post.remind(until.as_nanos(), Mail::Release { at });
     }
 
-    /// The time of a place is over.
+    /// Releases a slot whose time has expired.
     pub(super) fn release(&mut self, at: u32) {
         let place = self.held.places[at as usize].take();
         self.held.free.push(at);

@@ -1,5 +1,5 @@
-//! How a request finds its server: at once under a local policy, step by step and by mail under a
-//! collaborative one. All decisions are those of `maglor_balance`; this carries them out.
+//! Assigns requests to servers: at once under a local policy, step by step and by messages under a
+//! collaborative one. All decisions are made by `maglor_balance`; this executes them.
 
 use maglor_balance::queue_protocol::{
     Admission, Announce, Answer, Asked, Audit, Load, Name, Question, Report, Step, Ticket,
@@ -40,7 +40,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Asks the balancer for the next step and takes it.
+    /// Gets the next step from the balancer and executes it.
     fn decide(
         &mut self,
         at: u32,
@@ -89,8 +89,8 @@ impl Cluster<'_> {
             };
             answerable &= self.mail(mail);
         }
-        // A time-out that cannot happen needs no reminder; where something is lost on the way back,
-        // the balancer that loses it sets one.
+        // A time-out that cannot occur is not scheduled; if a message is lost on the way back, the
+        // balancer that loses it schedules one.
         if !answerable {
             let mail = Mail::TimeOut {
                 job: at,
@@ -118,7 +118,7 @@ impl Cluster<'_> {
         let balancer = &tier.balancers[job.balancer as usize];
         let endpoint = balancer.view().endpoint(to);
         job.outstanding = endpoint.map(|endpoint| endpoint.stats.begin(now));
-        // The time-out of a host that has stalled comes although it has answered after all.
+        // The time-out of a stalled host occurs although it responds later.
         job.generation = job.generation.wrapping_add(1);
         let Some(help) = &tier.help else { return };
         match help.inbounds[to.get()].admit(admission, ticket, now) {
@@ -142,7 +142,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Questions for later requests.
+    /// Sends queries for later requests.
     fn ask_beside(&mut self, at: u32) {
         let ctx = PickCtx::new(self.time());
         let job = self.jobs.get(at);
@@ -222,7 +222,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Takes what a request has been waiting for.
+    /// Processes the message that a request has been waiting for.
     fn step_on(&mut self, mail: Mail) {
         match mail {
             Mail::Answer {
@@ -249,7 +249,7 @@ impl Cluster<'_> {
             }
             Mail::TimeOut { job, generation } if self.jobs.is_current(job, generation) => {
                 let waiting = self.jobs.get_mut(job);
-                // Later answers are dropped.
+                // Later responses are dropped.
                 waiting.generation = waiting.generation.wrapping_add(1);
                 self.decide(job, |balancer, jobs, ctx, rng| {
                     balancer.timed_out(jobs.deciding(job).1, ctx, rng)
@@ -259,7 +259,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Keeps what has come for a host that stalls; the sender of a question times out.
+    /// Queues a message for a stalled host; the sender of a query times out.
     #[inline]
     fn stalls(&mut self, mail: &Mail) -> bool {
         let (service, at) = match *mail {
@@ -287,12 +287,12 @@ impl Cluster<'_> {
         true
     }
 
-    /// A question has reached the inbound proxy `to`.
+    /// Processes a query at the inbound proxy `to`.
     fn answer(&mut self, at: u32, generation: u32, to: u32, question: Question) {
         let (service, deadline) = (self.jobs.get(at).service, self.jobs.get(at).deadline);
         let answer = self.find_answer(service, to, question);
         if !self.jobs.is_current(at, generation) {
-            // It has given up. Who answers cannot know, and has counted it.
+            // The sender has timed out. The responder cannot detect that, and has counted it.
             return;
         }
         let answered = answer.is_some_and(|answer| {
@@ -312,7 +312,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// What the inbound proxy `to` says; `None` when its ledger or board is dead.
+    /// Returns the response of the inbound proxy `to`; `None` if its ledger or board is dead.
     fn find_answer(&mut self, service: u16, to: u32, question: Question) -> Option<Answer> {
         let now = self.time();
         let rng = &mut self.chance.network;
@@ -370,7 +370,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A server says what it has to say after a request.
+    /// Sends a server's announcements after a request.
     pub(super) fn announce(&mut self, service: u16, from: u32, report: Report) {
         let tier = &self.tiers[usize::from(service)];
         let Some(help) = &tier.help else { return };
@@ -402,13 +402,13 @@ impl Cluster<'_> {
         }
     }
 
-    /// What a server would report now; `None` under policies without inbound proxies.
+    /// Returns the present report of a server; `None` under policies without inbound proxies.
     pub(super) fn report_of(&self, service: u16, server: u32) -> Option<Report> {
         let help = self.tiers[usize::from(service)].help.as_ref()?;
         Some(help.inbounds[server as usize].report())
     }
 
-    /// A server reports to its ledger, unless it is silent.
+    /// Sends a server's report to its ledger, unless it is silent.
     fn report(&mut self, service: u16, from: u32, report: Report) {
         let help = self.tiers[usize::from(service)].help.as_ref();
         let Some(help) = help.filter(|help| !help.silent[from as usize]) else {
@@ -430,7 +430,7 @@ impl Cluster<'_> {
 }
 
 impl super::tier::Help {
-    /// The server of a name.
+    /// Returns the server of a name.
     fn server(&self, name: Name) -> Option<u32> {
         let index = self.groups.as_ref()?.named(name)?;
         Some(index.get() as u32)

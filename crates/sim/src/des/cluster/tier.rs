@@ -1,5 +1,5 @@
-//! One service: its servers, the balancers in front of it, and what stands beside the servers under
-//! collaborative policies.
+//! One service: its servers, the balancers in front of it, and the inbound proxies of its servers
+//! under collaborative policies.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::des::nodes::Lists;
 use crate::des::post::Mail;
 use crate::des::scenario::Scenario;
 
-/// See the module's documentation. Servers are numbered from 0 within it.
+/// A service; see the module's documentation. Servers are numbered from 0 within it.
 #[derive(Debug)]
 pub(super) struct Tier {
     pub(super) balancers: Vec<Balancer>,
-    /// The number of its first server among those of all tiers.
+    /// The index of its first server among those of all tiers.
     pub(super) first: u32,
     /// The services that its servers call.
     pub(super) calls: Vec<u16>,
-    /// How many proxies stand before it, if any.
+    /// The number of proxies before it, if any.
     pub(super) proxies: Option<NonZeroU32>,
     /// Whether balancers need the latency of requests.
     pub(super) uses_latency: bool,
-    /// Servers without requests.
+    /// The number of servers without requests.
     pub(super) idle: u32,
-    /// Guards by balancer; none when answers are not judged.
+    /// The guards by balancer; empty if responses are not evaluated.
     pub(super) guards: Vec<Guarded>,
-    /// How long good answers take, by balancer.
+    /// The usual duration of good responses, by balancer.
     pub(super) usual: Vec<Usual>,
-    /// Inbound proxies; `None` when the policy needs none.
+    /// The inbound proxies; `None` if the policy needs none.
     pub(super) help: Option<Help>,
     params: ViewParams,
 }
@@ -44,30 +44,31 @@ pub(super) struct Help {
     pub(super) inbounds: Vec<Arc<Inbound>>,
     pub(super) announce: Announce,
     pub(super) groups: Option<Groups>,
-    /// One a group.
+    /// The host of each group.
     pub(super) hosts: Vec<Host>,
-    /// By server.
+    /// The names by server.
     pub(super) names: Vec<Name>,
     /// Servers that have left.
     absent: Vec<bool>,
     /// Servers that report to no ledger.
     pub(super) silent: Vec<bool>,
-    /// When each server joined, as it knows itself; and as those hosts know that have been there all the time.
+    /// The join time of each server, from its own view, and from the view of hosts that have
+    /// existed all the time.
     joined: Vec<Time>,
     listed: Vec<Time>,
     weights: Vec<u32>,
     slow_start: Option<SlowStart>,
 }
 
-/// What lives at the host of a group. Only one of them is used.
+/// The components at the host of a group. Only one of them is used.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// When it started: it has seen what has happened since.
+    /// When it started: it has observed the events since.
     since: Time,
     pub(super) ledger: Ledger,
     pub(super) board: Board,
     pub(super) alive: bool,
-    /// What waits while it stalls; `None` while it does not.
+    /// The queued messages while it stalls; `None` while it does not.
     pub(super) stalled: Option<Vec<Mail>>,
 }
 
@@ -116,7 +117,7 @@ impl Tier {
         }
     }
 
-    /// Takes a server out of, or back into, one balancer's view.
+    /// Removes a server from, or returns it to, one balancer's view.
     pub(super) fn set_ejected(&mut self, balancer: u32, server: usize, ejected: bool, now: Time) {
         let balancer = &mut self.balancers[balancer as usize];
         let endpoints = Arc::clone(balancer.view().endpoints());
@@ -126,7 +127,7 @@ impl Tier {
         }
     }
 
-    /// Takes a server out of, or back into, every balancer's view, and every ledger.
+    /// Removes a server from, or returns it to, every balancer's view, and every ledger.
     pub(super) fn set_absent(&mut self, server: u32, absent: bool, now: Time) {
         for balancer in 0..self.balancers.len() as u32 {
             self.set_absent_for(balancer, server, absent, now);
@@ -136,7 +137,8 @@ impl Tier {
         }
     }
 
-    /// Takes a server out of, or back into, one balancer's view, because it has left or returned.
+    /// Removes a server from, or returns it to, one balancer's view, because it has left or
+    /// returned.
     pub(super) fn set_absent_for(&mut self, balancer: u32, server: u32, absent: bool, now: Time) {
         let balancer = &mut self.balancers[balancer as usize];
         let endpoints = Arc::clone(balancer.view().endpoints());
@@ -148,7 +150,7 @@ impl Tier {
     }
 }
 
-/// The same endpoints, one of which is there since `now`, unless it has gone.
+/// Returns the same endpoints, one of which exists since `now`, unless it has left.
 fn since(all: Arc<[Endpoint]>, server: usize, now: Time, gone: bool) -> Arc<[Endpoint]> {
     if gone {
         return all;
@@ -160,7 +162,7 @@ fn since(all: Arc<[Endpoint]>, server: usize, now: Time, gone: bool) -> Arc<[End
     all.iter().enumerate().map(joined).collect()
 }
 
-/// Each balancer is a client of its own to policies that number them.
+/// Returns the policy of a balancer: each is a separate client to policies that number them.
 fn spec_of(policy: &Spec, balancer: u32) -> Spec {
     match policy {
         Spec::Subset(params) => Spec::Subset(SubsetParams {
@@ -171,7 +173,7 @@ fn spec_of(policy: &Spec, balancer: u32) -> Spec {
     }
 }
 
-/// The servers of a service as one balancer knows them.
+/// Returns the servers of a service as known to one balancer.
 fn endpoints(
     scenario: &Scenario,
     service: u16,
@@ -209,8 +211,8 @@ impl Help {
             silent: (0..scenario.servers).map(|s| s >= reporting).collect(),
             joined: vec![Time::ZERO; names.len()],
             listed: vec![Time::ZERO; names.len()],
-            // Where calls go local first each host knows what its own node lists, which does not enter: balancers
-            // name the servers that they mean, and that those have equal shares.
+            // With local-first routing each host knows its own node's list, which is not used here:
+            // balancers name the intended servers, and these have equal shares.
             weights: view.endpoints().iter().map(|e| e.weight.get()).collect(),
             slow_start: scenario.slow_start.clone(),
             names,
@@ -224,7 +226,7 @@ impl Help {
         help
     }
 
-    /// A ledger, or a board, that knows nothing: a board learns of servers when they become idle, so
+    /// Returns an empty ledger or board: a board is informed of servers when they become idle, so
     /// at the beginning of the simulation it gets all of them.
     fn start_host(&self, group: u32, now: Time, rng: &mut Rng) -> Host {
         let mut board = Board::new();
@@ -244,8 +246,8 @@ impl Help {
         }
     }
 
-    /// A group's servers, as a host knows them that has been there since then; those that have left are not
-    /// offered.
+    /// Returns a group's servers as known to a host that has existed since then; servers that have
+    /// left are not offered.
     fn members(&self, group: u32, since: Time) -> Vec<Member> {
         let members = self.groups.as_ref().map_or(&[][..], |g| g.members(group));
         let describe = |index: &Index| Member {
@@ -256,17 +258,17 @@ impl Help {
         members.iter().map(describe).collect()
     }
 
-    /// A server has returned, as it knows itself.
+    /// Records that a server has returned, from its own view.
     pub(super) fn joins(&mut self, server: u32, now: Time) {
         self.joined[server as usize] = now;
     }
 
-    /// How long a server has been there, as it knows itself.
+    /// Returns how long a server has existed, from its own view.
     pub(super) fn age(&self, server: u32, now: Time) -> Duration {
         now.saturating_since(self.joined[server as usize])
     }
 
-    /// A server has left or returned, as far as ledgers know.
+    /// Informs ledgers that a server has left or returned.
     pub(super) fn set_absent(&mut self, server: u32, absent: bool, now: Time) {
         self.absent[server as usize] = absent;
         if !absent {
@@ -279,7 +281,7 @@ impl Help {
         }
     }
 
-    /// Starts a group's host anew: the ledger has forgotten everything, the board too.
+    /// Restarts a group's host: the ledger or board is empty.
     pub(super) fn restart(&mut self, group: u32, now: Time, rng: &mut Rng) {
         let mut host = self.start_host(group, now, rng);
         host.board = Board::new();
@@ -288,7 +290,7 @@ impl Help {
         }
     }
 
-    /// The host of the group that a server belongs to, if it is alive.
+    /// Returns the host of the group that a server belongs to, if it is alive.
     pub(super) fn host_of(&mut self, server: u32) -> Option<&mut Host> {
         let group = self.groups.as_ref()?.of(Index::new(server as usize))?;
         self.hosts.get_mut(group as usize).filter(|host| host.alive)

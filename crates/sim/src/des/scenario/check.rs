@@ -1,4 +1,4 @@
-//! Which scenarios make sense.
+//! Validates scenarios.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use maglor_balance::{Endpoint, Spec, Time, View, ViewParams};
 use super::{Change, Disturbance, LEAST_REQUESTS, Network, Scenario, ScenarioError};
 use crate::des::server::Discipline;
 
-/// Requests in progress a server, where they do not slow each other down.
+/// The limit of requests in progress at a server, if they do not slow each other down.
 const MOST_PARALLEL: f64 = 1000.0;
-/// A pair takes some 200 bytes, in each run under way.
+/// The limit of balancer-server pairs: each takes some 200 bytes, in each concurrent run.
 const MOST_PAIRS: u64 = 5_000_000;
-/// Time is counted in nanoseconds, in 64 bits; some of them are for what comes later than expected.
+/// Time is counted in nanoseconds, in 64 bits; the limit leaves a margin for later events.
 const LONGEST_NANOS: f64 = 1e18;
 
 impl Scenario {
-    /// Checks every number.
+    /// Validates every number.
     ///
     /// # Errors
     ///
-    /// The first one that makes no sense.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.policy.validate()?;
         let parallel = self.discipline == Discipline::Parallel && self.rho <= MOST_PARALLEL;
@@ -108,7 +108,8 @@ impl Scenario {
         }
     }
 
-    /// How many ledgers or boards the first service has: groups follow from the names of servers.
+    /// Returns the number of ledgers or boards of the first service: groups are derived from the
+    /// names of servers.
     fn hosts(&self) -> u32 {
         let endpoint = |server: u32| Endpoint::new(Arc::from(format!("s0-{server}")));
         let endpoints: Vec<Endpoint> = (0..self.servers).map(endpoint).collect();
@@ -205,7 +206,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// How many accounts balancers keep of servers.
+    /// Returns the number of balancer-server pairs.
     fn pairs(&self) -> u64 {
         let (balancers, servers) = (u64::from(self.balancers), u64::from(self.servers));
         let proxies = self.proxies.map(|proxies| u64::from(proxies.instances));

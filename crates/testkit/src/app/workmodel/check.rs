@@ -1,4 +1,5 @@
-//! Validation of a work model: calls refer to services, services differ, and there are no endless calls.
+//! Validates a work model: calls refer to services, services differ, and there are no endless
+//! calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ pub(super) fn check(model: &WorkModel, text: &str) -> Result<(), WorkModelError>
     cycle(model, text)
 }
 
-/// Where a name is mentioned first, counted from 1.
+/// Returns the line where a name is first mentioned, counted from 1.
 fn line(text: &str, name: &str) -> usize {
     let quoted = serde_json::Value::from(name).to_string();
     let before = text.find(&quoted).map_or("", |at| &text[..at]);
@@ -51,7 +52,7 @@ fn same(model: &WorkModel, text: &str) -> Result<(), WorkModelError> {
     Ok(())
 }
 
-/// Whom a service calls for every request.
+/// Returns the services that a service calls for every request.
 fn certain<'a>(model: &'a WorkModel, name: &str) -> Vec<&'a str> {
     let Some((_, service)) = model.called(name) else {
         return Vec::new();
@@ -71,7 +72,7 @@ fn certain<'a>(model: &'a WorkModel, name: &str) -> Vec<&'a str> {
 fn cycle(model: &WorkModel, text: &str) -> Result<(), WorkModelError> {
     let mut harmless = BTreeSet::new();
     for (name, _) in model.services() {
-        // Depth first, by hand: a file may hold a chain longer than a stack.
+        // Depth first, without recursion: a file may contain a chain longer than a stack.
         let mut way: Vec<(&str, Vec<&str>)> = vec![(name, certain(model, name))];
         while let Some((service, callees)) = way.last_mut() {
             let Some(callee) = callees.pop() else {

@@ -1,4 +1,4 @@
-//! Fields with a range: what is out of it is refused with the field's name, to which `serde_json`
+//! Fields with a range: values out of it are rejected with the field's name, to which `serde_json`
 //! adds the line.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use crate::app::distribution::Shape;
 
 type Result<'de, T, D> = std::result::Result<T, <D as Deserializer<'de>>::Error>;
 
-/// A `T`, or an error that begins with the field's name.
+/// Deserializes a `T`; an error begins with the field's name.
 fn named<'de, T: Deserialize<'de>, D: Deserializer<'de>>(name: &str, d: D) -> Result<'de, T, D> {
     T::deserialize(d).map_err(|error| D::Error::custom(format!("{name}: {error}")))
 }

@@ -14,7 +14,7 @@ use rustls::{
 
 use super::Shown;
 
-/// A client that shows this.
+/// Returns the configuration of a client that presents this certificate.
 ///
 /// # Panics
 ///
@@ -39,7 +39,8 @@ pub(in crate::hostile) fn client_config(
     Arc::new(config)
 }
 
-/// A server's settings: it shows this, and asks clients for nothing.
+/// Returns the configuration of a server that presents this certificate, and requests none of
+/// clients.
 pub(super) fn server_config(shown: &Shown) -> Arc<ServerConfig> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! A server that shows one certificate after the other.
+//! A server that presents one certificate after the other.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,8 @@ use crate::TIMEOUT;
 
 type Current = Arc<Mutex<Option<Arc<ServerConfig>>>>;
 
-/// A server of HTTP/1.1 over TLS that answers each request on a connection of its own. It listens as long as the process.
+/// A server of HTTP/1.1 over TLS that serves each request on a separate connection. It listens as
+/// long as the process.
 #[derive(Debug)]
 pub struct Impostor {
     address: SocketAddr,
@@ -21,7 +22,7 @@ pub struct Impostor {
 }
 
 impl Impostor {
-    /// Listens on a port of its own.
+    /// Listens on a free port.
     ///
     /// # Panics
     ///
@@ -41,13 +42,13 @@ impl Impostor {
         Self { address, current }
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it shows from now on.
+    /// Sets the certificate that it presents from now on.
     ///
     /// # Panics
     ///

@@ -1,12 +1,12 @@
-//! A ClientHello by hand (RFC 8446, section 4.1.2).
+//! Writes a ClientHello by hand (RFC 8446, section 4.1.2).
 
 use super::super::table::unescape;
 use super::{HANDSHAKE, record};
 
 const SERVER_NAME: u16 = 0;
-/// The random of a HelloRetryRequest begins so.
+/// The beginning of the random of a HelloRetryRequest.
 const RETRY: [u8; 4] = [0xcf, 0x21, 0xad, 0x74];
-/// supported_versions of a ServerHello that chose TLS 1.3.
+/// The supported_versions of a ServerHello that chose TLS 1.3.
 const TLS13: [u8; 6] = [0, 0x2b, 0, 2, 3, 4];
 const BEHIND_RANDOM: usize = 6;
 
@@ -17,7 +17,7 @@ struct Hello {
     compression: Vec<u8>,
     extensions: Vec<(u16, Vec<u8>)>,
     tail: Vec<u8>,
-    /// What the message's length is off by.
+    /// The error of the message's length field.
     off: i32,
     record: u16,
     split: usize,
@@ -26,7 +26,7 @@ struct Hello {
     only: Option<Vec<u8>>,
 }
 
-/// What the client writes.
+/// Returns the bytes that the client writes.
 pub(super) fn bytes(commands: &[&str]) -> Vec<u8> {
     let mut hello = Hello::good();
     for command in commands {
@@ -35,12 +35,12 @@ pub(super) fn bytes(commands: &[&str]) -> Vec<u8> {
     hello.flight()
 }
 
-/// A good ClientHello as a handshake message, without records.
+/// Returns a good ClientHello as a handshake message, without records.
 pub(super) fn good() -> Vec<u8> {
     Hello::good().message()
 }
 
-/// Which of the answers a ServerHello is.
+/// Classifies a ServerHello.
 pub(super) fn answer(message: &[u8]) -> &'static str {
     if message.get(BEHIND_RANDOM..BEHIND_RANDOM + RETRY.len()) == Some(&RETRY) {
         return "retry";

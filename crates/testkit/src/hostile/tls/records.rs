@@ -1,4 +1,4 @@
-//! Records behind a whole handshake, encrypted by hand.
+//! Records after a whole handshake, encrypted by hand.
 //!
 //! | command | record |
 //! | --- | --- |
@@ -39,7 +39,7 @@ const AFTER: &[u8] = b"GET /after HTTP/1.1\r\nhost: after\r\nconnection: close\r
 /// One direction of a connection.
 struct Direction {
     suite: SupportedCipherSuite,
-    /// Of TLS 1.3, from which the next key follows.
+    /// The secret of TLS 1.3, from which the next key is derived.
     secret: Vec<u8>,
     key: AeadKey,
     iv: Iv,
@@ -80,7 +80,7 @@ impl Direction {
         sealed.encode()
     }
 
-    /// Type and text of a record.
+    /// Decrypts a record; returns its type and text.
     fn open(&mut self, record: &mut [u8]) -> Option<(u8, Vec<u8>)> {
         let (head, payload) = record.split_at_mut(5);
         let version = ProtocolVersion::TLSv1_2;
@@ -90,7 +90,7 @@ impl Direction {
         Some((u8::from(opened.typ), opened.payload.to_vec()))
     }
 
-    /// The next key (RFC 8446, section 7.2).
+    /// Derives the next key (RFC 8446, section 7.2).
     fn update(&mut self) {
         let SupportedCipherSuite::Tls13(suite) = self.suite else {
             panic!("KeyUpdate is of TLS 1.3");
@@ -154,7 +154,7 @@ pub(super) fn run(
         follow(command, &mut out, &mut bytes);
     }
     bytes.extend(out.seal(APPLICATION, AFTER));
-    // A server that refuses early may have closed before all is written.
+    // A server that rejects early may have closed before all is written.
     let _ = socket.write_all(&bytes);
     socket.set_read_timeout(Some(patience)).unwrap();
     let mut text = Vec::new();
@@ -175,9 +175,9 @@ pub(super) fn run(
             }
             Some((HANDSHAKE, message)) if message.first() == Some(&KEY_UPDATE) => back.update(),
             Some(_) => {}
-            // Alerts of TLS 1.2 before the keys are in force, and what is broken.
+            // Alerts of TLS 1.2 before the keys are in use, and broken records.
             None if record[0] == ALERT => seen.hear(record[5], record[6]),
-            // Data by a key that was changed without a word; an alert would be shorter.
+            // Data encrypted by a key that was changed without notice; an alert would be shorter.
             None if record[0] == APPLICATION && record.len() > 64 => seen.answer = Some("served"),
             None => seen.closed = true,
         }
@@ -185,7 +185,7 @@ pub(super) fn run(
     seen
 }
 
-/// Both directions after a handshake with ChaCha20-Poly1305.
+/// Returns both directions after a handshake with ChaCha20-Poly1305.
 fn handshake(version: &str, socket: &mut TcpStream) -> (Direction, Direction) {
     let (version, suites) = match version {
         "1.2" => (

@@ -18,7 +18,7 @@ use crate::proto::envoy::config::route::v3::{
 };
 use crate::proto::envoy::r#type::v3::fractional_percent::DenominatorType;
 
-/// Fills in what the route does.
+/// Decodes the action into the route.
 pub(super) fn decode(action: Option<&Action>, raw: &mut raw::Route) -> Result<(), Fault> {
     match action {
         None => Err(Fault::new("action", "it is missing")),
@@ -118,7 +118,7 @@ fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {
     Ok(any.then_some(raw))
 }
 
-/// `None` is the default of ours; where nothing is said nothing is repeated.
+/// Decodes retries. `None` is our default; without a policy nothing is retried.
 fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
     let Some(message) = message else {
         return Ok(Some(raw::Retry {
@@ -188,7 +188,7 @@ fn hash_policy(message: &HashPolicy) -> Result<raw::HashPolicy, Fault> {
     Ok(raw)
 }
 
-/// What a numerator is a part of.
+/// Returns the numerical value of a denominator.
 pub(super) fn whole(denominator: DenominatorType) -> u32 {
     match denominator {
         DenominatorType::Hundred => 100,

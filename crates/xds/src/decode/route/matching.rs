@@ -9,7 +9,7 @@ use crate::proto::envoy::config::route::v3::{
 };
 use crate::proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
-/// Conditions that are not looked at here.
+/// Rejects unsupported conditions.
 pub(super) fn refuse(message: Option<&RouteMatch>) -> Result<(), Fault> {
     let fraction = message.and_then(|message| message.runtime_fraction.as_ref());
     let share = fraction.and_then(|fraction| fraction.default_value.as_ref());
@@ -22,7 +22,7 @@ pub(super) fn refuse(message: Option<&RouteMatch>) -> Result<(), Fault> {
     }
 }
 
-/// `None` where every request matches.
+/// Decodes the conditions; `None` if every request matches.
 pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMatch>, Fault> {
     let Some(message) = message else {
         return Err(Fault::new("match", "it is missing"));
@@ -41,7 +41,7 @@ pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMa
             ":method" if raw.methods.is_none() => {
                 raw.methods = Some(methods(matcher).map_err(|fault| fault.within(&place))?);
             }
-            // Pseudo-headers are no headers here.
+            // Pseudo-headers are not matched as headers here.
             name if name.starts_with(':') => return Err(Fault::unsupported(place)),
             _ => raw
                 .headers
@@ -61,7 +61,7 @@ pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMa
     Ok((!everything).then_some(raw))
 }
 
-/// `None` for any path.
+/// Decodes the path condition; `None` for any path.
 fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
     let with = |prefix: &str| PathMatch {
         prefix: Some(prefix.to_owned()),
@@ -84,7 +84,7 @@ fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
             return Ok(None);
         }
         Some(PathSpecifier::Prefix(prefix)) if prefix.ends_with('/') => with(prefix),
-        // Envoy's prefix may end within a segment, ours does not.
+        // Envoy's prefix may end within a segment, ours may not.
         Some(PathSpecifier::Prefix(prefix)) => PathMatch {
             regex: Some(format!("{}.*", literally(prefix))),
             ..PathMatch::default()
@@ -93,7 +93,7 @@ fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
     }))
 }
 
-/// An expression that matches just this text.
+/// Returns a regular expression that matches exactly this text.
 fn literally(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -105,7 +105,7 @@ fn literally(text: &str) -> String {
     out
 }
 
-/// `GET`, or `GET|POST` as an expression.
+/// Decodes `GET`, or `GET|POST` as an expression.
 fn methods(matcher: &HeaderMatcher) -> Result<OneOrMany, Fault> {
     let fault = || Fault::unsupported("header_match_specifier");
     let Some(HeaderMatchSpecifier::StringMatch(text)) = &matcher.header_match_specifier else {
@@ -125,7 +125,7 @@ fn methods(matcher: &HeaderMatcher) -> Result<OneOrMany, Fault> {
     }
 }
 
-/// A condition on a header.
+/// Decodes a condition on a header.
 pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault> {
     let mut raw = raw::HeaderMatch {
         name: Some(matcher.name.clone()),
@@ -171,7 +171,7 @@ fn pattern(text: &StringMatcher) -> Result<&MatchPattern, Fault> {
     pattern.ok_or_else(|| Fault::unsupported("string_match.match_pattern"))
 }
 
-/// Puts what a matcher says where it belongs: `exact`, `prefix`, `suffix`, `contains` or `regex`.
+/// Writes a string matcher into its slot: `exact`, `prefix`, `suffix`, `contains` or `regex`.
 fn condition(text: &StringMatcher, slots: [&mut Option<String>; 5]) -> Result<(), Fault> {
     let [exact, prefix, suffix, contains, regex] = slots;
     let (slot, value) = match pattern(text)? {

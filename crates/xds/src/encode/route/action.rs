@@ -22,7 +22,7 @@ use crate::proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMat
 use crate::proto::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use crate::{decode, time};
 
-/// `None` where nothing is done.
+/// Encodes the action; `None` if there is none.
 pub(super) fn encode(raw: &raw::Route) -> Option<Action> {
     if let Some(raw) = &raw.redirect {
         return Some(Action::Redirect(redirect(raw)));
@@ -69,7 +69,8 @@ fn share(raw: &raw::ClusterWeight) -> ClusterWeight {
     let (response_headers_to_add, response_headers_to_remove) =
         headers::encode(raw.response_headers.as_ref());
     ClusterWeight {
-        // Envoy answers with 503 where there is no endpoint: the nearest to a status that there is.
+        // Envoy responds with 503 if there is no endpoint, which is nearest to the configured
+        // status.
         name: raw.name.clone().unwrap_or_else(|| NOWHERE.to_owned()),
         weight: Some(raw.weight.unwrap_or(1)),
         request_headers_to_add,
@@ -96,7 +97,8 @@ fn path_rewrite(raw: &raw::Rewrite) -> Option<RegexMatchAndSubstitute> {
     }
 }
 
-/// `$1` and `${1}` → `\1`, `$$` → `$`. Named groups, which Envoy does not have, become nothing.
+/// Converts `$1` and `${1}` → `\1`, `$$` → `$`. Named groups, which Envoy does not have, become
+/// empty.
 fn to_back_references(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text.chars().peekable());
     while let Some(c) = rest.next() {
@@ -123,7 +125,7 @@ fn to_back_references(text: &str) -> String {
     out
 }
 
-/// Our defaults where nothing is said.
+/// Encodes retries, with our defaults for absent fields.
 pub(crate) fn retry(raw: Option<&raw::Retry>) -> RetryPolicy {
     let default = "connect-failure,refused-stream,reset-before-request";
     let raw = raw.cloned().unwrap_or_default();
@@ -157,7 +159,7 @@ fn hash_policy(raw: &raw::HashPolicy) -> Option<HashPolicy> {
     } else if let Some(name) = &raw.query {
         PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
     } else if raw.path == Some(true) {
-        // With the query, which ours leaves out: the nearest there is.
+        // Envoy includes the query, which ours excludes: the nearest there is.
         PolicySpecifier::Header(Header {
             header_name: ":path".to_owned(),
         })

@@ -27,14 +27,15 @@ pub(super) fn encode(raw: Option<&raw::RouteMatch>) -> RouteMatch {
     }
 }
 
-/// A client that does not know our words must not take requests that are not meant.
+/// Adds a condition that is never true: a client that ignores our metadata must not match
+/// unintended requests.
 pub(super) fn never(conditions: &mut RouteMatch) {
     conditions.runtime_fraction = Some(RuntimeFractionalPercent {
         default_value: Some(FractionalPercent::default()),
     });
 }
 
-/// A prefix of ours ends at the end of a segment.
+/// Encodes the path condition; our prefix matches only whole segments.
 fn path(raw: Option<&raw::PathMatch>) -> PathSpecifier {
     match raw {
         Some(raw::PathMatch {
@@ -74,7 +75,7 @@ fn method(methods: &[String]) -> Option<HeaderMatcher> {
     })
 }
 
-/// A condition on a header.
+/// Encodes a condition on a header.
 pub(super) fn header(raw: &raw::HeaderMatch) -> HeaderMatcher {
     let value = raw.value();
     let specifier = match value.present {
@@ -88,7 +89,7 @@ pub(super) fn header(raw: &raw::HeaderMatch) -> HeaderMatcher {
     }
 }
 
-/// What is inverted is left to the words beside it.
+/// Encodes a condition on a query parameter; an inverted one is sent only in the metadata.
 fn query(raw: &raw::QueryMatch) -> QueryParameterMatcher {
     let value = raw.value();
     let specifier = match value.present {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::super::tools::Running;
 use super::{Asker, free_port, until};
 
-/// The only service that clients ask for.
+/// The only service that clients request.
 pub(super) const NAME: &str = "web.shop.svc.cluster.local:80";
 
 /// The protocol, which also determines the kind of routes.
@@ -70,7 +70,7 @@ impl Controller {
         self.running = None;
     }
 
-    /// As editors do: a whole file takes the place of the old one.
+    /// Replaces a file as a whole, as editors do.
     fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let new = self.folder.path().join(name);
         std::fs::write(&new, text)?;
@@ -103,7 +103,7 @@ spec: {{targetRefs: [{{name: {name}}}], cluster: {{policy: round-robin}}}}
         service("web") + &service("other")
     }
 
-    /// The endpoints of a service, a slice for each port.
+    /// Writes the endpoints of a service, a slice for each port.
     pub(super) fn endpoints(&self, service: &str, servers: &[SocketAddr]) -> anyhow::Result<()> {
         let port = match self.speaks {
             Speaks::Grpc => "grpc",
@@ -127,7 +127,7 @@ endpoints: [{{addresses: ['{}']}}]
         self.put(&format!("{service}-slices.yaml"), &text)
     }
 
-    /// A route with one rule, in YAML's flow style; none without.
+    /// Writes a route with one rule, in YAML's flow style; no route without a rule.
     pub(super) fn route(&self, rule: Option<&str>) -> anyhow::Result<()> {
         let kind = match self.speaks {
             Speaks::Grpc => "GRPCRoute",
@@ -148,9 +148,9 @@ spec:
         self.put("routes.yaml", &text)
     }
 
-    /// What it is asked to do with the word that Go's and Envoy's regular expressions do not have.
+    /// Returns a rule with a regular expression that Go and Envoy do not support.
     pub(super) fn bad_rule(&self) -> String {
-        // `x` lets blanks stand in the expression; RE2 has no such flag.
+        // The flag `x` allows blanks in the expression; RE2 has no such flag.
         let matches = match self.speaks {
             Speaks::Grpc => {
                 "{method: {type: RegularExpression, service: '(?x) grpc.* ', method: '.*'}}"
@@ -160,7 +160,7 @@ spec:
         format!("{{matches: [{matches}], backendRefs: [{{name: other, port: 80}}]}}")
     }
 
-    /// Rejections of clients, from the admin port.
+    /// Returns the rejections of clients, from the admin port.
     pub(super) fn nacks(&self, asker: &Asker) -> anyhow::Result<Vec<String>> {
         let sessions = asker.json(self.admin, "/sessions")?;
         let sessions = sessions.as_array().cloned().unwrap_or_default();

@@ -63,7 +63,7 @@ fn binary() -> anyhow::Result<PathBuf> {
 
 struct Envoy<'a> {
     listener: SocketAddr,
-    /// Each answers with its name.
+    /// Servers that respond with their names.
     servers: &'a [Upstream; 4],
     asker: &'a Asker,
 }
@@ -90,7 +90,8 @@ impl Peer for Envoy<'_> {
     }
 }
 
-/// Clusters are asked for as a whole, routes and endpoints by name.
+/// Returns the bootstrap configuration: clusters are requested as a whole, routes and endpoints by
+/// name.
 fn bootstrap(protocol: &str, control: SocketAddr, listener: SocketAddr) -> String {
     let api = match protocol {
         "delta" => "DELTA_GRPC",

@@ -13,7 +13,7 @@ use super::controller::{Controller, NAME, Speaks};
 use super::peer::{Counts, Peer, Script};
 use super::{Asker, LIMIT};
 
-/// Names its versions: another one is built anew.
+/// Contains the versions, so that another version is rebuilt.
 const FOLDER: &str = "xds-grpc-1.82.0-go-control-plane-0.14.0";
 
 /// Builds `maglor-xds-check`; Go caches what has not changed.
@@ -70,7 +70,7 @@ pub(super) fn start(command: Command) -> anyhow::Result<(Running, SocketAddr)> {
     Ok((running, address))
 }
 
-/// gRFC A27; the node's id says which namespace the client is of.
+/// Returns the bootstrap configuration (gRFC A27); the node's id contains the client's namespace.
 fn bootstrap(control: SocketAddr) -> String {
     json!({
         "xds_servers": [{

@@ -9,21 +9,21 @@ use super::super::report::Report;
 use super::controller::Controller;
 use super::{Asker, took, until};
 
-/// Requests that are counted at a time.
+/// The number of requests per measurement.
 const MANY: u32 = 200;
 
-/// Who was answered by whom.
+/// The number of responses by server.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) answered: BTreeMap<SocketAddr, u32>,
     pub(super) failed: u32,
-    /// Why the last one failed.
+    /// The reason of the last failure.
     pub(super) why: String,
 }
 
 /// A client that balances.
 pub(super) trait Peer {
-    /// Makes requests, and says who has answered.
+    /// Sends requests, and returns which servers responded.
     fn requests(&mut self, count: u32) -> anyhow::Result<Counts>;
 }
 
@@ -37,7 +37,8 @@ pub(super) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Every server gets its share, to a fifth of all of them, and no other server gets any.
+    /// Checks that every server gets its share, to a fifth of all requests, and no other server
+    /// gets any.
     fn shares(&mut self, wanted: &[(SocketAddr, f64)]) -> anyhow::Result<()> {
         let counts = self.peer.requests(MANY)?;
         ensure!(

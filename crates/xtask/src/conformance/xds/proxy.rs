@@ -14,16 +14,16 @@ use super::controller::NAME;
 use super::{Asker, free_port, go, took, until};
 
 const NODE: &str = "shop/proxy";
-/// Requests that are counted at a time.
+/// The number of requests per measurement.
 const MANY: usize = 60;
 
-/// go-control-plane, and its control address.
+/// go-control-plane, with its control address.
 struct Server {
     running: Running,
     control: SocketAddr,
 }
 
-/// All of them.
+/// The environment of the cases.
 struct Bench<'a> {
     check: &'a Path,
     listen: SocketAddr,
@@ -76,7 +76,7 @@ impl Bench<'_> {
         Ok(server.control)
     }
 
-    /// Serves these endpoints; `more` is the rest of the query.
+    /// Sets the endpoints; `more` is the rest of the query.
     fn set(&mut self, servers: &[usize], more: &str) -> anyhow::Result<()> {
         self.version += 1;
         let endpoints = servers
@@ -96,13 +96,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What the proxy has said to the server.
+    /// Returns the requests of the proxy that the server received.
     fn heard(&self) -> anyhow::Result<Vec<Value>> {
         let heard = self.asker.json(self.control()?, "/heard")?;
         Ok(heard.as_array().cloned().unwrap_or_default())
     }
 
-    /// Exactly the existing ones respond, about equally often.
+    /// Checks that exactly the existing servers respond, about equally often.
     fn even(&self, servers: &[usize]) -> anyhow::Result<()> {
         let mut counts = [0_usize; 2];
         for _ in 0..MANY {
@@ -170,7 +170,7 @@ impl Bench<'_> {
             report,
             "a bad cluster is refused (NACK), the last good one stays",
             |this| {
-                // Back at the cluster first: one that is not used is not known.
+                // Back to the cluster first: one that is not used is unknown.
                 this.set(&[1], "")?;
                 until("the cluster", || this.even(&[1]))?;
                 this.set(&[0], "&bad=true")?;

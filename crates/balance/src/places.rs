@@ -2,8 +2,8 @@
 //!
 //! A server of weight w is treated as w/u *places* of equal size: having n requests means n·u/w in
 //! each. Comparing n/w itself leads to wrong shares, because it compares whole numbers: of two
-//! servers weighted 99:1, the light one is less loaded whenever the other has any request; with (n
-//! + 1)/w the light one gets none before the other has 99 requests. Compared place by place, each
+//! servers weighted 99:1, the light one is less loaded whenever the other has any request; with
+//! (n + 1)/w the light one gets none before the other has 99 requests. Compared place by place, each
 //! is drawn by its weight, and a place holds whole requests. The unit u is the least weight of the
 //! compared servers, so that equal weights are compared by their whole numbers, as without weights.
 //!

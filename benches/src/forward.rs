@@ -1,8 +1,9 @@
-//! The least that a proxy can do: bytes that come in on one socket go out on another, and nothing is read in them.
+//! The minimal proxy: forwards bytes from one socket to another without parsing them.
 //!
-//! What this costs is the price of the sockets and of waking up on this machine, which no proxy that is a process of
-//! its own can be below; what a proxy costs above it is its own. One thread, each connection with one of its own
-//! upstream, and per message the four calls that any forwarder makes: wait, receive, send, and wait again.
+//! Its cost is that of sockets and of waking up on this machine, a lower bound for any proxy in a
+//! separate process; the cost of a proxy above it is its own. One thread, each connection with a
+//! separate upstream connection, and per message the four calls that any forwarder makes: wait,
+//! receive, send, and wait again.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;

@@ -85,22 +85,22 @@ pub enum Part {
 }
 
 impl Options {
-    /// Rounds of load.
+    /// Returns the number of rounds of load.
     pub fn rounds(&self) -> u32 {
         self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
     }
 
-    /// Rounds of the memory part, which is far less noisy.
+    /// Returns the number of rounds of the memory part, which is far less noisy.
     pub fn memory_rounds(&self) -> u32 {
         if self.quick { 1 } else { self.rounds().min(3) }
     }
 
-    /// Starts of each proxy in the start-up part.
+    /// Returns the number of starts of each proxy in the start-up part.
     pub fn starts(&self) -> u32 {
         if self.quick { 5 } else { 20 }
     }
 
-    /// The cells to run.
+    /// Returns the cells to run.
     pub fn scenarios(&self) -> Vec<Scenario> {
         let cells = if self.quick {
             Scenario::quick()
@@ -110,12 +110,12 @@ impl Options {
         cells
             .into_iter()
             .filter(|cell| cell.to_string().contains(&self.filter))
-            // Applications speak HTTP/1.1 to their sidecars.
+            // Applications use HTTP/1.1 to their sidecars.
             .filter(|cell| !self.pair || cell.protocol == Protocol::H1)
             .collect()
     }
 
-    /// Load before the window, and the window.
+    /// Returns the duration of load before the measurement window, and of the window.
     pub fn window(&self, cell: &Scenario) -> (Duration, Duration) {
         use crate::scenario::Loop::{Closed, Open};
         let millis = match (self.quick, cell.mode) {

@@ -1,7 +1,7 @@
-//! The origin server: fixed bodies, as cheaply as sockets allow, on one thread.
+//! The origin server: answers with fixed bodies, as cheaply as sockets allow, on one thread.
 //!
-//! `/N` answers N bytes, `/echo` answers the request's head (to see what a proxy adds). The
-//! HTTP/2 port exists for the direct baseline only and knows only our own generator.
+//! `/N` answers with N bytes, `/echo` with the request's head (to see what a proxy adds). The
+//! HTTP/2 port exists for the direct baseline only and supports only the generator of this package.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub struct Options {
 /// Serves until killed; prints `ready` once it listens.
 ///
 /// # Errors
-/// An address is taken.
+/// An address is already in use.
 pub fn run(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -155,7 +155,7 @@ async fn serve_h2(mut stream: TcpStream, bodies: &Bodies) -> Result<()> {
     }
 }
 
-/// The bodies by path, plain and as whole HTTP/1.1 answers.
+/// The bodies by path, as plain bytes and as whole HTTP/1.1 answers.
 #[derive(Debug)]
 struct Bodies {
     plain: HashMap<String, Vec<u8>>,

@@ -1,6 +1,6 @@
-//! The proxies: where they are, how they are configured, how one is started.
+//! The proxies under comparison: where they are installed, how they are configured and started.
 //!
-//! The configurations are files in `peers/`; what makes the work equal is in `README.md`.
+//! The configurations are files in `peers/`; `README.md` describes how the work is made equal.
 
 mod credentials;
 mod locate;
@@ -41,7 +41,7 @@ impl Subject {
     /// The proxies in the order of a round.
     pub const PROXIES: [Self; 4] = [Self::Maglor, Self::Haproxy, Self::Nginx, Self::Envoy];
 
-    /// All that may take part, in the order of a round.
+    /// All subjects that may take part, in the order of a round.
     pub const ALL: [Self; 5] = [
         Self::Maglor,
         Self::Haproxy,
@@ -50,7 +50,7 @@ impl Subject {
         Self::Bare,
     ];
 
-    /// The name in raw data.
+    /// Returns the name in raw data.
     pub fn key(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -84,12 +84,12 @@ pub fn sweep() {
 /// An installed proxy.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// Which.
+    /// The kind of proxy.
     pub subject: Subject,
     /// Its executable.
     pub binary: PathBuf,
-    /// What it says about its version.
+    /// The version that it reports.
     pub version: String,
-    /// Where it runs as a pair, outbound and inbound: what the two show each other.
+    /// The certificates that both sides present, for a pair of an outbound and an inbound proxy.
     pub pair: Option<Arc<Credentials>>,
 }

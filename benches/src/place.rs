@@ -1,9 +1,10 @@
-//! Measures the effect of placement on a real Kubernetes with delays between nodes: Fig. 6 of the paper on traffic
-//! management by communication graphs, with several replicas of each service.
+//! Measures the effect of placement on a real Kubernetes with delays between nodes: Fig. 6 of the
+//! paper on traffic management by communication graphs, with several replicas of each service.
 //!
-//! The command, in the order things happen: `options` what was asked, `stage` the cluster, `bookinfo` the application
-//! in it, `load` its clients, `plan` from the live graph to where replicas run, `counters` what it takes (`pods` are
-//! asked), `degrade` what local-first routing does without local replicas, `report`.
+//! The modules, in the order of a run: `options` the command line, `stage` the cluster, `bookinfo`
+//! the application in it, `load` its clients, `plan` from the live graph to a placement of
+//! replicas, `counters` the measured cost (read from `pods`), `degrade` local-first routing without
+//! local replicas, `report`.
 
 mod bookinfo;
 mod counters;
@@ -30,11 +31,12 @@ use plan::{LiveGraph, Plan, Question};
 use report::Report;
 use stage::{Placement, Stage};
 
-/// Load before each measurement: connections are made, and with another delay the old ones' windows are found anew.
+/// The duration of load before each measurement: connections are opened, and after a change of the
+/// delay their windows adapt.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// How long nothing is measured after a change of routing by the graph: twice its T, for what was before to be
-/// forgotten.
+/// The pause after a change of routing by the graph, without measurement: twice its T, so that
+/// earlier observations are forgotten.
 const FORGET: Duration = Duration::from_secs(40);
 
 /// A way to place the application.
@@ -82,32 +84,32 @@ struct Run {
     p50: f64,
     p95: f64,
     p99: f64,
-    /// By how much the generator was late, 99th percentile.
+    /// The lag of the generator, 99th percentile.
     lag: f64,
     rates: Rates,
 }
 
-/// How a way came to be, under load.
+/// The transition to a way of placement, under load.
 #[derive(Clone, Debug)]
 struct Moved {
     round: u32,
     way: Way,
     /// Replicas that the plan moves.
     moves: u64,
-    /// The share of calls that leave their node by the plan, if there is one.
+    /// The share of calls that leave their node according to the plan, if there is one.
     planned: Option<f64>,
-    /// Where replicas are then.
+    /// The placement after the transition.
     placement: Placement,
-    /// Requests meanwhile, and those without a 200.
+    /// The number of requests during the transition, and of those without a 200.
     requests: usize,
     failed: usize,
     seconds: f64,
 }
 
-/// Runs what the command line asks; returns whether all bars were reached.
+/// Runs the experiment; returns whether all bars were reached.
 ///
 /// # Errors
-/// There can be no cluster here, or what was to be measured does not run.
+/// A cluster cannot be started here, or the application does not run.
 pub fn run(options: &Options) -> Result<bool> {
     let machine = Machine::look(&[]);
     let first = options.delays().next().unwrap_or(Duration::from_millis(1));
@@ -145,7 +147,7 @@ fn rounds(options: &Options, stage: &Stage, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A way in a round.
+/// A way of placement in a round.
 struct Place<'a> {
     options: &'a Options,
     stage: &'a Stage,
@@ -154,13 +156,13 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Brings the application there.
+    /// Brings the application to this placement.
     fn make(&self) -> Result<Moved> {
         let (options, stage) = (self.options, self.stage);
-        // In between, at the delay that is in the middle: plans do not depend on it.
+        // At the median of the delays: plans do not depend on it.
         let middle = options.delays().nth(options.delays_ms.len() / 2);
         stage.cluster.set_delay(middle.unwrap_or_default())?;
-        // Each begins with what the scheduler makes of it.
+        // Each way starts from the scheduler's placement.
         stage.set_mesh(false)?;
         stage.deploy_anew()?;
         let clients = self.clients()?.go_on(&stage.cluster)?;
@@ -168,7 +170,7 @@ impl Place<'_> {
         let begun = Instant::now();
         let plan = self.carry_out(&live)?;
         let seconds = begun.elapsed().as_secs_f64();
-        // What has moved takes part for a while before anybody says that nothing has failed.
+        // Moved replicas serve for a while before failures are counted.
         std::thread::sleep(match self.way {
             Way::LocalFirst => FORGET,
             Way::Default | Way::Affinity | Way::Placement => WARM_UP,
@@ -224,7 +226,7 @@ impl Place<'_> {
         std::thread::sleep(length);
         let rates = Counters::look(&stage.cluster, called)?.since(&before);
         let mut samples = clients.finish()?;
-        // Failures count whenever they happen.
+        // Failures count at any time of the run, also before the measurement.
         let failed = failed(&samples);
         samples.retain(|sample| sample.due >= WARM_UP);
         let times = |time: fn(&Sample) -> Duration| {

@@ -10,14 +10,14 @@ const COUNT: u16 = 12_000;
 
 static OFFSET: AtomicU16 = AtomicU16::new(0);
 
-/// A loopback address without a listener that was not handed out recently.
+/// Returns a loopback address without a listener that was not returned recently.
 ///
 /// # Errors
 /// All ports of the range are taken.
 pub fn free() -> Result<SocketAddr> {
     let start = u16::try_from(std::process::id() % u32::from(COUNT)).unwrap_or(0);
     for _ in 0..COUNT {
-        // Relaxed: the counter only has to give different numbers.
+        // Relaxed: the counter only has to return different numbers.
         let offset = OFFSET.fetch_add(1, Ordering::Relaxed);
         let port = FIRST + (start.wrapping_add(offset)) % COUNT;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -31,17 +31,17 @@ pub fn free() -> Result<SocketAddr> {
     )))
 }
 
-/// Whose loopback addresses.
+/// A block of loopback addresses, by their users.
 #[derive(Debug, Clone, Copy)]
 pub enum Block {
     /// Instances of an application: 127.1.0.0/16.
     Instances,
-    /// Users of one: 127.2.0.0/16.
+    /// Users of an application: 127.2.0.0/16.
     Users,
 }
 
-/// A loopback address that is one's alone, as a pod's is: policies may hash it. There are 62 500 in a block, more
-/// than processes and connections on a machine.
+/// Returns a loopback address with a single owner, like that of a pod: policies may hash it. A
+/// block has 62 500 addresses, more than processes and connections on a machine.
 #[must_use]
 pub fn address(block: Block, index: usize) -> IpAddr {
     let part = |number: usize| u8::try_from(number % 250).unwrap_or_default();

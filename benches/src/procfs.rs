@@ -11,7 +11,7 @@ use crate::sys;
 pub struct Memory {
     /// `VmRSS` now, kB.
     pub rss_kb: u64,
-    /// `RssAnon` and `RssShmem`: what of it holds data, not pages of executables, kB.
+    /// `RssAnon` and `RssShmem`: the part that holds data, not pages of executables, kB.
     pub data_kb: u64,
     /// `VmHWM`, the highest since start or [`reset_peak`], kB.
     pub peak_kb: u64,
@@ -20,7 +20,7 @@ pub struct Memory {
 /// Processor time used by one or more processes since they started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// Time on a processor, of the threads that live, by `schedstat`.
+    /// Time on a processor of the live threads, from `schedstat`.
     pub run: Duration,
     /// Time ready to run but waiting for a processor.
     pub wait: Duration,
@@ -29,7 +29,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What was used since `earlier`.
+    /// Returns the difference to `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl CpuTime {
     }
 }
 
-/// `root` and all its descendants, `root` first.
+/// Returns `root` and all its descendants, `root` first.
 pub fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
@@ -66,7 +66,7 @@ pub fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// The memory of one process.
+/// Returns the memory of one process.
 ///
 /// # Errors
 /// The process is gone.
@@ -75,7 +75,7 @@ pub fn memory(pid: u32) -> Result<Memory> {
     parse_status(&fs::read_to_string(&path).doing(path)?)
 }
 
-/// The memory of several processes, added up; pages that they share count in each.
+/// Returns the total memory of several processes; pages that they share count in each.
 ///
 /// # Errors
 /// One of them is gone.
@@ -90,12 +90,12 @@ pub fn memory_sum(pids: &[u32]) -> Result<Memory> {
     })
 }
 
-/// Starts the high-water mark again from here; without permission it stays as it was.
+/// Resets the high-water mark to the current value; without permission it stays unchanged.
 pub fn reset_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
-/// The processor time of several processes, added up.
+/// Returns the total processor time of several processes.
 ///
 /// # Errors
 /// One of them is gone.
@@ -112,7 +112,7 @@ fn cpu_of(pid: u32) -> Result<CpuTime> {
         ..CpuTime::default()
     };
     for thread in threads(pid) {
-        // A thread may end while we look.
+        // A thread may end during the loop.
         if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")) {
             let (run, wait) = parse_schedstat(&text)?;
             used.run += run;
@@ -161,7 +161,7 @@ fn parse_schedstat(text: &str) -> Result<(Duration, Duration)> {
     }
 }
 
-/// User and system time; the command name may hold spaces and brackets.
+/// Parses user and system time; the command name may contain spaces and brackets.
 fn parse_stat(text: &str) -> Result<Duration> {
     let bad = || Error::parse("/proc/PID/stat", text);
     let (_, after_name) = text.rsplit_once(')').ok_or_else(bad)?;

@@ -1,4 +1,5 @@
-//! The report of a comparison: `raw.csv` as it arrives, `README.md`, `summary.md`, a printed table.
+//! The report of a comparison: `raw.csv`, written as results arrive, `README.md`, `summary.md`, and
+//! a printed table.
 
 mod bars;
 mod findings;

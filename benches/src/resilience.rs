@@ -1,9 +1,9 @@
 //! Measures the effect of failures, overload, retries and restarts behind a proxy.
 //!
-//! The command, in the order things happen: `options` what was asked, `stage` one run of one case
-//! behind one proxy, the four experiments (`faults`, `overload`, `storm`, `restart`), and
-//! `report`, which writes everything down. Client (`client`) and endpoints (`replica`) share one
-//! thread, the proxy (`subject`) has a processor of its own.
+//! The modules, in the order of a run: `options` the command line, `stage` one run of one case
+//! behind one proxy, the four experiments (`faults`, `overload`, `storm`, `restart`), and `report`,
+//! which writes the results. Client (`client`) and endpoints (`replica`) share one thread; the
+//! proxy (`subject`) has a separate processor.
 //!
 //! The experiments are those of the paper on traffic management by communication graphs, §4.2.
 
@@ -33,10 +33,10 @@ use crate::sys;
 use report::Report;
 use stage::Stage;
 
-/// Runs the experiments, writes and prints; returns whether all bars were reached.
+/// Runs the experiments, writes and prints the results; returns whether all bars were reached.
 ///
 /// # Errors
-/// An experiment cannot be made, or its results cannot be written.
+/// An experiment cannot be run, or its results cannot be written.
 pub fn run(options: &Options) -> Result<bool> {
     let able = [Subject::Envoy, Subject::Maglor];
     if let Some(other) = options.only.iter().find(|one| !able.contains(one)) {

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 pub const BODIES: [usize; 2] = [64, 10_000];
 /// The numbers of connections.
 pub const CONNECTIONS: [usize; 3] = [1, 64, 1000];
-/// The fixed rate of the open loop, requests a second.
+/// The fixed rate of the open loop, requests per second.
 pub const RATE: u32 = 1000;
 
 /// What the client speaks to the proxy; upstream it is always HTTP/1.1.
@@ -20,12 +20,12 @@ pub enum Protocol {
     H2c,
 }
 
-/// How requests follow one another.
+/// The scheduling of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loop {
-    /// Each connection asks again as soon as it has its answer.
+    /// Each connection sends the next request as soon as it has its answer.
     Closed,
-    /// Requests are due at a fixed rate, whatever the answers do.
+    /// Requests are due at a fixed rate, independent of the answers.
     Open,
 }
 
@@ -42,21 +42,21 @@ pub struct Scenario {
     pub mode: Loop,
 }
 
-/// The cell whose CPU time a request the bars are about.
+/// The cell of the bars about CPU time per request.
 pub const HEADLINE: Scenario = Scenario {
     protocol: Protocol::H1,
     body: 64,
     connections: 64,
     mode: Loop::Closed,
 };
-/// The cell whose latency the design's bars are about.
+/// The cell of the design's bars about latency.
 pub const LATENCY: Scenario = Scenario {
     mode: Loop::Open,
     ..HEADLINE
 };
 
 impl Scenario {
-    /// All cells, the headline first.
+    /// Returns all cells, the headline first.
     pub fn all() -> Vec<Self> {
         let mut cells = vec![HEADLINE, LATENCY];
         for protocol in [Protocol::H1, Protocol::H2c] {
@@ -79,7 +79,7 @@ impl Scenario {
         cells
     }
 
-    /// The few cells of `--quick`.
+    /// Returns the few cells of `--quick`.
     pub fn quick() -> Vec<Self> {
         vec![
             HEADLINE,
@@ -118,7 +118,7 @@ impl fmt::Display for Loop {
     }
 }
 
-/// As `--filter` takes it: `h1-64B-64c-closed`.
+/// In the format of `--filter`: `h1-64B-64c-closed`.
 impl fmt::Display for Scenario {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

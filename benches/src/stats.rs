@@ -1,6 +1,6 @@
 //! Medians and paired ratios.
 
-/// The median; the mean of the two middle values for an even count. `None` when empty.
+/// Returns the median; the mean of the two middle values for an even count. `None` when empty.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values
         .into_iter()
@@ -15,14 +15,15 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The median of `a / b` over the rounds in which both were measured.
+/// Returns the median of `a / b` over the rounds in which both were measured.
 ///
-/// Pairs within a round share the noise of their minute, which a ratio of medians would not.
+/// Values of the same round share the noise of that minute, which a ratio of medians would not
+/// cancel.
 pub fn paired_ratio(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
     paired(a, b, |x, y| x / y)
 }
 
-/// The median of `a - b` over the rounds in which both were measured.
+/// Returns the median of `a - b` over the rounds in which both were measured.
 pub fn paired_difference(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
     paired(a, b, |x, y| x - y)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
-/// The processors that this process may use, in order.
+/// Returns the processors that this process may use, in order.
 pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: an all-zero cpu_set_t is valid, and the kernel writes at most its size.
     let set = unsafe {
@@ -28,7 +28,7 @@ pub fn allowed_cpus() -> Vec<usize> {
         .collect()
 }
 
-/// Binds the calling thread, and what it starts, to one processor.
+/// Binds the calling thread, and threads and processes that it starts, to one processor.
 ///
 /// # Errors
 /// The system refused.
@@ -36,7 +36,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     pin_to(&[cpu])
 }
 
-/// Binds the calling thread, and what it starts, to some processors.
+/// Binds the calling thread, and threads and processes that it starts, to some processors.
 ///
 /// # Errors
 /// The system refused.
@@ -52,8 +52,8 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     check(code)
 }
 
-/// Starts `command` in a process group of its own, bound to `cpus`, with `SIGTERM` to follow the
-/// death of the caller, however that comes.
+/// Starts `command` in a separate process group, bound to `cpus`; it receives `SIGTERM` when the
+/// caller dies for any reason.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -75,16 +75,16 @@ pub fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
     command.spawn()
 }
 
-/// How to ask a process to end.
+/// The signals that end a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// At once.
+    /// `SIGKILL`: at once.
     Kill,
-    /// Politely.
+    /// `SIGTERM`: gracefully.
     Terminate,
 }
 
-/// Signals the process group that [`spawn`] made.
+/// Signals the process group that [`spawn`] created.
 pub fn signal_group(leader: u32, signal: Signal) {
     let Ok(leader) = i32::try_from(leader) else {
         return;
@@ -93,7 +93,7 @@ pub fn signal_group(leader: u32, signal: Signal) {
         Signal::Kill => libc::SIGKILL,
         Signal::Terminate => libc::SIGTERM,
     };
-    // SAFETY: no memory is involved; a group that is gone yields ESRCH, which is what we want.
+    // SAFETY: no memory is involved; a group that is gone results in ESRCH, which is intended.
     unsafe {
         libc::kill(-leader, number);
     }
@@ -117,21 +117,21 @@ pub fn raise_file_limit() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Clock ticks a second, the unit of `/proc/PID/stat`.
+/// Returns the clock ticks per second, the unit of `/proc/PID/stat`.
 pub fn clock_ticks() -> u64 {
     // SAFETY: no memory is involved.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(ticks).unwrap_or(100).max(1)
 }
 
-/// A periodic timer of nanosecond resolution; tokio's own has one millisecond.
+/// A periodic timer of nanosecond resolution; that of tokio has one millisecond.
 #[derive(Debug)]
 pub struct Ticker {
     file: AsyncFd<OwnedFd>,
 }
 
 impl Ticker {
-    /// Starts ticking now, the first tick after one `period`.
+    /// Starts the timer now; the first tick is after one `period`.
     ///
     /// # Errors
     /// The system refused, or there is no runtime.

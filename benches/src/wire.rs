@@ -1,7 +1,7 @@
-//! The smallest correct HTTP codecs that load generator and origin need.
+//! The smallest correct HTTP codecs for load generator and origin.
 //!
-//! They know only the messages of the scenarios: bodyless `GET` requests, and `200` answers
-//! with a known length. Whatever else arrives is an error, and makes the run invalid.
+//! They support only the messages of the scenarios: bodyless `GET` requests, and `200` answers with
+//! a known length. Any other message is an error, and makes the run invalid.
 
 pub mod h1;
 pub mod h2;

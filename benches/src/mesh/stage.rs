@@ -37,69 +37,69 @@ pub(super) struct Stage {
 /// An application, its mesh, and an open loop of load.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
-    /// In messages and raw data.
+    /// The name in messages and raw data.
     pub(super) name: String,
     pub(super) model: WorkModel,
     pub(super) shape: Shape,
-    /// Requests of clients a second.
+    /// Client requests per second.
     pub(super) rate: f64,
-    /// The paths of clients' requests, in turn.
+    /// The paths of client requests, used in turn.
     pub(super) paths: Vec<String>,
-    /// How many users there are, each with one request at a time; `None` for an open loop.
+    /// The number of users, each with one request at a time; `None` for an open loop.
     pub(super) users: Option<u32>,
-    /// Load that is not measured.
+    /// The duration of load before the measurement.
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
 }
 
-/// What came of a case. Times are in milliseconds, those of processors in µs.
+/// The results of a case. Times are in milliseconds, processor times in µs.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
-    /// Mean latency, and half its 95 % confidence interval, by batch means.
+    /// Mean latency, and half the width of its 95 % confidence interval, by batch means.
     pub(super) mean: Estimate,
     /// The means of the batches.
     pub(super) batches: Vec<f64>,
     pub(super) p50: f64,
     pub(super) p99: f64,
-    /// Requests measured, and those without a 200.
+    /// The number of measured requests, and of those without a 200.
     pub(super) requests: usize,
     pub(super) failed: usize,
-    /// Requests that were due, and those that were answered, a second.
+    /// Requests that were due, and requests that were answered, per second.
     pub(super) offered: f64,
     pub(super) throughput: f64,
-    /// By how much the generator was late: mean and 99th percentile.
+    /// The lag of the generator: mean and 99th percentile.
     pub(super) lag: (f64, f64),
-    /// What the exact queues of instances took of the mean.
+    /// The part of the mean spent in the exact queues of instances.
     pub(super) exact: f64,
-    /// What proxies, sockets, timers and generator added: all but the exact queues and waiting for a user; mean, 99th
-    /// percentile.
+    /// The latency added by proxies, sockets, timers and generator, that is, all but the exact
+    /// queues and waiting for a user: mean and 99th percentile.
     pub(super) added: (f64, f64),
-    /// Its median.
+    /// The median of the added latency.
     pub(super) added_p50: f64,
-    /// By how much the instances' timers were late, mean of a visit.
+    /// The mean lag of the instances' timers per visit.
     pub(super) late: f64,
-    /// Work of a visit.
+    /// Work per visit.
     pub(super) work: f64,
     /// Calls per request.
     pub(super) calls: f64,
-    /// The load of the instances.
+    /// The utilization of the instances.
     pub(super) rho: f64,
-    /// Processor time a request: proxies, application, generator.
+    /// Processor time per request: proxies, application, generator.
     pub(super) cpu: [f64; 3],
-    /// That of Proxy-Services, each with its host, a request that passed it.
+    /// Processor time of each Proxy-Service, with its host, per request that passed it.
     pub(super) central: Vec<(String, f64)>,
-    /// How busy the processor of the proxies was, percent, and how long they waited for it.
+    /// The utilization of the proxies' processor, and the time that they waited for it, in percent.
     pub(super) proxies_busy: f64,
     pub(super) proxies_wait: f64,
-    /// The same of application and generator.
+    /// The utilization of the processor of application and generator, in percent.
     pub(super) harness_busy: f64,
-    /// How many proxies there were, and the memory of one, MB.
+    /// The number of proxies, and the memory of one in MB.
     pub(super) proxies: usize,
     pub(super) memory: f64,
 }
 
 impl Stage {
-    /// Simulates, on all processors, while nothing is measured.
+    /// Simulates the scenarios on all processors, while nothing is measured.
     ///
     /// # Errors
     /// A scenario is invalid.
@@ -112,11 +112,11 @@ impl Stage {
         outcomes.map_err(|error| Error::protocol(error.to_string()))
     }
 
-    /// Runs a case; one that another program has disturbed is run again, and the one that was disturbed
-    /// least counts.
+    /// Runs a case; a run that another program has disturbed is repeated, and the least disturbed
+    /// run counts.
     ///
     /// # Errors
-    /// Something does not come up, or ends before its time.
+    /// Something does not start, or ends too early.
     pub(super) async fn run(&self, case: &Case) -> Result<Measured> {
         eprintln!("{}", case.name);
         let mut best = self.once(case).await?;
@@ -152,7 +152,7 @@ impl Stage {
                 *begin = Some((fleet.used()?, fleet.central()?, Instant::now()));
                 Ok(())
             };
-            // Far from the application's seed.
+            // Differs from the application's seed in many bits.
             let seed = seed.rotate_left(17);
             load::open(&target, case.rate, length, seed, (case.warm_up, warm)).await?
         };
@@ -249,7 +249,7 @@ impl Measured {
         self.harness_busy = percent(used.app.run + used.harness.run);
     }
 
-    /// Whether another program kept the generator from its processor.
+    /// Returns whether another program kept the generator from its processor.
     pub(super) fn is_disturbed(&self) -> bool {
         self.lag.1 > DISTURBED_MS
     }
@@ -264,7 +264,8 @@ impl Measured {
     }
 }
 
-/// Requests that were answered while it was measured, whenever they were due.
+/// Returns the number of requests that were answered during the measurement, whenever they were
+/// due.
 fn answered(all: &[Sample], case: &Case) -> usize {
     let end = case.warm_up + case.measured;
     let during = |one: &&Sample| {
@@ -274,7 +275,7 @@ fn answered(all: &[Sample], case: &Case) -> usize {
     all.iter().filter(during).count()
 }
 
-/// Processor time of the proxies of hosts, µs a request to the host.
+/// Returns the processor time of the proxies of each host, in µs per request to the host.
 fn per_visit(
     used: impl Iterator<Item = (String, CpuTime)>,
     counts: &[Counts],
@@ -287,7 +288,7 @@ fn per_visit(
     used.map(share).collect()
 }
 
-/// The mean of each tenth of the run.
+/// Returns the mean of each tenth of the run.
 fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
     let part = case.measured / BATCHES;
     let mean = |batch: u32| {
@@ -301,7 +302,7 @@ fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
     (0..BATCHES).filter_map(mean).collect()
 }
 
-/// Of sorted times, in milliseconds; not a number if there is none.
+/// Returns a quantile of sorted times in milliseconds; NaN if there are none.
 pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().map_or(f64::NAN, ms)

@@ -1,8 +1,9 @@
-//! The clients of a run: an open loop, or a number of users with one request at a time, like the 200 threads of the
-//! paper's load generator.
+//! The clients of a run: an open loop, or a number of users with one request at a time, like the
+//! 200 threads of the paper's load generator.
 //!
-//! What is due while all users wait for their answers waits for one of them. So users × 1 s / latency is the highest
-//! throughput there can be (Little's law), and a load above it is not sustained.
+//! A request that is due while all users wait for their answers is sent by the next free user. So
+//! the maximum throughput is users × 1 s / latency (Little's law), and a higher load is not
+//! sustained.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,9 +17,9 @@ use crate::ports::{self, Block};
 #[derive(Debug)]
 pub(super) struct Users {
     callers: Vec<Caller>,
-    /// Those who wait for no answer, the one that has waited longest first.
+    /// The users without a request under way, the longest idle first.
     free: RefCell<VecDeque<usize>>,
-    /// One for each of the free; `None`: a user may ask any number of things at a time.
+    /// One permit for each free user; `None`: a user may have any number of requests under way.
     places: Option<Semaphore>,
 }
 
@@ -31,7 +32,8 @@ pub(super) struct User<'a> {
 }
 
 impl Users {
-    /// So many, each with an address of its own; `None`: a single one that asks any number of things at a time.
+    /// Creates `count` users, each with a separate address; `None` creates a single one with any
+    /// number of requests at a time.
     pub(super) fn new(count: Option<u32>) -> Self {
         let Some(count) = count else {
             return Self {
@@ -51,10 +53,10 @@ impl Users {
         }
     }
 
-    /// Waits for one, in the order in which they are asked for.
+    /// Waits for a free user; the waiting requests are served in order.
     pub(super) async fn take(&self) -> User<'_> {
         let place = match &self.places {
-            // It is never closed.
+            // The semaphore is never closed.
             Some(places) => places.acquire().await.ok(),
             None => None,
         };
@@ -66,7 +68,7 @@ impl Users {
         }
     }
 
-    /// Closes what is idle.
+    /// Closes idle connections.
     pub(super) fn close(&self) {
         self.callers.iter().for_each(Caller::close);
     }

@@ -1,4 +1,4 @@
-//! Certificates for pairs of proxies: one root, and one leaf that both of a pair show.
+//! Certificates for pairs of proxies: one root, and one leaf that both proxies of a pair present.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use maglor_identity::{Authority, LeafRequest};
 use crate::error::{Doing, Error, Result};
 
 const ID: &str = "spiffe://mesh.test/ns/bench/sa/pair";
-/// For those who verify names only.
+/// For proxies that verify DNS names only.
 const DNS_NAME: &str = "inbound.mesh.test";
 
-/// PEM texts.
+/// Certificates and key as PEM.
 #[derive(Debug)]
 pub struct Credentials {
     root: String,
@@ -21,10 +21,10 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// New ones, valid for a day.
+    /// Creates credentials that are valid for a day.
     ///
     /// # Errors
-    /// They cannot be made.
+    /// They cannot be created.
     pub fn new() -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| Error::protocol(error.to_string());
         let now = SystemTime::now();
@@ -40,7 +40,7 @@ impl Credentials {
         })
     }
 
-    /// Writes them where configurations look for them.
+    /// Writes the files to the paths that the configurations refer to.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         let pair = format!("{}{}", self.leaf, self.key);
         for (name, text) in [

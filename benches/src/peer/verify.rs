@@ -10,7 +10,8 @@ use crate::scenario::Protocol;
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
-/// `X-Forwarded-For` reaches the origin over HTTP/1.1 keep-alive, and metrics are on.
+/// Checks that `X-Forwarded-For` reaches the origin over HTTP/1.1 keep-alive, and that metrics are
+/// enabled.
 pub(super) fn equal_work(running: &Running) -> Result<()> {
     let unequal = |detail: String| Error::Unequal {
         name: running.subject.to_string(),
@@ -24,7 +25,7 @@ pub(super) fn equal_work(running: &Running) -> Result<()> {
     metrics(running).map_err(|error| unequal(format!("no metrics: {error}")))
 }
 
-/// Some listen there a moment after they have begun to serve.
+/// Checks the metrics; some proxies open this port a moment after they have begun to serve.
 fn metrics(running: &Running) -> Result<()> {
     let begin = Instant::now();
     loop {
@@ -41,7 +42,8 @@ fn check_request(head: &str) -> std::result::Result<(), String> {
     if !lower.starts_with("get /echo http/1.1") {
         return Err(format!("request line of {head:?}"));
     }
-    // Any address: Envoy puts the host's own where a client comes from loopback.
+    // Any address is accepted: Envoy adds the host's own address when a client connects from
+    // loopback.
     if !lower.contains("\r\nx-forwarded-for: ") {
         return Err("no X-Forwarded-For".into());
     }

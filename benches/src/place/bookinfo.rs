@@ -1,19 +1,21 @@
-//! Bookinfo, emulated: users call productpage, that one details and then reviews, reviews call ratings.
+//! Bookinfo, emulated: users call productpage, which calls details and then reviews; reviews calls
+//! ratings.
 //!
-//! Its way in, `users`, stays on one node, as a gateway at a site's uplink does; everything else may run anywhere.
-//! What replicas request is a part of a node, so that the application takes half of three nodes, whatever they are.
+//! Its entry service, `users`, stays on one node, as a gateway at a site's uplink does; everything
+//! else may run anywhere. The CPU requests of replicas are a fraction of a node, so that the
+//! application takes half of three nodes, whatever their size.
 
 use serde_json::{Value, json};
 
 /// The application's namespace.
 pub(super) const NAMESPACE: &str = "shop";
-/// Where its way in is.
+/// The entry service.
 pub(super) const ENTRY: &str = "users";
 pub(super) const ENTRY_NODE: &str = "node-1";
-/// Where instances are asked for what they have counted.
+/// The port of the instances' counters.
 pub(super) const CONTROL_PORT: u16 = 9100;
 pub(super) const PORT: u16 = 9080;
-/// Its image.
+/// The application's image.
 pub(super) const IMAGE: &str = "maglor-app:place";
 
 /// A service.
@@ -21,11 +23,11 @@ pub(super) const IMAGE: &str = "maglor-app:place";
 pub(super) struct Service {
     pub(super) name: &'static str,
     pub(super) replicas: u32,
-    /// What a replica requests, in thousandths of a node's CPU.
+    /// The CPU request of a replica, in thousandths of a node's CPU.
     pub(super) share: u64,
-    /// Of its answers in the mean, kB: the paper's payloads are 1 to 15.
+    /// The mean size of its answers in kB: the paper's payloads are 1 to 15.
     size_kb: f64,
-    /// Its own work, always as long.
+    /// Its own work, of constant length.
     milliseconds: f64,
     calls: &'static [&'static str],
 }
@@ -74,12 +76,12 @@ pub(super) const SERVICES: [Service; 5] = [
     },
 ];
 
-/// All pods together.
+/// Returns the total number of pods.
 pub(super) fn replicas() -> u32 {
     SERVICES.iter().map(|service| service.replicas).sum()
 }
 
-/// Who calls whom; each edge has as many calls as clients make requests.
+/// Returns the edges, from caller to callee; each has as many calls as clients send requests.
 pub(super) fn edges() -> impl Iterator<Item = (&'static str, &'static str)> {
     let of = |service: &'static Service| service.calls.iter().map(|to| (service.name, *to));
     SERVICES.iter().flat_map(of)
@@ -89,7 +91,7 @@ fn address(index: usize) -> String {
     format!("10.96.0.{}", 100 + index)
 }
 
-/// All but the pods.
+/// Returns all manifests but the pods.
 pub(super) fn surroundings() -> Value {
     let mut items = vec![
         json!({
@@ -121,7 +123,7 @@ pub(super) fn surroundings() -> Value {
     list(&items)
 }
 
-/// The work model, and who is where as each service sees it.
+/// Returns the work model, and the addresses of all services for each service.
 fn files() -> Value {
     let model: serde_json::Map<_, _> = SERVICES.iter().map(described).collect();
     let mut files = json!({"workmodel.json": Value::Object(model).to_string()});
@@ -148,14 +150,15 @@ fn described(service: &Service) -> (String, Value) {
         "mean_response_size": service.size_kb,
     }}});
     if !service.calls.is_empty() {
-        // One group: one after another, as productpage does.
+        // One group: the calls are sequential, as in productpage.
         let group = json!({"seq_len": service.calls.len(), "services": service.calls});
         described["external_services"] = json!([group]);
     }
     (service.name.to_owned(), described)
 }
 
-/// The Deployments without placement, for the scheduler; the argument is the CPU of nodes.
+/// Returns the Deployments without placement, for the scheduler; `node_millis` is the CPU of a
+/// node.
 pub(super) fn deployments(node_millis: u64) -> Value {
     let items: Vec<_> = SERVICES
         .iter()
@@ -188,7 +191,7 @@ fn deployment(service: &Service, node_millis: u64) -> Value {
             "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
             "ports": [{"name": "http", "containerPort": PORT}],
             "resources": {"requests": {"cpu": cpu, "memory": "32Mi"}},
-            // Not its path, which would be a request to everybody behind it.
+            // Not the service's path, which would cause requests to all services behind it.
             "readinessProbe": {"httpGet": {"path": "/counts", "port": CONTROL_PORT}, "periodSeconds": 1},
             "volumeMounts": [{"name": "shop", "mountPath": "/etc/shop"}],
         }],
@@ -204,7 +207,8 @@ fn deployment(service: &Service, node_millis: u64) -> Value {
         "spec": {
             "replicas": service.replicas,
             "selector": {"matchLabels": {"app": service.name}},
-            // One less, too: where a node is full, an old pod has to leave before a new one fits.
+            // `maxUnavailable` is 1 too: on a full node, an old pod has to leave before a new one
+            // fits.
             "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
             "template": {
                 "metadata": {

@@ -1,4 +1,5 @@
-//! Counters of the application's instances, of the links between nodes, and of processes in the kernel.
+//! Counters of the application's instances, of the links between nodes, and of processes in the
+//! kernel.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,35 +14,35 @@ use crate::procfs;
 /// Programs whose CPU time is measured separately.
 const PROGRAMS: [&str; 2] = ["maglor-proxy", "maglor-app"];
 
-/// Counters at one time, of all nodes and pods together.
+/// Counters at one time, summed over all nodes and pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counters {
     at: Instant,
     /// Calls within the mesh that have arrived.
     calls: u64,
-    /// Of them, those from another node.
+    /// Calls among them from another node.
     away: u64,
-    /// Bytes and packets that have left nodes for others, all headers and everything else that pods and nodes say to
-    /// each other among them.
+    /// Bytes and packets that have left nodes for others, including all headers and all other
+    /// traffic between pods and nodes.
     bytes: u64,
     packets: u64,
     /// Processor time of [`PROGRAMS`].
     cpu: [Duration; 2],
 }
 
-/// What was counted in a while, a second.
+/// The counted events of a period, per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
     pub(super) calls: f64,
     pub(super) away: f64,
     pub(super) bytes: f64,
     pub(super) packets: f64,
-    /// Cores that all sidecars used, and all applications.
+    /// Cores used by all sidecars, and by all applications.
     pub(super) cpu: [f64; 2],
 }
 
 impl Counters {
-    /// Looks at them; `instances` are the pods whose arrivals are calls.
+    /// Reads the counters; `instances` are the pods whose arrivals are calls.
     ///
     /// # Errors
     /// A pod does not respond, or the system does not report.
@@ -71,7 +72,7 @@ impl Counters {
         Ok(counters)
     }
 
-    /// What was counted since `earlier`.
+    /// Returns the rates since `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Rates {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
@@ -89,19 +90,19 @@ impl Counters {
     }
 }
 
-/// Bytes and packets that have left by the delay line, from `/proc/PID/net/dev`.
+/// Returns the bytes and packets that have left by the delay line, from `/proc/PID/net/dev`.
 fn sent(text: &str) -> Result<(u64, u64)> {
     let line = text.lines().find_map(|line| {
         let (name, counters) = line.split_once(':')?;
         (name.trim() == DELAY_DEVICE).then_some(counters)
     });
     let counter = |index: usize| line?.split_whitespace().nth(index)?.parse().ok();
-    // Eight counters of what was received come first.
+    // The eight counters of received traffic come first.
     let both = counter(8).zip(counter(9));
     both.ok_or_else(|| Error::parse("/proc/PID/net/dev", format!("no {DELAY_DEVICE}")))
 }
 
-/// Processor time of [`PROGRAMS`] on the machine of this first process.
+/// Returns the processor time of [`PROGRAMS`] on the machine with this init process.
 fn cpu(init: u32) -> Result<[Duration; 2]> {
     let mut used = [Duration::ZERO; 2];
     for pid in procfs::tree(init) {

@@ -1,4 +1,4 @@
-//! Local-first routing when local replicas are removed: calls cross nodes, and none fails.
+//! Checks local-first routing when local replicas are removed: calls cross nodes, and none fails.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -15,23 +15,23 @@ use super::{FORGET, failed};
 use crate::error::{Error, Result};
 use crate::place::load::Clients;
 
-/// Whose replicas go. It has two, on two nodes.
+/// The service whose replicas are removed. It has two, on two nodes.
 const SERVICE: &str = "details";
-/// How long each state is checked.
+/// The duration of the check of each state.
 const LOOK: Duration = Duration::from_secs(10);
-/// An instance that gets fewer of a second's calls is left out.
+/// An instance with fewer calls per second is regarded as left out.
 const LEFT_OUT: f64 = 1.0;
 
-/// What was seen in one state.
+/// The observations in one state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) state: &'static str,
-    /// Calls of the service a second, and those that left their node.
+    /// Calls of the service per second, and those that left their node.
     pub(super) calls: f64,
     pub(super) away: f64,
 }
 
-/// All states, and what became of the requests from the first to the last.
+/// The observations of all states, and the requests from the first to the last state.
 #[derive(Clone, Debug)]
 pub(super) struct Degraded {
     pub(super) round: u32,
@@ -40,12 +40,13 @@ pub(super) struct Degraded {
     pub(super) failed: usize,
 }
 
-/// Takes replicas away and lets one fail, under load.
+/// Removes replicas and makes one fail, under load.
 ///
 /// # Errors
-/// What is to happen does not.
+/// A step does not take effect.
 pub(super) fn run(stage: &Stage, clients: &Clients, round: u32) -> Result<Degraded> {
-    // An instance that answers with 503 is asked until it is ejected, and what it has refused goes elsewhere.
+    // An instance that answers with 503 receives requests until it is ejected, and refused requests
+    // are retried elsewhere.
     stage.apply(&json!({
         "apiVersion": "maglor.dev/v1alpha1",
         "kind": "TrafficPolicy",
@@ -124,7 +125,7 @@ fn fail(stage: &Stage, pod: Ipv4Addr, fault: Fault) -> Result<()> {
     ordered?
 }
 
-/// Calls that an instance gets in a second.
+/// Returns the calls that an instance receives per second.
 fn arrivals(stage: &Stage, pod: Ipv4Addr) -> Result<f64> {
     let counted = stage.cluster.in_network(move || {
         let before = counts(pod)?.arrived;

@@ -1,4 +1,4 @@
-//! Clients: an open loop through the application's way in, from outside of the mesh.
+//! Clients: an open loop through the application's entry service, from outside of the mesh.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::bookinfo::ENTRY;
 use crate::error::{Doing, Error, Result};
 use crate::mesh::load::{Sample, Target, open};
 
-/// Length of a part of a load that runs until it is stopped.
+/// The length of a part of a load that runs until it is stopped.
 const PIECE: Duration = Duration::from_secs(2);
 
-/// Who is asked how often.
+/// The target and rate of the load.
 #[derive(Clone, Debug)]
 pub(super) struct Clients {
     pub(super) entry: SocketAddr,
@@ -24,7 +24,7 @@ pub(super) struct Clients {
     pub(super) seed: u64,
 }
 
-/// Load that continues.
+/// A load that is running.
 #[derive(Debug)]
 pub(super) struct Running {
     stop: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ pub(super) struct Running {
 }
 
 impl Clients {
-    /// Sends requests for this long, on a thread of its own.
+    /// Sends requests for `length`, on a separate thread.
     ///
     /// # Errors
     /// The network of the cluster cannot be entered.
@@ -64,7 +64,7 @@ impl Clients {
     ) -> Result<Running> {
         let stop = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&stop);
-        // It inherits the network of the thread that starts it.
+        // The thread inherits the network of the thread that starts it.
         let spawned = cluster.in_network(move || std::thread::spawn(move || work(&shared)));
         let thread = spawned?;
         Ok(Running { stop, thread })
@@ -97,7 +97,7 @@ impl Running {
         ended.unwrap_or_else(|_| Err(Error::protocol("the generator panicked")))
     }
 
-    /// Ends load that continues.
+    /// Stops a load that runs until it is stopped.
     ///
     /// # Errors
     /// As [`Running::finish`].

@@ -46,7 +46,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The delays, in order.
+    /// Returns the delays, in order.
     pub(super) fn delays(&self) -> impl Iterator<Item = Duration> {
         self.delays_ms.iter().map(|ms| Duration::from_millis(*ms))
     }

@@ -1,4 +1,4 @@
-//! From the live graph to where replicas are to run, and from there to Deployments that say so.
+//! Computes a placement of replicas from the live graph, and applies it to Deployments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,11 @@ use super::bookinfo::{self, ENTRY, NAMESPACE, SERVICES};
 use super::stage::{Placement, Stage, until};
 use crate::error::{Doing, Error, Result};
 
-/// λ of the live graph may differ by so much from that of the clients before it is trusted.
+/// The maximum relative difference between λ of the live graph and that of the clients, before the
+/// graph is used.
 const CLOSE: f64 = 0.1;
 const NODE: &str = "kubernetes.io/hostname";
-/// Who owns what a placement says of Deployments.
+/// The field manager of the placement in Deployments.
 const MANAGER: &str = "--field-manager=placement";
 
 /// What `maglor partition` says.
@@ -28,7 +29,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// By service, without the namespace.
+    /// Returns the placement by service, without the namespace.
     pub(super) fn placement(&self) -> Placement {
         let named = self.placement.iter();
         named
@@ -41,10 +42,10 @@ fn short(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, name)| name)
 }
 
-/// How `maglor partition` is asked; `--emit` aside.
+/// The mode of `maglor partition`, without `--emit`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Question {
-    /// As the paper does it: a service is one vertex, whatever ran where.
+    /// As in the paper: a service is one vertex, independent of its replicas.
     Whole,
     /// Replicas, where calls go to any replica.
     Even,
@@ -69,10 +70,10 @@ pub(super) struct LiveGraph<'a> {
 }
 
 impl<'a> LiveGraph<'a> {
-    /// Waits until the live graph shows what clients do, while they do it, and keeps it.
+    /// Waits under load until the live graph shows the traffic of the clients, and stores it.
     ///
     /// # Errors
-    /// It never does.
+    /// The graph does not converge in time.
     pub(super) fn wait(stage: &'a Stage, rate: u32, seed: u64) -> Result<Self> {
         let mut snapshot = String::new();
         until("the live graph shows all calls", || {
@@ -93,16 +94,16 @@ impl<'a> LiveGraph<'a> {
         })
     }
 
-    /// Where replicas should run.
+    /// Returns the recommended placement of replicas.
     ///
     /// # Errors
-    /// Not everything fits.
+    /// The replicas do not fit.
     pub(super) fn plan(&self, question: Question) -> Result<Plan> {
         let text = self.partition(question, &[])?;
         serde_json::from_str(&text).map_err(|error| Error::parse("a plan", error.to_string()))
     }
 
-    /// The same as affinities of Deployments.
+    /// Returns the recommended placement as affinities of Deployments.
     ///
     /// # Errors
     /// As [`LiveGraph::plan`].
@@ -145,7 +146,7 @@ fn is_shown(graph: &Value, (from, to): (&str, &str), rate: f64) -> bool {
     rps.is_some_and(|rps| (rps - rate).abs() <= CLOSE * rate)
 }
 
-/// The graph, whose way in stays where it is.
+/// Returns the graph with the entry service pinned to its node.
 fn pinned(text: &str) -> Result<String> {
     let mut graph = parse(text)?;
     for service in graph["services"].as_array_mut().into_iter().flatten() {
@@ -161,15 +162,16 @@ fn pinned(text: &str) -> Result<String> {
 
 /// Applies a placement to Kubernetes, and waits until the replicas run there.
 ///
-/// Node affinity that is required, and an even spread over the nodes that a service has: rolling updates put new pods
-/// there and take the old ones away, one or two at a time.
+/// It consists of required node affinity, and an even spread over the nodes of a service: rolling
+/// updates start new pods there and remove the old ones, one or two at a time.
 ///
 /// # Errors
-/// It is refused, or does not happen.
+/// It is refused, or the replicas do not move.
 pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
     let placement = plan.placement();
     let services = SERVICES.iter().filter(|service| service.name != ENTRY);
-    // Documents and no list, whose items kubectl would want to be whole.
+    // A stream of documents, not a list, because kubectl requires the items of a list to be
+    // complete.
     let documents = services.filter_map(|service| {
         let placed = placed(service.name, placement.get(service.name)?);
         Some(format!("---\n{placed}\n"))
@@ -177,7 +179,7 @@ pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
     apply_partly(stage, &documents.collect::<String>())
 }
 
-/// Applies what documents say of Deployments, and waits until they have rolled out.
+/// Applies partial Deployments, and waits until they have rolled out.
 ///
 /// # Errors
 /// As [`apply`].
@@ -208,7 +210,7 @@ fn placed(name: &str, nodes: &BTreeMap<String, u32>) -> Value {
         pod["topologySpreadConstraints"] = json!([{
             "maxSkew": skew.max(1),
             "topologyKey": NODE,
-            // What is not even is not said exactly; the affinity holds.
+            // An uneven distribution cannot be expressed exactly; the affinity still holds.
             "whenUnsatisfiable": if skew > 1 { "ScheduleAnyway" } else { "DoNotSchedule" },
             "labelSelector": {"matchLabels": {"app": name}},
             "matchLabelKeys": ["pod-template-hash"],
@@ -222,8 +224,8 @@ fn placed(name: &str, nodes: &BTreeMap<String, u32>) -> Value {
     })
 }
 
-/// The share of calls that leave their node by a placement, where every replica is as likely as any other; each edge
-/// has as many calls.
+/// Returns the share of calls that leave their node under a placement, where every replica is
+/// equally likely; each edge has the same number of calls.
 pub(super) fn even_share(placement: &Placement) -> f64 {
     let none = BTreeMap::new();
     let share = |(from, to): (&str, &str)| {

@@ -1,4 +1,5 @@
-//! The control interface of an instance of the application, from a thread in the cluster's network.
+//! A client of the control interface of application instances, for threads in the cluster's
+//! network.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,7 +13,7 @@ use crate::error::{Doing, Error, Result};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an instance has counted.
+/// Returns the counters of an instance.
 ///
 /// # Errors
 /// It does not answer.
@@ -20,14 +21,14 @@ pub(super) fn counts(pod: Ipv4Addr) -> Result<Counts> {
     let text = round_trip(pod, "GET", "/counts", "")?;
     let counts: Vec<Counts> = serde_json::from_str(&text)
         .map_err(|error| Error::parse(format!("counts of {pod}"), error.to_string()))?;
-    // The others are remote, and count nothing.
+    // The other entries are remote services without counters.
     let own = counts
         .into_iter()
         .find(|one| one.listen.ip().is_unspecified());
     own.ok_or_else(|| Error::parse(format!("counts of {pod}"), "nothing runs there"))
 }
 
-/// Orders faults of it from now on.
+/// Sets the faults that an instance injects from now on.
 ///
 /// # Errors
 /// As [`counts`].
@@ -36,7 +37,7 @@ pub(super) fn set_fault(pod: Ipv4Addr, fault: &Fault) -> Result<()> {
     round_trip(pod, "PUT", "/faults", &order).map(drop)
 }
 
-/// The body of an answer.
+/// Sends a request and returns the body of the answer.
 fn round_trip(pod: Ipv4Addr, method: &str, path: &str, body: &str) -> Result<String> {
     let address = SocketAddr::from((pod, CONTROL_PORT));
     let what = || format!("{method} {path} at {address}");

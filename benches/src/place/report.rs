@@ -18,27 +18,27 @@ use crate::peer::Subject;
 use crate::report::{Machine, Table, command_line, number};
 use crate::stats::median;
 
-/// What a mean latency has to fall by at every delay, and at this one, in percent.
+/// The required decrease of the mean latency at every delay, and at this one, in percent.
 const LATENCY: f64 = 15.0;
 const LATENCY_FAR: (Duration, f64) = (Duration::from_millis(10), 40.0);
-/// What calls and bytes between nodes have to fall by, in percent.
+/// The required decrease of calls and bytes between nodes, in percent.
 const CROSSING: f64 = 60.0;
 
-/// Results while they come.
+/// The results so far.
 pub(super) struct Report {
     directory: PathBuf,
     runs: Vec<Run>,
     moved: Vec<Moved>,
     degraded: Vec<Degraded>,
-    /// What a node has, in thousandths of a core.
+    /// The CPU of a node, in thousandths of a core.
     pub(super) node_millis: u64,
 }
 
 impl Report {
-    /// An empty one.
+    /// Creates an empty report.
     ///
     /// # Errors
-    /// Its directory cannot be made.
+    /// Its directory cannot be created.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
         let directory = options.out.clone().unwrap_or_else(|| {
             let name = format!("{}-place", machine.date);
@@ -56,7 +56,7 @@ impl Report {
         })
     }
 
-    /// Keeps a measurement.
+    /// Records a measurement.
     ///
     /// # Errors
     /// `runs.csv` cannot be written.
@@ -92,7 +92,7 @@ impl Report {
         fs::write(self.directory.join("runs.csv"), text).doing("write runs.csv")
     }
 
-    /// Keeps how a way came to be.
+    /// Records a transition to a way of placement.
     ///
     /// # Errors
     /// `moves.csv` cannot be written.
@@ -121,7 +121,7 @@ impl Report {
         fs::write(self.directory.join("moves.csv"), text).doing("write moves.csv")
     }
 
-    /// Keeps what became of local-first routing without local replicas.
+    /// Records the results of local-first routing without local replicas.
     ///
     /// # Errors
     /// `degraded.csv` cannot be written.
@@ -137,7 +137,7 @@ impl Report {
         fs::write(self.directory.join("degraded.csv"), text).doing("write degraded.csv")
     }
 
-    /// Writes `summary.md` and the charts, prints the bars; returns whether all were reached.
+    /// Writes `summary.md` and the charts, and prints the bars; returns whether all were reached.
     ///
     /// # Errors
     /// They cannot be written.
@@ -207,7 +207,8 @@ impl Report {
         median(self.of(way, delay).map(value))
     }
 
-    /// By how much a way is below the default, in percent: the median over rounds.
+    /// Returns the decrease of a value compared with the default, in percent: the median over
+    /// rounds.
     fn fall(&self, way: Way, delay: Duration, value: fn(&Run) -> f64) -> Option<f64> {
         let falls = self.of(way, delay).filter_map(|run| {
             let mut defaults = self.of(Way::Default, delay);
@@ -358,7 +359,7 @@ impl Report {
                     Way::Placement | Way::LocalFirst => Subject::Maglor,
                     Way::Default | Way::Affinity => Subject::Direct,
                 };
-                // What stands before a comma has a colour of its own.
+                // The text before a comma determines the colour.
                 Line::new(format!("{way}, "), subject, points)
             };
             Way::ALL.into_iter().map(line).collect()

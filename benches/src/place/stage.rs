@@ -14,7 +14,7 @@ use super::options::Options;
 use crate::error::{Doing, Error, Result};
 
 const NODES: u8 = 3;
-/// How long anything may take that should take seconds.
+/// The timeout of operations that should take seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(500);
 
@@ -24,11 +24,12 @@ const INSTALL: &[&str] = &[
     "--set=imagePullPolicy=Never",
     "--set=sidecar.image=maglor-proxy:place",
     "--set=sidecar.imagePullPolicy=Never",
-    // T and the interval of reports: shorter than by default, so that the graph of what runs now is there sooner.
+    // T and the interval of reports are shorter than by default, so that the graph reflects current
+    // traffic sooner.
     "--set=extraArgs={--graph-window=20s,--load-interval=4s}",
 ];
 
-/// How many replicas of each service each node runs.
+/// The number of replicas of each service on each node.
 pub(super) type Placement = BTreeMap<String, BTreeMap<String, u32>>;
 
 /// A pod that serves.
@@ -43,15 +44,16 @@ pub(super) struct Pod {
 pub(super) struct Stage {
     pub(super) cluster: Cluster,
     maglor: PathBuf,
-    /// What a node has, in thousandths of a core.
+    /// The CPU of a node, in thousandths of a core.
     pub(super) node_millis: u64,
 }
 
 impl Stage {
-    /// Starts a cluster whose nodes are `delay` apart, and installs the mesh, with mutual TLS for everybody.
+    /// Starts a cluster with `delay` between its nodes, and installs the mesh, with mutual TLS for
+    /// all workloads.
     ///
     /// # Errors
-    /// There can be no cluster here, a program is missing, or something does not start.
+    /// A cluster cannot be started here, a program is missing, or something does not start.
     pub(super) fn start(options: &Options, delay: Duration) -> Result<Self> {
         let program = |name: &str| match &options.programs {
             Some(folder) => Ok(folder.join(name)),
@@ -103,7 +105,7 @@ impl Stage {
         self.apply(&bookinfo::surroundings())
     }
 
-    /// Says what holds for the whole mesh.
+    /// Applies the configuration of the whole mesh.
     ///
     /// # Errors
     /// It is refused.
@@ -129,7 +131,7 @@ impl Stage {
         Ok(applied?)
     }
 
-    /// Runs `maglor`; what it prints.
+    /// Runs `maglor` and returns its output.
     ///
     /// # Errors
     /// It fails.
@@ -149,10 +151,10 @@ impl Stage {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Deploys the application as if it had never been there, places left to the scheduler.
+    /// Deploys the application from scratch, placed by the scheduler.
     ///
     /// # Errors
-    /// It does not come up.
+    /// It does not start.
     pub(super) fn deploy_anew(&self) -> Result<()> {
         let delete = ["delete", "deployments", "--all", "-n", NAMESPACE];
         self.kubectl().run(&delete)?;
@@ -163,15 +165,15 @@ impl Stage {
         self.settled()
     }
 
-    /// Waits until all of the application's pods serve, and none is left of what was before.
+    /// Waits until all of the application's pods serve, and no earlier pods are left.
     ///
     /// # Errors
-    /// That does not happen.
+    /// That does not happen in time.
     pub(super) fn settled(&self) -> Result<()> {
         self.settled_with(bookinfo::replicas())
     }
 
-    /// The same for so many pods in all.
+    /// Does the same as [`Stage::settled`] for a total of `replicas` pods.
     ///
     /// # Errors
     /// As [`Stage::settled`].
@@ -208,7 +210,7 @@ impl Stage {
         Ok(pods["items"].take())
     }
 
-    /// Pods that are ready and stay.
+    /// Returns the pods that are ready and not terminating.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -218,7 +220,7 @@ impl Stage {
         Ok(all.iter().filter_map(pod).collect())
     }
 
-    /// Where replicas are.
+    /// Returns the placement of replicas.
     ///
     /// # Errors
     /// As [`Stage::pods`].
@@ -231,10 +233,10 @@ impl Stage {
         Ok(placement)
     }
 
-    /// Where clients come in.
+    /// Returns the address that clients connect to.
     ///
     /// # Errors
-    /// Nothing serves there.
+    /// No pod serves there.
     pub(super) fn entry(&self) -> Result<SocketAddr> {
         let mut pods = self.pods()?.into_iter();
         let entry = pods.find(|pod| pod.service == ENTRY);
@@ -242,7 +244,7 @@ impl Stage {
         Ok(SocketAddr::from((entry.address, PORT)))
     }
 
-    /// The pods whose arrivals are calls within the mesh.
+    /// Returns the pods whose arrivals are calls within the mesh.
     ///
     /// # Errors
     /// As [`Stage::pods`].
@@ -252,9 +254,9 @@ impl Stage {
         Ok(called.map(|pod| pod.address).collect())
     }
 
-    /// A folder for what is handed to `maglor`, on this machine.
+    /// Returns a local folder for files that `maglor` reads.
     pub(super) fn folder(&self) -> &Path {
-        // Beside the kubeconfig: it goes with the cluster.
+        // Beside the kubeconfig, so that it is removed with the cluster.
         let kubeconfig = self.cluster.kubeconfig();
         kubeconfig.parent().unwrap_or(kubeconfig)
     }
@@ -279,7 +281,7 @@ fn pod(pod: &Value) -> Option<Pod> {
 /// Waits for a condition.
 ///
 /// # Errors
-/// It does not hold in time, or cannot be looked at.
+/// It does not hold in time, or cannot be evaluated.
 pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let started = Instant::now();
     while !holds()? {

@@ -1,4 +1,4 @@
-//! The bars: what a comparison must show, and whether it does.
+//! The bars of a comparison: its required results, and whether they are reached.
 
 use super::table::{Table, number};
 use crate::measure::{Phase, Results, metric};
@@ -6,7 +6,7 @@ use crate::peer::Subject;
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
 use crate::stats;
 
-/// One condition on what was measured.
+/// A condition on a measured value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Bar {
     what: String,
@@ -15,13 +15,13 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// Whether it was reached; nothing measured, nothing reached.
+    /// Returns whether it was reached; without a measurement it was not.
     pub(super) fn reached(&self) -> bool {
         self.measured.is_some_and(|measured| measured <= self.limit)
     }
 }
 
-/// The bars that the parts which ran can answer.
+/// Returns the bars that the executed phases can decide.
 pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject]) -> Vec<Bar> {
     let mut bars = Vec::new();
     if ran.contains(&Phase::Load) {
@@ -79,14 +79,14 @@ fn bar(what: impl Into<String>, limit: f64, measured: Option<f64>) -> Bar {
     }
 }
 
-/// Maglor's value over `peer`'s, paired by round.
+/// Returns the ratio of Maglor's value to that of `peer`, paired by round.
 pub(super) fn ratio(results: &Results, cell: Scenario, peer: Subject, metric: &str) -> Option<f64> {
     let own = results.series(Phase::Load, Some(cell), Subject::Maglor, metric);
     let other = results.series(Phase::Load, Some(cell), peer, metric);
     stats::paired_ratio(&own, &other)
 }
 
-/// What `subject` adds to the direct latency, paired by round.
+/// Returns the latency that `subject` adds to the direct latency, paired by round.
 pub(super) fn added(
     results: &Results,
     cell: Scenario,
@@ -103,7 +103,7 @@ fn added_over(results: &Results, peer: Subject, metric: &str) -> Option<f64> {
     Some(own / added(results, LATENCY, peer, metric)?)
 }
 
-/// The bars as a table.
+/// Formats the bars as a table.
 pub(super) fn table(bars: &[Bar]) -> Table {
     let mut table = Table::new(["bar", "at most", "measured", "verdict"]);
     for bar in bars {

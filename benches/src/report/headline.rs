@@ -1,4 +1,4 @@
-//! The table that a reader wants first: one row a measure, one column a proxy.
+//! The headline table: one row per metric, one column per proxy.
 
 use super::bars::{added, ratio};
 use super::table::{Table, number};
@@ -6,10 +6,10 @@ use crate::measure::{Phase, Results, metric};
 use crate::peer::Subject;
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
 
-/// A row's text for one proxy.
+/// A function that formats a row's value for one proxy.
 type Cell<'a> = Box<dyn Fn(Subject) -> String + 'a>;
 
-/// The headline table; rows without any value are left out.
+/// Returns the headline table; rows without any value are left out.
 pub(super) fn table(results: &Results, peers: &[Subject]) -> Table {
     let names = peers.iter().map(ToString::to_string);
     let others = peers.iter().filter(|peer| **peer != Subject::Maglor);

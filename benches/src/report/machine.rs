@@ -6,17 +6,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::child;
 use crate::peer::Peer;
 
-/// The machine, the tools, the day.
+/// The machine, the versions of tools, and the date.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Today (UTC), `YYYY-MM-DD`.
     pub date: String,
-    /// Name and value, in the order to print.
+    /// Names and values, in the order in which they are printed.
     pub(crate) facts: Vec<(String, String)>,
 }
 
 impl Machine {
-    /// Looks around.
+    /// Collects the facts.
     pub fn look(peers: &[Peer]) -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let command = |program: &str, arguments: &[&str]| {
@@ -76,7 +76,7 @@ fn os_name(text: &str) -> String {
     value.unwrap_or("unknown").trim_matches('"').to_owned()
 }
 
-/// The civil date of a day since 1970, by counting in 400-year eras that begin on 1 March.
+/// Returns the civil date of a day since 1970, by counting in 400-year eras that begin on 1 March.
 fn date(days: u64) -> String {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

@@ -1,4 +1,4 @@
-//! `summary.md`, `README.md` of a result, and what is printed at the end.
+//! The text of `summary.md`, of the `README.md` of a result, and of the final output.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use crate::options::Part;
 use crate::peer::Subject;
 use crate::scenario::{Loop, Scenario};
 
-/// Waiting longer than this for its processor makes a proxy's numbers doubtful.
+/// The wait for its processor, in percent, above which a proxy's results are doubtful.
 const NOISY_PCT: f64 = 5.0;
 
-/// What a comparison found.
+/// The summary of a comparison.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// All of `summary.md`.
+    /// The full text of `summary.md`.
     pub document: String,
     /// The part that is printed.
     pub short: String,
-    /// All runs counted, and all bars were reached.
+    /// Whether all runs counted and all bars were reached.
     pub passed: bool,
 }
 
-/// Sums up the results.
+/// Summarizes the results.
 pub fn summary(bench: &Bench, results: &Results) -> Summary {
     let peers: Vec<_> = bench.peers.iter().map(|peer| peer.subject).collect();
     let mut short = format!(
@@ -75,7 +75,7 @@ fn phases(parts: &[Part]) -> Vec<Phase> {
     parts.iter().map(phase).collect()
 }
 
-/// Runs that do not count, and runs that another program disturbed.
+/// Returns the text about runs that do not count, and runs that another program disturbed.
 fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
     let mut text = String::from("\n## Validity\n\n");
     if results.failures().is_empty() {
@@ -92,7 +92,7 @@ fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
     text
 }
 
-/// How often, and how badly, another program had the proxies' processor.
+/// Returns the text about how often and how long another program occupied the proxies' processor.
 fn noise(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
     let wait = |cell, peer| results.median(Phase::Load, Some(cell), peer, metric::WAIT);
     let waits: Vec<f64> = bench
@@ -113,7 +113,7 @@ fn noise(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
     )
 }
 
-/// One metric over all cells: what it is called and how a value is found.
+/// One metric over all cells: its name and the function that returns its value.
 struct Section<'a> {
     title: &'static str,
     metric: &'static str,
@@ -205,7 +205,7 @@ fn section_text(bench: &Bench, results: &Results, peers: &[Subject], of: &Sectio
     format!("\n## {}\n\n{}", of.title, table.markdown())
 }
 
-/// `README.md` of a result: machine, versions, command.
+/// Returns the `README.md` of a result: machine, versions, command.
 pub fn readme(bench: &Bench, machine: &Machine) -> String {
     let mut facts = Table::new(["what", "here"]);
     for (name, value) in &machine.facts {
@@ -226,7 +226,7 @@ pub fn readme(bench: &Bench, machine: &Machine) -> String {
     )
 }
 
-/// The arguments as given, with directories cut off.
+/// Returns the arguments as passed, with directories removed.
 pub(crate) fn command_line(arguments: impl Iterator<Item = String>) -> String {
     arguments
         .map(|argument| match Path::new(&argument).file_name() {

@@ -48,7 +48,8 @@ fn width(row: &[String], column: usize) -> usize {
     row.get(column).map_or(0, |cell| cell.chars().count())
 }
 
-/// The first column is text, to the left; the others are numbers, to the right.
+/// Formats a row: the first column is text, aligned to the left; the others are numbers, aligned to
+/// the right.
 fn line(row: &[String], widths: &[usize]) -> String {
     let mut text = String::from("|");
     for (column, width) in widths.iter().enumerate() {
@@ -76,7 +77,7 @@ fn rule(widths: &[usize]) -> String {
     format!("|{cells}\n")
 }
 
-/// A number with about three significant digits; `–` when there is none.
+/// Formats a number with about three significant digits; `–` when there is none.
 pub(crate) fn number(value: Option<f64>) -> String {
     match value {
         None => "–".into(),

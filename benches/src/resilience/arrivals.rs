@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use maglor_balance::Rng;
 
-/// How the gaps between requests are spread.
+/// The distribution of the gaps between requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gaps {
-    /// All alike.
+    /// All equal.
     Even,
-    /// Exponential: a Poisson process, as many independent clients make it.
+    /// Exponential: a Poisson process, the limit of many independent clients.
     Poisson,
 }
 
-/// A rate for a while.
+/// A constant rate for a period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Phase {
-    /// Requests a second.
+    /// Requests per second.
     pub(super) rate: f64,
-    /// How long.
+    /// The length of the period.
     pub(super) length: Duration,
 }
 
-/// The due times of all requests of `phases`, from the start of the first.
+/// Returns the due times of all requests of `phases`, from the start of the first.
 pub(super) fn arrivals(phases: &[Phase], gaps: Gaps, rng: &mut Rng) -> Vec<Duration> {
     let (mut due, mut begin) = (Vec::new(), 0.0);
     for phase in phases {

@@ -1,7 +1,8 @@
-//! The client: an open loop of `GET` requests, as many at once as are due.
+//! The client: an open loop of `GET` requests, with as many in parallel as are due.
 //!
 //! Each request has a task. HTTP/1.1 requests take an idle connection or open one; HTTP/2 requests
-//! share a few. Latency counts from when a request was due, so nothing that stalls hides.
+//! share a few connections. Latency counts from the due time of a request, so stalls are always
+//! visible.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -22,17 +23,17 @@ use crate::error::{Doing, Error, Result};
 use crate::scenario::Protocol;
 use crate::sys::Ticker;
 
-/// Connections that HTTP/2 requests share: fewer streams on each than a proxy allows.
+/// The number of connections that HTTP/2 requests share: fewer streams on each than a proxy allows.
 const H2_CONNECTIONS: usize = 16;
-/// How exactly requests are sent when they are due.
+/// The precision of the send times.
 const TICK: Duration = Duration::from_micros(250);
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
-    /// When it was due, from the start of the run.
+    /// The due time, from the start of the run.
     pub(super) due: Duration,
-    /// From then to the last byte.
+    /// The time from `due` to the last byte.
     pub(super) latency: Duration,
     /// The status; 0 without an answer.
     pub(super) status: u16,
@@ -65,7 +66,7 @@ impl Client {
         })
     }
 
-    /// One request; the status of its answer once that is complete.
+    /// Sends one request; returns the status of its answer once that is complete.
     pub(super) async fn get(&self) -> Result<u16> {
         match self.protocol {
             Protocol::H1 => self.get_h1().await,
@@ -112,7 +113,7 @@ impl Client {
         whole(sender.send_request(request).await.map_err(protocol)?).await
     }
 
-    /// The next shared connection in turn; a new one where it is gone or not there yet.
+    /// Returns the next shared connection in turn; opens one if it is closed or missing.
     async fn stream(&self) -> Result<http2::SendRequest<Empty<Bytes>>> {
         let turn = self.turn.get();
         self.turn.set((turn + 1) % H2_CONNECTIONS);
@@ -132,14 +133,14 @@ impl Client {
         Ok(sender)
     }
 
-    /// Closes what is idle.
+    /// Closes idle connections.
     pub(super) fn close(&self) {
         self.idle.borrow_mut().clear();
         self.shared.borrow_mut().clear();
     }
 
-    /// Sends a request at each of the due times after `began`. What has no answer `patience` after
-    /// the last of them counts as failed.
+    /// Sends a request at each of the due times after `began`. Requests without an answer
+    /// `patience` after the last due time count as failed.
     pub(super) async fn load(
         self: &Rc<Self>,
         due: &[Duration],
@@ -164,7 +165,7 @@ impl Client {
                     status,
                 });
             });
-            // Those that have ended are not kept.
+            // Results of finished tasks are not kept.
             while under_way.try_join_next().is_some() {}
         }
         let ended = async { while under_way.join_next().await.is_some() {} };
@@ -177,7 +178,7 @@ impl Client {
     }
 }
 
-/// The body of one answer, from an admin server.
+/// Returns the body of one answer of an admin server.
 pub(super) async fn text(target: SocketAddr, path: &str) -> Result<String> {
     let io = TokioIo::new(connect(target).await?);
     let (mut sender, connection) = http1::handshake(io).await.map_err(protocol)?;
@@ -189,7 +190,7 @@ pub(super) async fn text(target: SocketAddr, path: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
-/// The requests that have no answer.
+/// Returns the requests without an answer.
 fn missing(due: &[Duration], samples: &[Sample], now: Duration) -> Vec<Sample> {
     let answered: std::collections::HashSet<_> = samples.iter().map(|one| one.due).collect();
     let lacking = due.iter().filter(|due| !answered.contains(due));

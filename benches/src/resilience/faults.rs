@@ -1,9 +1,9 @@
-//! Figs. 7 and 8: replicas that fail and delay, without and with ejection, then with retries.
+//! Figs. 7 and 8: replicas with failures and delays, without and with ejection, then with retries.
 //!
-//! Two of five replicas answer 30 % of their requests with 500 and hold back 20 % by 500 ms, so 12 %
-//! of all requests fail and 8 % are late: the 95th percentile is the delay. At most 100 connections, 50
-//! pending requests; five consecutive errors eject for 10 s.
-//! Retries have each proxy's default budget of 20 %.
+//! Two of five replicas answer 30 % of their requests with 500 and delay 20 % by 500 ms, so 12 % of
+//! all requests fail and 8 % are late: the 95th percentile is the delay. At most 100 connections,
+//! 50 pending requests; five consecutive errors eject for 10 s. Retries have each proxy's default
+//! budget of 20 %.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const REPLICAS: usize = 5;
 const FAULTY: usize = 2;
 const SERVICE: Duration = Duration::from_millis(10);
 const DELAY: Duration = Duration::from_millis(500);
-/// What the bars are about begins here: one step of the paper's time axis.
+/// The bars consider the time from here on: one step of the paper's time axis.
 const SETTLED: Duration = Duration::from_secs(10);
 const FOREVER: Duration = Duration::MAX;
 
@@ -47,7 +47,7 @@ const ENVOY_RETRY: &str = "retry_policy: { retry_on: 5xx, num_retries: 3, per_tr
      host_selection_retry_max_attempts: 5, retry_host_predicate: [{ name: previous_hosts, \
      typed_config: { \"@type\": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate } }] }";
 
-/// What a case turns on.
+/// The features that a case enables.
 #[derive(Debug, Clone, Copy)]
 struct Measures {
     name: &'static str,
@@ -108,7 +108,7 @@ impl Measures {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// First come, first served: `slots` requests at a time, each for `service`; `queue` wait, and others
-/// are refused. The latency of each request, `None` where it was refused.
+/// Simulates a queue in order of arrival: `slots` requests at a time, each for `service`; `queue`
+/// requests wait, and others are refused. Returns the latency of each request, `None` where it was
+/// refused.
 pub(super) fn latencies(
     due: &[Duration],
     slots: usize,
@@ -13,7 +14,7 @@ pub(super) fn latencies(
     queue: usize,
 ) -> Vec<Option<Duration>> {
     let mut free = BinaryHeap::from(vec![Reverse(Duration::ZERO); slots]);
-    // When those that wait begin.
+    // The start times of the waiting requests.
     let mut begins: VecDeque<Duration> = VecDeque::new();
     let mut serve = |&due: &Duration| {
         while begins.front().is_some_and(|begin| *begin <= due) {

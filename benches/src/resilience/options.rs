@@ -1,4 +1,4 @@
-//! The command line of `resilience`, and how long things take.
+//! The command line of `resilience`, and the durations of its experiments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,10 +45,10 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// In the order in which they are run.
+    /// All experiments in the order in which they are run.
     pub const ALL: [Self; 4] = [Self::Faults, Self::Overload, Self::Storm, Self::Restart];
 
-    /// The name in raw data.
+    /// Returns the name in raw data.
     pub fn key(self) -> &'static str {
         match self {
             Self::Faults => "faults",
@@ -60,7 +60,7 @@ impl Experiment {
 }
 
 impl Options {
-    /// One of two lengths.
+    /// Returns one of two lengths, for quick and for whole runs.
     pub(super) fn seconds(&self, quick: u64, whole: u64) -> Duration {
         Duration::from_secs(if self.quick { quick } else { whole })
     }

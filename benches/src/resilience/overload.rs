@@ -1,8 +1,8 @@
 //! Fig. 9: 80–120 % of capacity, with at most 5, 20 or 100 requests waiting.
 //!
-//! One endpoint serves 20 requests at a time, 100 ms each: 200 requests a second. The proxy opens that
-//! many connections; what waits, waits in the proxy. Beside what is measured stands what a queue of
-//! that length does with the same arrivals.
+//! One endpoint serves 20 requests at a time, 100 ms each: 200 requests a second. The proxy opens
+//! that many connections; further requests wait in the proxy. The results are compared with a queue
+//! of that length under the same arrivals.
 
 use std::time::Duration;
 
@@ -31,18 +31,18 @@ const CAPACITY: f64 = 200.0;
 const QUEUES: [usize; 3] = [5, 20, 100];
 const FOREVER: Duration = Duration::MAX;
 
-/// What one proxy, or the model, made of one load.
+/// The result of one proxy, or of the model, under one load.
 #[derive(Debug, Clone)]
 struct Cell {
-    /// `None`: the model.
+    /// The proxy; `None` for the model.
     subject: Option<Subject>,
     queue: usize,
-    /// Offered, in percent of capacity.
+    /// Offered load, in percent of capacity.
     load: u32,
     window: Window,
     /// Success in percent.
     success: f64,
-    /// How long refusals took, 99th percentile.
+    /// The duration until a refusal, 99th percentile.
     refused_p99: f64,
 }
 
@@ -63,7 +63,7 @@ impl Cell {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -132,7 +132,7 @@ fn of(cells: &[Cell], subject: Option<Subject>, queue: usize) -> Vec<&Cell> {
     cells.iter().filter(same).collect()
 }
 
-/// The largest of `values`, none if there is none.
+/// Returns the largest of `values`, `None` if there are none.
 fn worst(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(f64::max)
 }

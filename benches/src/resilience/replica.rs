@@ -1,4 +1,4 @@
-//! The endpoints: servers on this thread whose failures, capacity and restarts are chosen.
+//! The endpoints: servers on this thread with configurable failures, capacity and restarts.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -25,20 +25,21 @@ use crate::error::{Doing, Result};
 use crate::ports;
 use crate::scenario::Protocol;
 
-/// How long a replica that leaves waits for its connections.
+/// The maximum time that a leaving replica waits for its connections.
 const DRAIN: Duration = Duration::from_secs(10);
-/// A slot that is taken again within this was never idle. It makes up for timers of a millisecond
-/// and for the way through the proxy, so that capacity is slots / service time.
+/// A slot that is taken again within this time counts as never idle. It compensates for timers of a
+/// millisecond and for the delay of the proxy, so that capacity is slots / service time.
 const SLACK: Duration = Duration::from_millis(5);
 const BODY: &[u8] = &[b'm'; 64];
 
-/// What a replica does with requests.
+/// The handling of requests by a replica.
 #[derive(Debug)]
 pub(super) enum Behaviour {
-    /// Serves so many at once, each for this long; keeps so many waiting and answers others with 503.
+    /// Serves a limited number at once, each for the same time; queues a limited number and answers
+    /// others with 503.
     Bounded(Bounded),
-    /// Serves all at once, each for `service`; answers `failing` of them with 500, and `delayed` of
-    /// them later by `delay`.
+    /// Serves all requests at once, each for `service`; answers the fraction `failing` with 500,
+    /// and delays the fraction `delayed` by `delay`.
     Unbounded {
         service: Duration,
         failing: f64,
@@ -95,7 +96,7 @@ impl Behaviour {
 #[derive(Debug)]
 pub(super) struct Bounded {
     slots: Semaphore,
-    /// When slots that are free now were left.
+    /// When the slots that are now free were released.
     ends: RefCell<BinaryHeap<Reverse<Instant>>>,
     waiting: Cell<usize>,
     queue: usize,
@@ -128,7 +129,7 @@ impl Bounded {
     }
 }
 
-/// One that waits, however its wait ends.
+/// Counts a waiting request until it is dropped, however its wait ends.
 struct Waits<'a>(&'a Cell<usize>);
 
 impl<'a> Waits<'a> {
@@ -154,7 +155,7 @@ impl Log {
     }
 }
 
-/// One server, which can leave and come back.
+/// A server that can leave and come back.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) address: SocketAddr,
@@ -174,12 +175,12 @@ struct State {
 #[derive(Debug)]
 struct Serving {
     leave: watch::Sender<bool>,
-    /// The one task that accepts; it ends with its guard.
+    /// The accepting task; it is aborted when this is dropped.
     task: JoinSet<()>,
 }
 
 impl Replica {
-    /// A replica that does not listen yet.
+    /// Creates a replica that does not listen yet.
     pub(super) fn new(
         index: usize,
         protocol: Protocol,
@@ -210,7 +211,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Stops listening, finishes what is under way, closes its connections: a polite end.
+    /// Leaves gracefully: stops listening, finishes requests under way, and closes its connections.
     pub(super) async fn leave(&self) {
         let serving = self.serving.take();
         if let Some(Serving { leave, mut task }) = serving {
@@ -228,7 +229,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     socket.listen(4096).doing(what())
 }
 
-/// Accepts until it is time to leave, then waits for the connections.
+/// Accepts until the replica leaves, then waits for the connections.
 async fn accept(listener: TcpListener, state: Rc<State>, mut left: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let mut serve = |stream: TcpStream, left: &watch::Receiver<bool>| {
@@ -238,7 +239,7 @@ async fn accept(listener: TcpListener, state: Rc<State>, mut left: watch::Receiv
     let own = left.clone();
     loop {
         tokio::select! {
-            // Who has connected is served, even when it is time to leave.
+            // Established connections are served, even when the replica is to leave.
             biased;
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
@@ -260,7 +261,7 @@ async fn serve(stream: TcpStream, state: Rc<State>, mut left: watch::Receiver<bo
         let state = Rc::clone(&state);
         async move { Ok::<_, Infallible>(state.answer().await) }
     });
-    // What becomes of a connection is the client's to notice.
+    // Errors of a connection are ignored here; the client counts them.
     match protocol {
         Protocol::H1 => {
             let mut connection = pin!(http1::Builder::new().serve_connection(io, service));

@@ -1,4 +1,4 @@
-//! The report of a run: raw data as it arrives, configurations, charts, `summary.md`.
+//! The report of a run: raw data, written as it arrives, configurations, charts, `summary.md`.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,10 +12,10 @@ use crate::bar::{self, Bar};
 use crate::error::{Doing, Error, Result};
 use crate::report::{Findings, Machine, Table, command_line};
 
-/// Waiting longer than this for a processor makes latencies doubtful.
+/// The wait for a processor, in percent, above which latencies are doubtful.
 const NOISY_PCT: f64 = 5.0;
 
-/// The directory of results, while it is filled.
+/// The directory of results, while it is written.
 #[derive(Debug)]
 pub(super) struct Report {
     directory: PathBuf,
@@ -23,20 +23,20 @@ pub(super) struct Report {
     seconds: fs::File,
     sections: String,
     bars: Vec<Bar>,
-    /// The most that one waited for its processor, in percent.
+    /// The maximum time that a process waited for its processor, in percent.
     waited: f64,
 }
 
-/// A run's name in legends.
+/// Returns a run's name in legends.
 pub(super) fn line_name(run: &Run) -> String {
     format!("{}, {}", run.case, run.subject)
 }
 
 impl Report {
-    /// An empty one, in place of an older one in the same directory.
+    /// Creates an empty report, in place of an older one in the same directory.
     ///
     /// # Errors
-    /// The directory cannot be made or written.
+    /// The directory cannot be created or written.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
         let directory = options.out.clone().unwrap_or_else(|| {
             let end = if options.quick { "-quick" } else { "" };
@@ -70,7 +70,7 @@ impl Report {
         })
     }
 
-    /// Writes down what runs have given; a success is good within `good`.
+    /// Records the results of runs; a success within `good` counts as good.
     ///
     /// # Errors
     /// It cannot be written.
@@ -101,7 +101,7 @@ impl Report {
         Ok(())
     }
 
-    /// Adds what an experiment has shown.
+    /// Adds the findings of an experiment.
     ///
     /// # Errors
     /// It cannot be written.
@@ -119,7 +119,7 @@ impl Report {
         Ok(())
     }
 
-    /// Writes `summary.md`, prints the bars; returns whether all were reached.
+    /// Writes `summary.md` and prints the bars; returns whether all were reached.
     ///
     /// # Errors
     /// It cannot be written.

@@ -1,8 +1,9 @@
 //! A rolling restart: ten endpoints, one after another, under 2000 requests a second.
 //!
-//! Each stops listening, finishes what is under way, closes its connections, stays away, and comes
-//! back on the same port. Maglor has its defaults, where retries of what no application has seen
-//! cost no budget. Envoy gets retries at other endpoints, as many as it wants, and ejection.
+//! Each stops listening, finishes requests under way, closes its connections, stays away, and comes
+//! back on the same port. Maglor has its defaults, where retries of requests that no application
+//! has seen are free of the budget. Envoy has retries at other endpoints, without a limit, and
+//! ejection.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::scenario::Protocol;
 const RATE: f64 = 2000.0;
 const REPLICAS: u32 = 10;
 const SERVICE: Duration = Duration::from_millis(5);
-/// Before the first restart.
+/// The time before the first restart.
 const LEAD: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::MAX;
 const ENVOY_RETRY: &str = "retry_policy: { retry_on: \"connect-failure,refused-stream,reset\", \
@@ -39,14 +40,14 @@ const ENVOY_CLUSTER: [&str; 3] = [
     "outlier_detection: { max_ejection_percent: 50 }",
 ];
 
-/// A run, and how many endpoints were restarted before its load ended.
+/// A run, and the number of endpoints that were restarted before its load ended.
 #[derive(Debug)]
 struct Restarted {
     run: Run,
     restarts: u32,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -88,7 +89,7 @@ fn case(protocol: Protocol, length: Duration, seed: u64) -> Case {
     }
 }
 
-/// One endpoint after the other leaves and comes back, a `step` for each; half of it is away.
+/// Restarts one endpoint after the other, one per `step`; each is away for half of a step.
 async fn restart_all(replicas: &[Replica], step: Duration, restarts: &Cell<u32>) {
     sleep(LEAD).await;
     for replica in replicas {

@@ -1,4 +1,4 @@
-//! One run: replicas, a proxy in front of them, a client, and what was seen on both sides.
+//! One run: replicas, a proxy in front of them, a client, and the observations of both sides.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use crate::peer::{Peer, Subject};
 use crate::procfs::{self, CpuTime};
 use crate::scenario::Protocol;
 
-/// For the connections of a run to close before the proxy is asked to end.
+/// The time for connections of a run to close before the proxy is stopped.
 const CLOSING: Duration = Duration::from_millis(100);
 
-/// Everything that runs share.
+/// The state that all runs share.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) options: Options,
@@ -35,39 +35,40 @@ pub(super) struct Case {
     pub(super) protocol: Protocol,
     pub(super) maglor: Fragment,
     pub(super) envoy: Fragment,
-    /// When requests are due.
+    /// The due times of requests.
     pub(super) due: Vec<Duration>,
-    /// How long after the last one answers may come.
+    /// The maximum time to wait for answers after the last due time.
     pub(super) patience: Duration,
 }
 
-/// What came of a case with one proxy.
+/// The results of a case with one proxy.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     pub(super) experiment: Experiment,
     pub(super) case: String,
     pub(super) subject: Subject,
-    /// What the client saw, by due time.
+    /// The samples of the client, by due time.
     pub(super) samples: Vec<Sample>,
-    /// What replicas saw: when, and which.
+    /// The attempts that reached replicas: time and replica.
     pub(super) attempts: Vec<(Duration, usize)>,
-    /// How long the proxy was ready to run but had to wait for its processor, in percent of the run.
+    /// The time that the proxy was ready to run but waited for its processor, in percent of the
+    /// run.
     pub(super) proxy_waited: f64,
     /// The same of client and replicas.
     pub(super) harness_waited: f64,
     /// The proxy's configuration.
     pub(super) configuration: String,
-    /// What the proxy itself has counted.
+    /// The counters of the proxy.
     pub(super) counters: String,
 }
 
 impl Run {
-    /// Attempts that reached replicas for each request of the client.
+    /// Returns the number of attempts that reached replicas, per request of the client.
     pub(super) fn attempts_a_request(&self) -> f64 {
         self.attempts.len() as f64 / self.samples.len().max(1) as f64
     }
 
-    /// How long the load took, in whole seconds.
+    /// Returns the length of the load, in whole seconds.
     pub(super) fn seconds(&self) -> u64 {
         let last = self.samples.last().map_or(0, |last| last.due.as_secs());
         last + 1
@@ -78,7 +79,7 @@ impl Stage {
     /// Runs a case behind each proxy in turn.
     ///
     /// # Errors
-    /// A proxy does not come up, or a replica does not.
+    /// A proxy or a replica does not start.
     pub(super) async fn run(
         &self,
         case: &Case,
@@ -91,10 +92,10 @@ impl Stage {
         Ok(runs)
     }
 
-    /// Runs a case behind one proxy; `meanwhile` may do things to the replicas.
+    /// Runs a case behind one proxy; `meanwhile` may act on the replicas.
     ///
     /// # Errors
-    /// The proxy does not come up, or a replica does not.
+    /// The proxy or a replica does not start.
     pub(super) async fn run_one(
         &self,
         case: &Case,
@@ -123,7 +124,7 @@ impl Stage {
         let endpoints: Vec<SocketAddr> = replicas.iter().map(|replica| replica.address).collect();
         let proxy = Proxy::start(peer, case.protocol, fragment, &endpoints, self.cpu).await?;
         let client = Client::new(proxy.address, case.protocol);
-        // Not the first request's business: connections, and what starts at first use.
+        // Opens connections and initializes what starts at first use, outside of the measurement.
         client.get().await?;
         log.take();
         let began = Instant::now();

@@ -1,7 +1,7 @@
 //! Fig. 10: a spike of 5 s, and retries every 2 s or 5 s, with a retry budget and without.
 //!
-//! The endpoint serves 10 requests at a time, 50 ms each, and keeps 20 waiting; above that it answers
-//! 503 at once, which is retried up to 10 times. An answer is worth something (*good*) for a second.
+//! The endpoint serves 10 requests at a time, 50 ms each, and queues 20; beyond that it answers
+//! with 503 at once, which is retried up to 10 times. An answer within a second counts as *good*.
 
 use std::time::Duration;
 
@@ -25,19 +25,19 @@ const SLOTS: usize = 10;
 const QUEUE: usize = 20;
 const SERVICE: Duration = Duration::from_millis(50);
 const CAPACITY: f64 = 200.0;
-/// Of capacity, before and after the spike.
+/// The load before and after the spike, as a fraction of capacity.
 const BASE: f64 = 1.0;
-/// Of capacity, in the spike.
+/// The load in the spike, as a fraction of capacity.
 const SPIKE: f64 = 3.0;
 const SPIKE_LENGTH: Duration = Duration::from_secs(5);
-/// Of the goodput before the spike: where it has recovered.
+/// The fraction of the goodput before the spike that counts as recovered.
 const RECOVERED: f64 = 0.9;
-/// It has recovered where it stays so for this long.
+/// Goodput has recovered when it stays recovered for this long.
 const STEADY: Duration = Duration::from_secs(5);
 const INTERVALS: [u64; 2] = [2, 5];
 const GOOD: Duration = Duration::from_secs(1);
 
-/// When the spike begins and ends, and when the load does.
+/// The start and the end of the spike, and the end of the load.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     spike: Duration,
@@ -45,7 +45,7 @@ struct Times {
     end: Duration,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A case cannot be run.
@@ -118,14 +118,14 @@ fn case(interval: u64, budget: bool, due: Vec<Duration>) -> Case {
     }
 }
 
-/// Good answers a second among the requests due in a stretch.
+/// Returns the good answers per second among the requests due in a period.
 fn goodput(run: &Run, from: Duration, to: Duration) -> f64 {
     let window = Window::of(due_in(&run.samples, from..to), GOOD);
     window.good as f64 / (to - from).as_secs_f64()
 }
 
-/// Seconds after the spike until requests fare as before it, and do so for [`STEADY`]. Infinite
-/// where they do not before the end.
+/// Returns the seconds after the spike until goodput has recovered for [`STEADY`]; infinite if it
+/// does not before the end.
 fn recovery(run: &Run, times: Times) -> f64 {
     let enough = RECOVERED * goodput(run, Duration::from_secs(1), times.spike);
     let step = Duration::from_millis(250);

@@ -21,17 +21,17 @@ const POLL: Duration = Duration::from_millis(5);
 const ENVOY: &str = include_str!("../../peers/resilience-envoy.yaml");
 const MAGLOR: &str = include_str!("../../peers/resilience-maglor.yaml");
 
-/// What a case adds to a proxy's configuration: lines of YAML.
+/// The lines of YAML that a case adds to a proxy's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Fragment {
-    /// Of the only route.
+    /// For the only route.
     pub(super) route: Vec<String>,
-    /// Of the only cluster.
+    /// For the only cluster.
     pub(super) cluster: Vec<String>,
 }
 
 impl Fragment {
-    /// From lines.
+    /// Creates a fragment from lines.
     pub(super) fn new(route: &[&str], cluster: &[&str]) -> Self {
         let own = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
         Self {
@@ -41,7 +41,7 @@ impl Fragment {
     }
 }
 
-/// A started proxy; it ends with its guard.
+/// A started proxy; it is stopped when this is dropped.
 #[derive(Debug)]
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
@@ -51,7 +51,7 @@ pub(super) struct Proxy {
     scratch: Scratch,
 }
 
-/// What in the name of a counter has to do with resilience.
+/// The parts of the names of counters that concern resilience.
 const COUNTERS: [&str; 8] = [
     "breaker", "eject", "health", "outlier", "overflow", "pending", "retr", "tries",
 ];
@@ -60,7 +60,7 @@ impl Proxy {
     /// Starts `peer` on processor `cpu` in front of `endpoints`, and waits until it answers.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not answer in time.
     pub(super) async fn start(
         peer: &Peer,
         protocol: Protocol,
@@ -112,7 +112,7 @@ impl Proxy {
         }
     }
 
-    /// What it counted itself: why it did not retry, whom it ejected.
+    /// Returns its own counters, such as the reasons for missing retries and the ejected endpoints.
     ///
     /// # Errors
     /// Its admin server does not answer.
@@ -131,12 +131,12 @@ impl Proxy {
         Ok(lines.map(|line| format!("{line}\n")).collect())
     }
 
-    /// Its processes.
+    /// Returns its process ids.
     pub(super) fn pids(&self) -> Vec<u32> {
         procfs::tree(self.child.pid())
     }
 
-    /// Its configuration, as it was written.
+    /// Returns its configuration, as written to the file.
     pub(super) fn configuration(&self) -> String {
         fs::read_to_string(self.scratch.path().join("proxy.yaml")).unwrap_or_default()
     }
@@ -196,7 +196,7 @@ fn configuration(
         .replace("{{admin}}", &ports(admin))
 }
 
-/// Puts lines where `name` stands alone in a line, as deep as it stands.
+/// Replaces each line that consists of `name` by `lines`, with the same indentation.
 fn fill(template: &str, name: &str, lines: &[String]) -> String {
     let mut text = String::with_capacity(template.len());
     for line in template.lines() {

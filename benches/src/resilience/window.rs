@@ -1,16 +1,16 @@
-//! Samples summed up: over a stretch of a run, or second by second.
+//! Summaries of samples: over a period of a run, or by second.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::client::Sample;
 
-/// What a stretch of a run was like. Latencies are those of successes, in milliseconds.
+/// The summary of a period of a run. Latencies are those of successes, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Window {
     pub(super) requests: usize,
     pub(super) ok: usize,
-    /// Successes within the time that makes them worth something; see [`Window::of`].
+    /// Successes within the limit for good answers; see [`Window::of`].
     pub(super) good: usize,
     pub(super) p50: f64,
     pub(super) p95: f64,
@@ -18,7 +18,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Sums up; a success is good if it took at most `patience`.
+    /// Summarizes the samples; a success is good if it took at most `patience`.
     pub(super) fn of<'a>(
         samples: impl IntoIterator<Item = &'a Sample>,
         patience: Duration,
@@ -49,27 +49,28 @@ impl Window {
     }
 }
 
-/// The value in milliseconds that the fraction `q` of `sorted` does not exceed; NaN when empty.
+/// Returns the value in milliseconds that the fraction `q` of `sorted` does not exceed; NaN when
+/// empty.
 pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let value = sorted.get(rank.saturating_sub(1));
     value.map_or(f64::NAN, |value| value.as_secs_f64() * 1e3)
 }
 
-/// The samples that were due in `range`, of samples that are in order.
+/// Returns the samples that were due in `range`, from samples in order.
 pub(super) fn due_in(samples: &[Sample], range: Range<Duration>) -> &[Sample] {
     let from = samples.partition_point(|sample| sample.due < range.start);
     let to = samples.partition_point(|sample| sample.due < range.end);
     samples.get(from..to).unwrap_or_default()
 }
 
-/// How many of the ordered `times` lie in `range`.
+/// Returns the number of the ordered `times` in `range`.
 pub(super) fn count_in(times: &[(Duration, usize)], range: Range<Duration>) -> usize {
     let below = |border: Duration| times.partition_point(|(at, _)| *at < border);
     below(range.end).saturating_sub(below(range.start))
 }
 
-/// The second that begins at `second`.
+/// Returns the second that begins at `second`.
 pub(super) fn second(second: u64) -> Range<Duration> {
     Duration::from_secs(second)..Duration::from_secs(second + 1)
 }

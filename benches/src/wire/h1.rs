@@ -6,12 +6,12 @@ use crate::error::{Error, Result};
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// The request for a body of `body` bytes, as a small client sends it.
+/// Returns the request for a body of `body` bytes, as a small client sends it.
 pub fn request(authority: &str, body: usize) -> Vec<u8> {
     request_for(authority, &format!("/{body}"))
 }
 
-/// A `GET` request for `path`.
+/// Returns a `GET` request for `path`.
 pub fn request_for(authority: &str, path: &str) -> Vec<u8> {
     format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: maglor-load\r\naccept: */*\r\n\r\n"
@@ -19,7 +19,7 @@ pub fn request_for(authority: &str, path: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A `200` answer with `body`.
+/// Returns a `200` answer with `body`.
 pub fn response(body: &[u8]) -> Vec<u8> {
     let mut answer = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {}\r\n\r\n",
@@ -30,12 +30,12 @@ pub fn response(body: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// The length of the head in `bytes`, with the empty line, once it is complete.
+/// Returns the length of the head in `bytes`, with the empty line, once it is complete.
 pub fn head_len(bytes: &[u8]) -> Option<usize> {
     memmem::find(bytes, HEAD_END).map(|at| at + HEAD_END.len())
 }
 
-/// The path of a `GET` request head.
+/// Returns the path of a `GET` request head.
 ///
 /// # Errors
 /// Not a `GET`, or not HTTP/1.1.
@@ -62,7 +62,7 @@ pub fn check_head(head: &[u8], body: usize) -> Result<usize> {
     )))
 }
 
-/// The length of the whole `200` answer that begins with `head`.
+/// Returns the length of the whole `200` answer that begins with `head`.
 ///
 /// # Errors
 /// The status is not 200 or there is no length.

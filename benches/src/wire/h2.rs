@@ -1,13 +1,13 @@
 //! HTTP/2 frames (RFC 9113): just enough for one request at a time on a connection.
 //!
-//! Flow control never stops an answer: the client announces the largest stream window and
-//! refills the connection window long before it is used up.
+//! Flow control never stops an answer: the client announces the largest stream window and refills
+//! the connection window long before it is used up.
 
 use crate::error::{Error, Result};
 
 /// The client connection preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The largest frame that a peer may send unasked, with its header.
+/// The largest frame that a peer may send without negotiation, with its header.
 pub const MAX_FRAME: usize = HEAD + 16_384;
 
 const HEAD: usize = 9;
@@ -46,10 +46,10 @@ pub struct Frame<'a> {
     payload: &'a [u8],
 }
 
-/// The first frame of `bytes` and its length, once it is complete.
+/// Returns the first frame of `bytes` and its length, once it is complete.
 ///
 /// # Errors
-/// The frame is larger than we allow.
+/// The frame is larger than [`MAX_FRAME`].
 pub fn first_frame(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else {
         return Ok(None);
@@ -84,7 +84,7 @@ fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Answers the frames that need it, whichever side we are on.
+/// Answers the frames that need an answer, for client and server.
 fn housekeeping(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<()> {
     match (frame.kind, frame.flags & ACK) {
         (SETTINGS, 0) => put(out, SETTINGS, ACK, 0, &[]),
@@ -113,7 +113,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that asks for bodies of `body` bytes.
+    /// Creates a client that requests bodies of `body` bytes.
     pub fn new(authority: &str, body: usize) -> Self {
         let mut block = vec![0x82, 0x86];
         literal(&mut block, PATH, &format!("/{body}"));
@@ -162,10 +162,11 @@ impl Client {
         );
     }
 
-    /// Takes one frame, appends what it asks for, and says whether the answer is complete.
+    /// Processes one frame, appends the necessary answers, and returns whether the answer is
+    /// complete.
     ///
     /// # Errors
-    /// The status is not 200, the length is wrong, or the peer gave up.
+    /// The status is not 200, the length is wrong, or the peer aborted.
     pub fn take(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<bool> {
         match frame.kind {
             HEADERS if frame.stream == self.stream => self.take_head(frame)?,
@@ -185,7 +186,7 @@ impl Client {
 
     fn take_head(&mut self, frame: &Frame<'_>) -> Result<()> {
         let block = unpadded(frame, if frame.flags & PRIORITY == 0 { 0 } else { 5 });
-        // Changes of the dynamic table's size may come first.
+        // Size updates of the dynamic table may come first.
         let first = block.iter().find(|byte| **byte & 0xe0 != 0x20);
         if frame.flags & END_HEADERS == 0 || first != Some(&STATUS_200) {
             return Err(Error::protocol(format!("h2 head {block:02x?}")));
@@ -204,7 +205,7 @@ impl Client {
     }
 }
 
-/// A literal without indexing, whose name is in the static table.
+/// Appends a literal without indexing, whose name is in the static table.
 fn literal(block: &mut Vec<u8>, name: &[u8], value: &str) {
     block.extend_from_slice(name);
     block.push(u8::try_from(value.len()).unwrap_or(0));
@@ -220,7 +221,7 @@ fn unpadded<'a>(frame: &Frame<'a>, skip: usize) -> &'a [u8] {
     frame.payload.get(start..end).unwrap_or_default()
 }
 
-/// The server's side, which understands the requests of [`Client`] only.
+/// The server's side, which supports the requests of [`Client`] only.
 #[derive(Debug, Default)]
 pub struct Server;
 
@@ -230,7 +231,7 @@ impl Server {
         put(out, SETTINGS, 0, 0, &[]);
     }
 
-    /// Takes one frame and appends the answer, with the body of `body_of` for a path.
+    /// Processes one frame and appends the answer, with the body of `body_of` for a path.
     ///
     /// # Errors
     /// A request that [`Client`] would not send.

@@ -4,6 +4,7 @@
 #[cfg(feature = "conformance")]
 mod conformance;
 mod demo;
+mod docs;
 mod failures;
 mod fuzz;
 mod hot;
@@ -56,6 +57,9 @@ enum Task {
     /// Arguments are passed to the measurement: `cargo xtask distribution --proxies 100`.
     #[command(disable_help_flag = true)]
     Distribution(PassedOn),
+
+    /// Build the documentation site with search, target/docs-site.
+    Docs,
 
     /// Run an application with sidecars, and the controller, on a real Kubernetes, which is built the first time.
     E2e,
@@ -201,6 +205,7 @@ fn main() -> ExitCode {
                 .args(passed.arguments)
                 .become_it()
         }
+        Task::Docs => docs::run(),
         Task::E2e => end_to_end(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Hostile(passed) => {

@@ -15,10 +15,23 @@ use std::process::ExitCode;
 
 use self::index::Index;
 use crate::shell::{self, Cargo};
+use crate::spelling;
 use crate::tools;
 
-pub(crate) fn run() -> ExitCode {
-    match build() {
+/// Arguments of `cargo xtask docs`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Also check the spelling, as `cargo xtask test` does.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let built = build().and_then(|()| match options.check {
+        true => spelling::check(&tools::typos()?),
+        false => Ok(()),
+    });
+    match built {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -11,6 +11,7 @@ mod hot;
 mod readme;
 mod samples;
 mod shell;
+mod spelling;
 mod test;
 mod tools;
 
@@ -58,8 +59,8 @@ enum Task {
     #[command(disable_help_flag = true)]
     Distribution(PassedOn),
 
-    /// Build the documentation site with search, target/docs-site.
-    Docs,
+    /// Build the documentation site with search, target/docs-site; `--check`: also check the spelling.
+    Docs(docs::Options),
 
     /// Run an application with sidecars, and the controller, on a real Kubernetes, which is built the first time.
     E2e,
@@ -102,7 +103,7 @@ enum Task {
     /// Analyze the samples of Istio and the Gateway API, and tabulate which are supported; see docs/controller.md.
     Samples(samples::Options),
 
-    /// Run all checks and tests: formatting, clippy, documentation, tests, dependencies, fuzzing.
+    /// Run all checks and tests: formatting, clippy, documentation, spelling, tests, dependencies, fuzzing.
     Test(test::Options),
 }
 
@@ -205,7 +206,7 @@ fn main() -> ExitCode {
                 .args(passed.arguments)
                 .become_it()
         }
-        Task::Docs => docs::run(),
+        Task::Docs(options) => docs::run(&options),
         Task::E2e => end_to_end(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Hostile(passed) => {

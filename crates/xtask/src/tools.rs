@@ -27,6 +27,12 @@ const MDBOOK: Pinned = Pinned {
     program: "mdbook",
     features: &["--no-default-features", "--features", "search"],
 };
+const TYPOS: Pinned = Pinned {
+    package: "typos-cli",
+    version: "1.52.0",
+    program: "typos",
+    features: &[],
+};
 
 /// cargo-deny of the version that `deny.toml` is written for.
 ///
@@ -42,6 +48,14 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
 /// One line that says what to do.
 pub(crate) fn mdbook() -> Result<PathBuf, String> {
     MDBOOK.installed()
+}
+
+/// typos, whose exceptions are in `_typos.toml`.
+///
+/// # Errors
+/// One line that says what to do.
+pub(crate) fn typos() -> Result<PathBuf, String> {
+    TYPOS.installed()
 }
 
 impl Pinned {

@@ -283,15 +283,15 @@ fn scripts_are_split_into_commands() {
 fn wrong_command_lines_are_found() {
     let programs = Programs::read();
     for wrong in [
-        "maglor chek maglor.yaml",
+        "maglor checks maglor.yaml",
         "maglor stat services --windows 3s",
         "maglor identity issue --finish",
         "maglor-proxy --lissten 127.0.0.1:8080",
         "maglor-proxy sidecar --lissten 127.0.0.1:8080",
-        "maglor-controller crds --aply",
-        "cargo xtask conparison",
+        "maglor-controller crds --applied",
+        "cargo xtask comparison",
         "cargo xtask mesh --quik",
-        "cargo test -p maglor-balanse",
+        "cargo test -p maglor-balancing",
         "cargo run -p maglor-benches --bin compare -- --quik",
         "cargo test -p maglor-proxy --test nothing",
     ] {

@@ -103,9 +103,9 @@ fn blocks_that_no_test_covers_are_found() {
     };
     for (page, kind, text) in [
         ("docs/cli.md", "", "maglor check"),
-        ("docs/cli.md", "sh", "maglor chek"),
-        ("docs/cli.md", "console", "$ maglor chek"),
-        ("docs/cli.md", "text", "maglor chek"),
+        ("docs/cli.md", "sh", "maglor checks"),
+        ("docs/cli.md", "console", "$ maglor checks"),
+        ("docs/cli.md", "text", "maglor checks"),
         ("docs/cli.md", "toml", "a = 1"),
         ("docs/cli.md", "json", "{"),
         ("docs/cli.md", "nginx", ""),
@@ -121,7 +121,7 @@ fn blocks_that_no_test_covers_are_found() {
     }
     for (kind, text) in [
         ("json", "{}"),
-        ("console", "$ maglor check\nmaglor chek"),
+        ("console", "$ maglor check\nmaglor checks"),
         ("promql", "rate(maglor_http_requests_total[1m])"),
         ("yaml", "a: 1"),
     ] {

@@ -9,7 +9,7 @@ use super::index::Index;
 use super::links::{self, Rewritten};
 
 /// The index preprocessor makes `index.html` of each README.md. The others are off: pages are no templates.
-/// The print page would hold everything once more.
+/// The print page would hold everything once more. Folders of pages, such as the decisions, are folded.
 const BOOK: &str = r#"[book]
 title = "Maglor"
 description = "A service mesh and reverse proxy"
@@ -24,6 +24,10 @@ use-default-preprocessors = false
 [output.html]
 git-repository-url = "https://github.com/maglor-mesh/maglor"
 no-section-label = true
+
+[output.html.fold]
+enable = true
+level = 0
 
 [output.html.print]
 enable = false

@@ -107,7 +107,7 @@ fn whole(piece: Value) -> Value {
 
 /// The error in a proxy's file, or a piece of it. Clusters and tables that it names without having them are
 /// somewhere else.
-fn proxys(piece: Value) -> Result<(), String> {
+fn proxy_file(piece: Value) -> Result<(), String> {
     let mut whole = whole(piece);
     loop {
         let text = serde_yaml::to_string(&whole).unwrap();
@@ -172,10 +172,10 @@ fn judge(text: &str) -> Result<(), String> {
     if let Value::Object(words) = words {
         let mut cluster = json!({"name": value["name"], "endpoints": ["127.0.0.1:1"]});
         cluster.as_object_mut().unwrap().extend(words.clone());
-        return proxys(json!({"clusters": [cluster]}));
+        return proxy_file(json!({"clusters": [cluster]}));
     }
     let value: Value = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
-    proxys(value)
+    proxy_file(value)
 }
 
 #[test]

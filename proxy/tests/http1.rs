@@ -211,7 +211,7 @@ fn responses_without_body_have_none() {
 }
 
 #[test]
-fn the_proxys_own_answers_to_head_have_no_body() {
+fn own_answers_to_head_have_no_body() {
     let yaml = Web::to([]).yaml().replace(
         "routes: [",
         "routes: [{match: {path: /direct}, direct_response: {status: 200, body: mine}}, ",

@@ -40,7 +40,7 @@ fn what_is_between_neighbours_does_not_pass() {
 }
 
 #[test]
-fn a_client_cannot_name_the_proxys_own_fields_away() {
+fn a_client_cannot_remove_fields_of_the_proxy() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])
         .http("forwarded: replace")

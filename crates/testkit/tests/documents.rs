@@ -1,56 +1,91 @@
-//! Documents name files; the files exist. Kept results and documents name no place of the machine that they were made
-//! on.
+//! Documents, checked: links and anchors lead somewhere, files that are named exist, examples are covered by tests, and
+//! nothing names a place of the machine that results were made on.
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Every page for people: those of the root and of benches, and all below `docs`.
-fn documents() -> Vec<String> {
-    let mut found = vec![
-        "ARCHITECTURE.md".to_owned(),
-        "CONTRIBUTING.md".to_owned(),
-        "README.md".to_owned(),
-        "benches/README.md".to_owned(),
-    ];
-    let mut folders = vec!["docs".to_owned()];
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(root().join(&folder)).into_iter().flatten();
-        for entry in entries.flatten() {
-            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
-            if entry.path().is_dir() {
-                folders.push(name);
-            } else if Path::new(&name).extension().is_some_and(|ext| ext == "md") {
-                found.push(name);
-            }
-        }
-    }
-    found.sort();
-    found
+mod documents {
+    pub(crate) mod commands;
+    pub(crate) mod definitions;
+    pub(crate) mod derived;
+    pub(crate) mod examples;
+    pub(crate) mod pages;
 }
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use documents::commands::Programs;
+use documents::examples;
+use documents::pages::{self, documents, read, root};
 
 #[test]
 fn links_lead_somewhere() {
-    let mut broken = Vec::new();
-    let mut links = 0;
-    for document in documents() {
-        let text = read(&document);
-        let folder = root().join(&document);
-        let folder = folder.parent().unwrap_or(&folder);
-        for rest in text.split("](").skip(1) {
-            let link = rest.split(')').next().unwrap_or_default();
-            let file = link.split('#').next().unwrap_or_default();
-            if file.is_empty() || file.contains("://") {
+    let pages: BTreeMap<_, _> = documents()
+        .into_iter()
+        .map(|page| (page.clone(), read(&page)))
+        .collect();
+    let (mut broken, mut links, mut anchors) = (Vec::new(), 0, 0);
+    for (page, text) in &pages {
+        for (line, link) in pages::links(text) {
+            if link.contains("://") {
                 continue;
             }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
             links += 1;
-            if !folder.join(file).exists() {
-                broken.push(format!("{document}: {link}"));
+            anchors += usize::from(!anchor.is_empty());
+            if let Some(problem) = dead(page, file, anchor) {
+                broken.push(format!("{page}:{line}: {link}: {problem}"));
             }
         }
     }
-    assert!(links > 10, "links were found");
+    println!(
+        "{} pages, {links} links, {anchors} of them to anchors",
+        pages.len()
+    );
+    assert!(links > 300 && anchors > 100, "links were found");
     assert!(broken.is_empty(), "dead links:\n{}", broken.join("\n"));
+}
+
+/// Why a link of a page leads nowhere.
+fn dead(page: &str, file: &str, anchor: &str) -> Option<String> {
+    let folder = Path::new(page).parent().unwrap_or(Path::new(""));
+    let target = match file {
+        "" => page.into(),
+        file => folder.join(file),
+    };
+    if !root().join(&target).exists() {
+        return Some("no such file".to_owned());
+    }
+    if anchor.is_empty() {
+        return None;
+    }
+    let text = fs::read_to_string(root().join(&target)).unwrap_or_default();
+    let known = pages::anchors(&text);
+    (!known.iter().any(|known| known == anchor)).then(|| "no such heading".to_owned())
+}
+
+#[test]
+fn examples_are_covered_by_tests() {
+    let programs = Programs::read();
+    let (mut problems, mut blocks, mut lines) = (Vec::new(), 0, 0);
+    for page in documents() {
+        let text = read(&page);
+        let mut add = |place: String, checked: documents::commands::Checked| {
+            lines += checked.ours;
+            let found = checked.problems.into_iter();
+            problems.extend(found.map(|problem| format!("{place}: {problem}")));
+        };
+        for block in pages::blocks(&page, &text) {
+            blocks += 1;
+            add(block.place(), examples::check(&block, &programs));
+        }
+        for (line, span) in pages::spans(&text) {
+            add(format!("{page}:{line}"), programs.script(&span, false));
+        }
+    }
+    println!("{blocks} blocks, {lines} command lines of ours");
+    assert!(blocks > 100 && lines > 150, "examples were found");
+    assert!(problems.is_empty(), "examples:\n{}", problems.join("\n"));
 }
 
 #[test]
@@ -128,13 +163,4 @@ fn is_path(text: &str) -> bool {
         && (text.ends_with(".rs")
             || text.ends_with('/')
             || folders.iter().any(|folder| text.starts_with(folder)))
-}
-
-fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here).to_owned()
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

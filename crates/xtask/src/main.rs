@@ -4,12 +4,14 @@
 #[cfg(feature = "conformance")]
 mod conformance;
 mod demo;
+mod docs;
 mod failures;
 mod fuzz;
 mod hot;
 mod readme;
 mod samples;
 mod shell;
+mod spelling;
 mod test;
 mod tools;
 
@@ -57,6 +59,9 @@ enum Task {
     #[command(disable_help_flag = true)]
     Distribution(PassedOn),
 
+    /// Build the documentation site with search, target/docs-site; `--check`: also check the spelling.
+    Docs(docs::Options),
+
     /// Run an application with sidecars, and the controller, on a real Kubernetes, which is built the first time.
     E2e,
 
@@ -98,7 +103,7 @@ enum Task {
     /// Analyze the samples of Istio and the Gateway API, and tabulate which are supported; see docs/controller.md.
     Samples(samples::Options),
 
-    /// Run all checks and tests: formatting, clippy, documentation, tests, dependencies, fuzzing.
+    /// Run all checks and tests: formatting, clippy, documentation, spelling, tests, dependencies, fuzzing.
     Test(test::Options),
 }
 
@@ -201,6 +206,7 @@ fn main() -> ExitCode {
                 .args(passed.arguments)
                 .become_it()
         }
+        Task::Docs(options) => docs::run(&options),
         Task::E2e => end_to_end(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Hostile(passed) => {

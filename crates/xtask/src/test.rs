@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use crate::failures::{Failures, Reader};
 use crate::fuzz;
 use crate::shell::Cargo;
+use crate::spelling;
 use crate::tools;
 
 /// The suites of `cargo xtask conformance` are checked with the rest.
@@ -40,6 +41,8 @@ enum Step {
     Clippy,
     /// Build the documentation without warnings.
     Doc,
+    /// Check the spelling of documents and comments.
+    Spelling,
     /// Run all tests.
     Test,
     /// Check the concurrent types with loom.
@@ -117,6 +120,7 @@ impl Step {
                 .args(ALL)
                 .args(["--no-deps", "--locked"])
                 .env("RUSTDOCFLAGS", "-D warnings")]),
+            Self::Spelling => check_spelling(),
             Self::Test => tests(),
             Self::Loom => all([Cargo::new("test")
                 .args(["--release", "--locked", "--test", "guards"])
@@ -261,6 +265,21 @@ fn deny() -> Outcome {
     match (outcome, advisories(check(&["advisories"]))) {
         (Outcome::Passed, advisories) => advisories,
         (outcome, _) => outcome,
+    }
+}
+
+/// Without the tool, which is built from the package registry, a change can still be tested; CI requires it.
+fn check_spelling() -> Outcome {
+    let checked = match tools::typos() {
+        Err(missing) if std::env::var_os("CI").is_none() => return Outcome::Skipped(missing),
+        typos => typos.and_then(|typos| spelling::check(&typos)),
+    };
+    match checked {
+        Ok(()) => Outcome::Passed,
+        Err(error) => {
+            eprintln!("{error}");
+            Outcome::Failed
+        }
     }
 }
 

@@ -5,39 +5,83 @@ use std::path::{Path, PathBuf};
 
 use crate::shell::Cargo;
 
-const CARGO_DENY: &str = "0.20.2";
+/// A program on the package registry, in the version that our configuration of it is written for.
+struct Pinned {
+    package: &'static str,
+    version: &'static str,
+    /// The name of the program.
+    program: &'static str,
+    features: &'static [&'static str],
+}
+
+const CARGO_DENY: Pinned = Pinned {
+    package: "cargo-deny",
+    version: "0.20.2",
+    program: "cargo-deny",
+    features: &[],
+};
+/// Without its web server, which doubles the time of its build.
+const MDBOOK: Pinned = Pinned {
+    package: "mdbook",
+    version: "0.5.4",
+    program: "mdbook",
+    features: &["--no-default-features", "--features", "search"],
+};
+const TYPOS: Pinned = Pinned {
+    package: "typos-cli",
+    version: "1.52.0",
+    program: "typos",
+    features: &[],
+};
 
 /// Returns cargo-deny of the version that `deny.toml` is written for.
-///
-/// Taken from the cache, or built into it: `$XDG_CACHE_HOME/maglor` or `~/.cache/maglor`.
 ///
 /// # Errors
 /// One line with a hint.
 pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
-    let folder = cache()?.join(format!("cargo-deny-{CARGO_DENY}"));
-    let binary = folder.join("bin/cargo-deny");
-    if binary.exists() {
-        return Ok(binary);
-    }
-    eprintln!("cargo-deny {CARGO_DENY} is built once, in a few minutes.");
-    let built = Cargo::new("install")
-        .args([
-            "--quiet",
-            "--locked",
-            "--version",
-            CARGO_DENY,
-            "cargo-deny",
-            "--root",
-        ])
-        .arg(&folder)
-        .succeeds();
-    if built {
-        Ok(binary)
-    } else {
-        Err(format!(
-            "cargo-deny is missing and could not be built; cargo install --locked cargo-deny@{CARGO_DENY} --root {}",
-            folder.display()
-        ))
+    CARGO_DENY.installed()
+}
+
+/// mdBook, which makes the documentation site.
+///
+/// # Errors
+/// One line that says what to do.
+pub(crate) fn mdbook() -> Result<PathBuf, String> {
+    MDBOOK.installed()
+}
+
+/// typos, whose exceptions are in `_typos.toml`.
+///
+/// # Errors
+/// One line that says what to do.
+pub(crate) fn typos() -> Result<PathBuf, String> {
+    TYPOS.installed()
+}
+
+impl Pinned {
+    /// Taken from the cache, or built into it: `$XDG_CACHE_HOME/maglor` or `~/.cache/maglor`.
+    fn installed(&self) -> Result<PathBuf, String> {
+        let (package, version) = (self.package, self.version);
+        let folder = cache()?.join(format!("{package}-{version}"));
+        let binary = folder.join("bin").join(self.program);
+        if binary.exists() {
+            return Ok(binary);
+        }
+        eprintln!("{package} {version} is built once, in a few minutes.");
+        let built = Cargo::new("install")
+            .args(["--quiet", "--locked", "--version", version, package])
+            .args(self.features)
+            .arg("--root")
+            .arg(&folder)
+            .succeeds();
+        if built {
+            Ok(binary)
+        } else {
+            Err(format!(
+                "{package} is missing and could not be built; cargo install --locked {package}@{version} --root {}",
+                folder.display()
+            ))
+        }
     }
 }
 

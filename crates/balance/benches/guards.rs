@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use maglor_balance::guard::breaker::{Breaker, BreakerParams, Entry};
-use maglor_balance::guard::budget::{Budget, BudgetParams};
 use maglor_balance::guard::concurrency::{ConcurrencyLimit, ConcurrencyParams};
 use maglor_balance::guard::limits::{Admission, LimitParams, Slots};
 use maglor_balance::guard::outlier::{Monitor, OutlierParams, Sample};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams, TokenBucket};
 use maglor_balance::guard::retry::{Answer, Outcome, RetryPolicy};
+use maglor_balance::guard::retry_budget::{Budget, BudgetParams};
 use maglor_balance::{Rng, Time};
 
 /// Takes a place and returns it.

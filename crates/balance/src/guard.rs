@@ -30,7 +30,6 @@
 //! [`Rng`]: crate::Rng
 
 pub mod breaker;
-pub mod budget;
 pub mod concurrency;
 pub mod fault;
 mod grpc;
@@ -40,6 +39,7 @@ pub mod outlier;
 mod percent;
 pub mod rate;
 pub mod retry;
+pub mod retry_budget;
 pub mod split;
 
 pub use grpc::GrpcStatus;

@@ -16,6 +16,7 @@ pub(crate) mod probe;
 pub(crate) mod random;
 pub(crate) mod ring_hash;
 pub(crate) mod round_robin;
+pub(crate) mod spec;
 pub(crate) mod subset;
 
 use std::fmt::{self, Debug};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use maglor_balance as balance;
 use maglor_balance::guard::breaker::BreakerParams;
-use maglor_balance::guard::budget::BudgetParams;
 use maglor_balance::guard::concurrency::ConcurrencyParams;
 use maglor_balance::guard::fault::Distance;
 use maglor_balance::guard::limits::LimitParams;
 use maglor_balance::guard::outlier::OutlierParams;
+use maglor_balance::guard::retry_budget::BudgetParams;
 
 use crate::{HealthCheck, Origination, UnixAddress};
 

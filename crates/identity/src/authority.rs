@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use crate::der::{
     Der, IA5_STRING, OBJECT_IDENTIFIER, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING,
 };
-use crate::issue::{Issued, LeafRequest, MAX_TTL};
+use crate::leaf::{Issued, LeafRequest, MAX_TTL};
 use crate::request::RequestedKey;
 use crate::{Error, SpiffeId, TrustBundle, TrustDomain, bundle, identity, x509};
 

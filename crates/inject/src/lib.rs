@@ -18,8 +18,8 @@
 //!
 //! - [`Settings`]: the defaults of all sidecars; `annotations`: the overrides of a namespace or a
 //!   pod.
-//! - `decision`: the reasons for which a pod gets no sidecar, or is rejected; `pod`: the injection;
-//!   `container`: the added containers and volumes; `repair`: adapts changes of other webhooks.
+//! - `decide`: whether a pod gets a sidecar, and the injection; `reasons`: why it gets none, or is
+//!   rejected; `container`: the added containers and volumes; `repair`: adapts changes of other webhooks.
 //! - [`keys`]: all labels and annotations of the mesh; including the detection of misspelt and
 //!   misplaced ones.
 //! - `probe`: the kubelet's probes, which have no mutual TLS.
@@ -28,13 +28,13 @@
 
 mod annotations;
 mod container;
-mod decision;
+mod decide;
 pub mod keys;
 pub mod manifest;
 mod patch;
-mod pod;
 mod probe;
 mod quantity;
+mod reasons;
 mod repair;
 pub mod review;
 mod settings;
@@ -42,10 +42,10 @@ pub mod yaml;
 
 pub use annotations::{Namespace, ports};
 pub use container::{credentials, mounts, security_context, volumes};
-pub use decision::{Refusal, Skip};
+pub use decide::{Injected, Outcome, inject};
 pub use patch::patch;
-pub use pod::{Injected, Outcome, inject};
 pub use quantity::quantity;
+pub use reasons::{Refusal, Skip};
 pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
 
 /// The annotation of pods that have a sidecar: `true`, or `outbound` if nothing is redirected.

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, Namespace};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
-use crate::decision::Refusal;
-use crate::pod::{add_variables, check, list, object};
+use crate::decide::{add_variables, check, list, object};
 use crate::probe;
+use crate::reasons::Refusal;
 use crate::settings::{Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
 use crate::{INIT, INJECTED, Injected, PROXY};
 

@@ -70,7 +70,7 @@ impl Deadline {
     }
 
     /// Returns a deadline for the same request that allows `timeout` from now on, without any other limit.
-    pub(super) fn for_attempt(&self, timeout: Duration, now: Instant) -> Self {
+    pub(super) fn restarted(&self, timeout: Duration, now: Instant) -> Self {
         Self {
             started: now,
             timeout: Some(timeout),

@@ -65,7 +65,7 @@ impl Allowance {
 
 /// The frames that the peer of one connection may still send; see the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Flood {
+pub(crate) struct FloodLimits {
     control: Allowance,
     resets: Allowance,
     empty: u32,
@@ -98,7 +98,7 @@ impl Ages {
     }
 }
 
-impl Default for Flood {
+impl Default for FloodLimits {
     fn default() -> Self {
         Self {
             control: Allowance::new(1000, 10_000, 200),
@@ -109,7 +109,7 @@ impl Default for Flood {
     }
 }
 
-impl Flood {
+impl FloodLimits {
     /// Records that the peer has begun a stream.
     pub(crate) fn opened(&mut self, stream: u32, now: Instant) {
         self.ages.advance(now);
@@ -123,7 +123,7 @@ impl Flood {
     }
 
     /// Records that the peer has reset a stream that it began; returns whether that is allowed.
-    pub(crate) fn reset(&mut self, stream: u32, now: Instant) -> bool {
+    pub(crate) fn allows_reset(&mut self, stream: u32, now: Instant) -> bool {
         self.ages.advance(now);
         stream <= self.ages.old || self.resets.take()
     }
@@ -140,14 +140,14 @@ impl Flood {
     }
 
     /// Records that an empty frame was received; returns whether that is allowed.
-    pub(crate) fn empty(&mut self) -> bool {
+    pub(crate) fn allows_empty(&mut self) -> bool {
         self.empty += 1;
         self.empty <= EMPTY && self.control.take()
     }
 
     /// Records that a frame for the connection itself, or of an unknown type, was received; returns whether
     /// that is allowed.
-    pub(crate) fn control(&mut self) -> bool {
+    pub(crate) fn allows_control(&mut self) -> bool {
         self.control.take()
     }
 }
@@ -162,66 +162,70 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn control_frames_are_bounded_by_time_and_work() {
-        let mut flood = Flood::default();
-        assert_eq!(allowed(|| flood.control()), 1200, "and those of a second");
+        let mut flood = FloodLimits::default();
+        assert_eq!(
+            allowed(|| flood.allows_control()),
+            1200,
+            "and those of a second"
+        );
         tokio::time::advance(Duration::from_millis(500)).await;
-        assert_eq!(allowed(|| flood.control()), 100);
+        assert_eq!(allowed(|| flood.allows_control()), 100);
         flood.data_sent();
-        assert_eq!(allowed(|| flood.control()), BY_DATA_SENT);
+        assert_eq!(allowed(|| flood.allows_control()), BY_DATA_SENT);
         flood.opened(1, Instant::now());
-        assert_eq!(allowed(|| flood.control()), BY_STREAM);
+        assert_eq!(allowed(|| flood.allows_control()), BY_STREAM);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_keep_alive_of_years_is_no_flood() {
-        let mut flood = Flood::default();
+        let mut flood = FloodLimits::default();
         for _ in 0..100_000 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert!(flood.control());
+            assert!(flood.allows_control());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn resets_are_bounded_where_they_come_at_once() {
-        let mut flood = Flood::default();
+        let mut flood = FloodLimits::default();
         let mut stream = 0;
         let mut early = || {
             stream += 2;
             flood.opened(stream, Instant::now());
-            flood.reset(stream, Instant::now())
+            flood.allows_reset(stream, Instant::now())
         };
         assert_eq!(allowed(&mut early), 600, "and those of a second");
         flood.answered();
         stream += 2;
-        assert!(flood.reset(stream, Instant::now()));
+        assert!(flood.allows_reset(stream, Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn streams_that_have_lived_may_be_reset_all_at_once() {
-        let mut flood = Flood::default();
+        let mut flood = FloodLimits::default();
         for stream in 1..=5000 {
             flood.opened(stream, Instant::now());
         }
         tokio::time::advance(EARLY * 2).await;
         for stream in 1..=5000 {
-            assert!(flood.reset(stream, Instant::now()));
+            assert!(flood.allows_reset(stream, Instant::now()));
         }
         // Other streams begin all the while.
         for stream in 5001..=10_000 {
             flood.opened(stream, Instant::now());
             tokio::time::advance(Duration::from_millis(1)).await;
             let older = stream - 101;
-            assert!(flood.reset(older, Instant::now()), "{stream}");
+            assert!(flood.allows_reset(older, Instant::now()), "{stream}");
         }
     }
 
     #[test]
     fn empty_frames_need_others_between_them() {
-        let mut flood = Flood::default();
+        let mut flood = FloodLimits::default();
         for _ in 0..100 {
-            assert!(flood.empty());
+            assert!(flood.allows_empty());
             flood.data_received();
         }
-        assert_eq!(allowed(|| flood.empty()), EMPTY);
+        assert_eq!(allowed(|| flood.allows_empty()), EMPTY);
     }
 }

@@ -9,7 +9,7 @@ use loom::sync::Notify;
 use loom::thread;
 use maglor_balance_loom::guard::Percent;
 use maglor_balance_loom::guard::breaker::{Breaker, BreakerParams, Entry, Phase};
-use maglor_balance_loom::guard::budget::{Budget, BudgetParams};
+use maglor_balance_loom::guard::retry_budget::{Budget, BudgetParams};
 use maglor_balance_loom::guard::limits::{Admission, Claim, Slots};
 use maglor_balance_loom::guard::outlier::{Monitor, OutlierParams, Sample};
 use maglor_balance_loom::guard::rate::{KeyedBuckets, RateParams, TokenBucket};

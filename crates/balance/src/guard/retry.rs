@@ -32,7 +32,7 @@ pub use back_off::BackOff;
 pub use condition::{Condition, Conditions, UnknownCondition};
 pub use outcome::{Answer, Failure, Outcome, Pushback, is_idempotent, retry_after_seconds};
 
-use super::budget::{Budget, RetryPermit};
+use super::retry_budget::{Budget, RetryPermit};
 use crate::{Rng, Time};
 
 /// The number of free retries of a request, after attempts that no application received. It bounds

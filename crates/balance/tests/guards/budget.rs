@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use maglor_balance::guard::Percent;
-use maglor_balance::guard::budget::{Budget, BudgetParams, RetryPermit};
+use maglor_balance::guard::retry_budget::{Budget, BudgetParams, RetryPermit};
 use proptest::prelude::*;
 
 use crate::at;

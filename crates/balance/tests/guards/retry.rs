@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::guard::GrpcStatus;
-use maglor_balance::guard::budget::{Budget, BudgetParams};
 use maglor_balance::guard::retry::{
     Answer, Attempts, Condition, Conditions, Context, Decision, FREE_RETRIES, Failure, GiveUp,
     Outcome, Pushback, Request, RetryPolicy,
 };
+use maglor_balance::guard::retry_budget::{Budget, BudgetParams};
 use maglor_balance::{Rng, Time};
 use proptest::prelude::*;
 

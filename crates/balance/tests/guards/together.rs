@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::guard::Percent;
-use maglor_balance::guard::budget::{Budget, BudgetParams, RetryPermit};
 use maglor_balance::guard::outlier::{Detector, Event, Monitor, OutlierParams, Sample, Watched};
 use maglor_balance::guard::retry::{
     Answer, Attempts, BackOff, Condition, Conditions, Context, Decision, Failure, Outcome, Request,
     RetryPolicy,
 };
+use maglor_balance::guard::retry_budget::{Budget, BudgetParams, RetryPermit};
 use maglor_balance::{Balancer, PickCtx, Rng, SlowStart, Spec, Time, ViewParams};
 
 use crate::at;

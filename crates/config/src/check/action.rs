@@ -103,7 +103,7 @@ fn clusters<'a>(
     scope: &Scope<'a>,
 ) -> (Vec<WeightedCluster>, Vec<&'a raw::Cluster>) {
     if let Some(name) = &raw.cluster {
-        let target = scope.cluster(name, &at.field("cluster"));
+        let target = scope.resolve_cluster(name, &at.field("cluster"));
         let whole = WeightedCluster {
             destination: Destination::Cluster(name.as_str().into()),
             weight: 1,
@@ -118,7 +118,7 @@ fn clusters<'a>(
         let at = list.index(i);
         if let Some(name) = &raw.name {
             seen.check(name, &at.field("name"), "the cluster");
-            targets.extend(scope.cluster(name, &at.field("name")));
+            targets.extend(scope.resolve_cluster(name, &at.field("name")));
         }
         clusters.extend(share(raw, &at));
     }

@@ -17,7 +17,7 @@ pub(super) fn control_plane(
     let at = at.field("control_plane");
     match &raw.cluster {
         None => at.missing("cluster", "set the cluster of its servers"),
-        Some(name) => drop(scope.cluster(name, &at.field("cluster"))),
+        Some(name) => drop(scope.resolve_cluster(name, &at.field("cluster"))),
     }
     let node = raw.node.clone().unwrap_or_default();
     let id = node.id.unwrap_or_default();

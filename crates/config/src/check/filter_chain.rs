@@ -161,7 +161,7 @@ pub(super) fn tcp_filter(
 ) -> TcpFilter {
     match &raw.cluster {
         Some(name) => {
-            scope.cluster(name, &at.field("cluster"));
+            scope.resolve_cluster(name, &at.field("cluster"));
         }
         None if discovers => {}
         None => at.missing("cluster", "write `cluster: NAME`"),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use maglor_balance::guard::breaker::BreakerParams;
-use maglor_balance::guard::budget::BudgetParams;
 use maglor_balance::guard::concurrency::ConcurrencyParams;
 use maglor_balance::guard::fault::Distance;
 use maglor_balance::guard::limits::{EndpointLimits, LimitParams};
+use maglor_balance::guard::retry_budget::BudgetParams;
 
 use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
 use crate::raw;

@@ -195,7 +195,7 @@ fn routes(
     }
     match (rule::exactly_one(&set, at), &raw.routes) {
         (Some("routes"), Some(table)) => {
-            scope.table(table, &at.field("routes"));
+            scope.resolve_table(table, &at.field("routes"));
             tables.get(table.as_str()).cloned().unwrap_or_default()
         }
         _ => {

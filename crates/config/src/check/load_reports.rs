@@ -39,7 +39,7 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
         (Some(name), Some(text)) => (name, text),
     };
     // The control plane may provide it later.
-    let cluster = scope.cluster(name, &at.field("cluster"));
+    let cluster = scope.resolve_cluster(name, &at.field("cluster"));
     let at = at.field("endpoint");
     let Ok(endpoint) = text.parse::<Address>() else {
         at.error("not an address: `IP:PORT`, `[IPv6]:PORT` or `unix:/PATH` expected");

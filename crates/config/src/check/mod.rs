@@ -30,10 +30,10 @@ mod own_port;
 mod pattern;
 mod reach;
 mod redirect;
+mod references;
 mod retry;
 mod route;
 mod rule;
-mod scope;
 mod sidecar;
 mod tls;
 mod traffic;
@@ -42,7 +42,7 @@ mod variables;
 
 use std::sync::Arc;
 
-pub(crate) use scope::{Known, Scope};
+pub(crate) use references::{Known, Scope};
 
 use crate::report::At;
 use crate::{Cluster, Config, Endpoint, RouteTable, raw};

@@ -217,7 +217,7 @@ pub(super) fn mirrors(
             at.missing("cluster", "write `cluster: NAME`");
             continue;
         };
-        scope.cluster(name, &at.field("cluster"));
+        scope.resolve_cluster(name, &at.field("cluster"));
         mirrors.push(Mirror {
             cluster: name.as_str().into(),
             percent,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Rng;
-use maglor_balance::guard::budget::Budget;
 use maglor_balance::guard::retry::{
     Answer, Attempts, Context, Decision, Failure, Outcome, Request, RetryPolicy,
 };
+use maglor_balance::guard::retry_budget::Budget;
 use maglor_config::{Filter, RouteAction};
 
 use crate::{at, cluster, config};

@@ -2,9 +2,9 @@
 //! [`maglor_balance::guard`], as in one proxy.
 
 use maglor_balance::guard::breaker::BreakerParams;
-use maglor_balance::guard::budget::BudgetParams;
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_balance::guard::retry::{Condition, Conditions, RetryPolicy};
+use maglor_balance::guard::retry_budget::BudgetParams;
 
 /// Servers with a share of error responses.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -100,7 +100,7 @@ impl Source {
         }
         let mut failures = 0_u32;
         loop {
-            match self.ask().await {
+            match self.request_certificate().await {
                 Ok(lasts) => {
                     failures = 0;
                     let wait = lasts.mul_f64(1.0 - SPREAD * self.rng.unit());
@@ -150,7 +150,7 @@ impl Source {
     }
 
     /// Requests a certificate and puts it in force; returns the time until its renewal.
-    async fn ask(&mut self) -> Result<Duration, EnrolError> {
+    async fn request_certificate(&mut self) -> Result<Duration, EnrolError> {
         let key = KeyRequest::generate()?;
         let request = CertifyRequest {
             certificate_signing_request: key.der()?.into(),

@@ -169,7 +169,7 @@ async fn handshake(
     }
     let addresses = ends.addresses;
     let hello = match listener.selector.needs_client_hello(addresses) {
-        true => client_hello(&mut tcp, &mut seen, listener, ends).await?,
+        true => wait_for_hello(&mut tcp, &mut seen, listener, ends).await?,
         false => Some(ClientHello::default()),
     };
     let mut protocol = hello.is_none().then_some(Protocol::Silent);
@@ -240,7 +240,7 @@ fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
 
 /// Reads the ClientHello; an empty one for a client that does not use TLS. `None` = the client sends nothing,
 /// and the wait ends because the connection could be forwarded as bytes.
-async fn client_hello(
+async fn wait_for_hello(
     tcp: &mut TcpStream,
     seen: &mut BytesMut,
     listener: &Listener,
@@ -258,7 +258,7 @@ async fn client_hello(
             Err(_) => return Ok(None),
         };
     }
-    match detect::client_hello(tcp, seen).await {
+    match detect::read_client_hello(tcp, seen).await {
         Ok(hello) => Ok(Some(hello.unwrap_or_default())),
         Err(error @ detect::Error::Io(_)) => Err(error.into()),
         // It begins like TLS and is something else, or names no known host: in doubt it is forwarded as bytes.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use maglor_balance::Outstanding;
 use maglor_balance::guard::GrpcStatus;
-use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry_budget::RetryPermit;
 use tokio::time::Instant;
 
 use crate::protocol::error::ProxyError;

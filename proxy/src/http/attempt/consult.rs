@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use maglor_balance::guard::budget::RetryPermit;
+use maglor_balance::guard::retry_budget::RetryPermit;
 use maglor_balance::queue_protocol::{
     Admission, Announce, Asked as Recipients, Decision, Question, Step,
 };

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::HedgePolicy;
+use maglor_balance::guard::retry_budget::RetryPermit;
 use tokio::time::Instant;
 
 use super::accounting::Attempt;
@@ -39,7 +39,7 @@ impl<'a> Attempts<'a> {
         self.exclude(first.target().id);
         racing.push((Arc::clone(first.target()), false));
         let mut racers = vec![self.racer(first, now)];
-        let mut next = delay.map(|delay| self.attempt_deadline(delay, now));
+        let mut next = delay.map(|delay| self.deadline_after(delay, now));
         loop {
             let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
                 // An attempt that is only slow has not failed, but one that has reached its timeout has: the
@@ -52,7 +52,7 @@ impl<'a> Attempts<'a> {
                 let now = Instant::now();
                 let joined = self.join(hedge, now, racing);
                 let delay = delay.filter(|_| joined.is_some());
-                next = delay.map(|delay| self.attempt_deadline(delay, now));
+                next = delay.map(|delay| self.deadline_after(delay, now));
                 racers.extend(joined);
                 continue;
             };
@@ -87,11 +87,7 @@ impl<'a> Attempts<'a> {
         let hop = self.hop;
         let request = self.request.clone();
         let body = self.body.take();
-        let hedge = hop.forward.hedge.as_ref();
-        // If the timeout starts the next attempt, it does not end this one.
-        let limit = self.per_try_timeout();
-        let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
-        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
+        let limit = self.racer_deadline(now);
         let body = (body, self.deadline.held());
         Box::pin(async move {
             let result = send(&hop, &request, body, &mut attempt, now, limit).await;

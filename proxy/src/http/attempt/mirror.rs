@@ -62,7 +62,7 @@ pub(super) fn send(
         let body = body.map_or_else(Body::empty, Replay::follow);
         let deadline = match deadline.at(now) {
             Some(_) => deadline.clone(),
-            None => deadline.for_attempt(PATIENCE, now),
+            None => deadline.restarted(PATIENCE, now),
         };
         tokio::task::spawn_local(async move {
             let sent = deadline.wait(copy.send(body, now)).await;

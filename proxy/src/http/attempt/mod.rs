@@ -10,6 +10,7 @@ mod consult;
 mod hedge;
 mod mirror;
 mod replay;
+mod timeout;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use std::time::Duration;
 use http::StatusCode;
 use http_body::Body as _;
 use maglor_balance::guard::GrpcStatus;
-use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::guard::retry::{self, Answer, Decision, Outcome, Pushback, RetryPolicy};
+use maglor_balance::guard::retry_budget::RetryPermit;
 use tokio::time::Instant;
 
 use self::accounting::Attempt;
@@ -238,8 +239,7 @@ impl<'a> Attempts<'a> {
     ) -> Result<Response, ProxyError> {
         self.mark(attempt.target(), now);
         let body = self.body.take();
-        let limit = self.per_try_timeout();
-        let limit = limit.map(|limit| Box::new(self.attempt_deadline(limit, now)));
+        let limit = self.attempt_deadline(now);
         let body = (body, self.deadline.held());
         send(&self.hop, &self.request, body, attempt, now, limit).await
     }
@@ -273,15 +273,6 @@ impl<'a> Attempts<'a> {
     pub(super) fn is_resendable(&self) -> bool {
         self.body
             .is_resendable(self.hop.forward.request_buffer_limit as u64)
-    }
-
-    pub(super) fn per_try_timeout(&self) -> Option<Duration> {
-        self.hop.forward.retry.per_try_timeout
-    }
-
-    /// Returns the deadline of an attempt, which excludes the time that the client takes to send the request.
-    pub(super) fn attempt_deadline(&self, limit: Duration, now: Instant) -> Deadline {
-        self.deadline.for_attempt(limit, now)
     }
 
     /// Adds the header fields about this attempt to the request.

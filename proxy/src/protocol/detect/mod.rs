@@ -9,13 +9,13 @@ use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-pub use self::hello::ClientHelloParser;
+pub use self::client_hello::ClientHelloParser;
 pub(crate) use self::protocol::detect;
 pub use self::protocol::{Protocol, protocol};
 pub(crate) use self::select::ChainSelector;
 pub(crate) use self::server_first::{First, ServerFirst, first_to_speak};
 
-mod hello;
+mod client_hello;
 mod protocol;
 mod select;
 mod server_first;
@@ -112,7 +112,7 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> Detected {
 ///
 /// # Errors
 /// When the connection ends before its first message, or the message begins as TLS and is malformed.
-pub(crate) async fn client_hello(
+pub(crate) async fn read_client_hello(
     tcp: &mut TcpStream,
     buf: &mut BytesMut,
 ) -> Result<Option<ClientHello>, Error> {

@@ -75,7 +75,7 @@ async fn detect(bytes: Vec<u8>, step: usize) -> (Result<Option<ClientHello>, Err
         }
     };
     let mut buf = BytesMut::new();
-    let (result, ()) = tokio::join!(client_hello(&mut tcp, &mut buf), sender);
+    let (result, ()) = tokio::join!(read_client_hello(&mut tcp, &mut buf), sender);
     (result, buf)
 }
 

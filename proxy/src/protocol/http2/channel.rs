@@ -15,7 +15,7 @@ use super::reason::{Malformed, Reason};
 use super::server::Accepting;
 use super::stream::Stream;
 use super::{CONNECTION_WINDOW, FIRST_WINDOW, settings};
-use crate::protocol::flood_limits::Flood;
+use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::outbox::Outbox;
 
 /// See the module's documentation.
@@ -54,7 +54,7 @@ pub(super) struct Core {
     pub(super) leaving: bool,
     pub(super) closed: Option<Closed>,
     /// Limits on frames that cost the peer nothing.
-    pub(super) flood: Flood,
+    pub(super) flood: FloodLimits,
 }
 
 impl Channel {
@@ -82,7 +82,7 @@ impl Channel {
                 starved: Vec::new(),
                 leaving: false,
                 closed: None,
-                flood: Flood::default(),
+                flood: FloodLimits::default(),
             }),
         })
     }

@@ -55,7 +55,7 @@ impl Core {
                 match (bytes, end) {
                     ([_, ..], _) => self.flood.data_received(),
                     (_, true) => {}
-                    (_, false) => calm(self.flood.empty())?,
+                    (_, false) => calm(self.flood.allows_empty())?,
                 }
                 self.data(batch, stream, bytes, (padding, end))
             }
@@ -70,7 +70,7 @@ impl Core {
             }
             Frame::Reset { stream, .. } => {
                 let now = batch.now();
-                calm(self.flood.reset(stream, now))?;
+                calm(self.flood.allows_reset(stream, now))?;
                 self.check_begun(stream)?;
                 if let Some(found) = self.streams.remove(&stream) {
                     self.past.add(stream, End::ResetByPeer);
@@ -78,9 +78,9 @@ impl Core {
                 }
                 Ok(())
             }
-            Frame::Part { empty: true } => calm(self.flood.empty()),
+            Frame::Part { empty: true } => calm(self.flood.allows_empty()),
             frame => {
-                calm(self.flood.control())?;
+                calm(self.flood.allows_control())?;
                 self.control(batch, frame)
             }
         }
@@ -233,7 +233,7 @@ impl Core {
         reason: Reason,
     ) -> Result<(), Closed> {
         let now = batch.now();
-        calm(self.flood.reset(stream, now))?;
+        calm(self.flood.allows_reset(stream, now))?;
         if let Some(found) = self.streams.get(&stream) {
             found.break_off();
         }

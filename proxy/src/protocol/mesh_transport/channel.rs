@@ -18,7 +18,7 @@ use super::server::Accepting;
 use super::stream::Stream;
 use super::{CONNECTION_WINDOW, Closed};
 use crate::net::io::Io;
-use crate::protocol::flood_limits::Flood;
+use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST, Intake};
@@ -75,7 +75,7 @@ pub(super) struct Core {
     leaving: bool,
     closed: Option<Closed>,
     /// Limits on frames that cost the peer nothing.
-    pub(super) flood: Flood,
+    pub(super) flood: FloodLimits,
 }
 
 /// State that differs between the two ends.
@@ -112,7 +112,7 @@ impl Channel {
                 starved: Vec::new(),
                 leaving: false,
                 closed: None,
-                flood: Flood::default(),
+                flood: FloodLimits::default(),
             }),
         })
     }

@@ -71,9 +71,9 @@ impl Core {
                 self.flood.opened(stream, now());
                 true
             }
-            Frame::Reset { stream, .. } => !is_server || self.flood.reset(stream, now()),
+            Frame::Reset { stream, .. } => !is_server || self.flood.allows_reset(stream, now()),
             Frame::Trailers { .. } => true,
-            _ => self.flood.control(),
+            _ => self.flood.allows_control(),
         };
         allowed.then_some(()).ok_or(Closed::Flood)
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
-use maglor_balance::guard::budget::Budget;
 use maglor_balance::guard::concurrency::ConcurrencyLimit;
 use maglor_balance::guard::limits::{Admission, Claim, LimitParams, Slots};
+use maglor_balance::guard::retry_budget::Budget;
 use maglor_balance::{Rng, Time};
 use maglor_config::cluster as config;
 use tokio::sync::Notify;

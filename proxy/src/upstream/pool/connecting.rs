@@ -164,7 +164,7 @@ impl Opened {
             }
         } else {
             let connection = self.into_http1(pool);
-            pool.put(connection);
+            pool.put_idle(connection);
         }
     }
 }

@@ -373,7 +373,7 @@ impl Source for Connection {
     fn release(self: Box<Self>) {
         if self.keep_alive && self.state == State::Idle && self.input.is_empty() {
             let home = Rc::clone(&self.home);
-            home.put(self);
+            home.put_idle(self);
         }
     }
 }

@@ -1,12 +1,9 @@
 //! Connection pools of a worker, by endpoint.
-//!
-//! Idle HTTP/1.1 connections are used last in, first out: those that traffic needs stay in use, and the rest
-//! collect at the bottom. A sweep once a second closes a part of the connections that were not needed for a
-//! whole interval.
 
 mod connecting;
 pub(super) mod http1;
 pub(crate) mod http2;
+mod idle;
 pub(super) mod multiplexed;
 pub(super) mod room;
 mod send;
@@ -22,17 +19,13 @@ use maglor_config::cluster as config;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::idle::IdleConnections;
 use self::multiplexed::Slot;
 use super::cluster::guard::Queue;
 use super::{Cluster, Connection, Multiplexed, Target};
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::{Body, Interim};
 use crate::protocol::proxy_protocol::Addresses;
-
-/// Share of the connections unneeded in an interval that is closed at its end.
-const TRIM: (usize, usize) = (3, 4);
-/// Number of idle connections that are kept until their idle timeout.
-const KEEP_WARM: usize = 4;
 
 /// Notified when a request waits for a connection, since another worker may have an idle one.
 static WANTED: Notify = Notify::const_new();
@@ -125,16 +118,9 @@ impl Drop for Waits {
 #[derive(Debug)]
 pub(crate) struct Pool {
     target: Weak<Target>,
-    #[allow(
-        clippy::vec_box,
-        reason = "a connection moves between pool and request as one pointer"
-    )]
-    idle: RefCell<Vec<Box<Connection>>>,
+    idle: IdleConnections,
     /// Generation of the settings: connections of an earlier one are not taken back.
     generation: Cell<u32>,
-    /// Minimum number of idle connections in this interval, which were not needed.
-    low_water: Cell<usize>,
-    now: Cell<Instant>,
     /// The cluster's configuration at the last use: the endpoint may outlive it.
     config: RefCell<Arc<config::Cluster>>,
     /// Number of requests that wait for a returned connection, because of limits.
@@ -197,10 +183,8 @@ impl Pool {
         multiplexed.set_max_requests(most_shared(cluster.config()));
         Self {
             target: Arc::downgrade(target),
-            idle: RefCell::default(),
+            idle: IdleConnections::new(now),
             generation: Cell::new(0),
-            low_water: Cell::new(0),
-            now: Cell::new(now),
             config: RefCell::new(Arc::clone(cluster.config())),
             waiting: Cell::new(0),
             multiplexed,
@@ -222,7 +206,7 @@ impl Pool {
             .replace(Arc::clone(&cluster.guard().connections));
         if before.limits != now.limits {
             self.generation.set(self.generation.get().wrapping_add(1));
-            self.idle.borrow_mut().clear();
+            self.idle.clear();
             self.multiplexed.leave();
         }
     }
@@ -249,10 +233,7 @@ impl Pool {
 
     /// Closes the connection with the longest idle time; returns whether there was one.
     fn close_one_idle(&self) -> bool {
-        let mut idle = self.idle.borrow_mut();
-        let oldest = (!idle.is_empty()).then(|| idle.remove(0));
-        drop(idle);
-        oldest.is_some() || self.multiplexed.close_one_idle()
+        self.idle.close_oldest() || self.multiplexed.close_one_idle()
     }
 
     /// Returns the generation of connections that are taken back.
@@ -271,28 +252,17 @@ impl Pool {
     }
 
     /// Returns an idle connection that can take a request of the client with these addresses.
-    pub(crate) fn take(&self, ends: Option<&Addresses>) -> Option<Box<Connection>> {
-        let mut idle = self.idle.borrow_mut();
-        let mut found = None;
-        while let Some(mut connection) = idle.pop() {
-            // A connection that was announced for another client is closed.
-            if connection.is_for(ends) && connection.is_usable() {
-                found = Some(connection);
-                break;
-            }
-        }
-        self.low_water.set(self.low_water.get().min(idle.len()));
-        found
+    pub(crate) fn take_idle(&self, ends: Option<&Addresses>) -> Option<Box<Connection>> {
+        self.idle.take(ends)
     }
 
     /// Takes back a connection after a complete round trip.
-    pub(crate) fn put(&self, mut connection: Box<Connection>) {
-        let mut idle = self.idle.borrow_mut();
+    pub(crate) fn put_idle(&self, connection: Box<Connection>) {
         let config = self.config.borrow();
         let gone = self.target.strong_count() == 0 || connection.generation() != self.generation();
         let most = config.max_requests_per_connection;
         let worn = most.is_some_and(|most| connection.requests() >= most.get());
-        if gone || worn || idle.len() >= config.max_idle_connections {
+        if gone || worn || self.idle.len() >= config.max_idle_connections {
             return;
         }
         let waited_for = self.is_waited_for();
@@ -300,8 +270,7 @@ impl Pool {
             // Closing it makes room for another pool's request that waits.
             return;
         }
-        connection.set_idle_since(self.now.get());
-        idle.push(connection);
+        self.idle.put(connection);
         if waited_for {
             self.returned.notify_one();
         }
@@ -320,24 +289,12 @@ impl Pool {
 
     /// Closes the idle connections: since each holds its pool, they would keep each other alive.
     fn close(&self) -> usize {
-        std::mem::take(&mut *self.idle.borrow_mut()).len()
+        self.idle.clear()
     }
 
     fn sweep(&self, now: Instant) -> usize {
-        self.now.set(now);
         let idle_timeout = self.config.borrow().idle_timeout;
         self.multiplexed.sweep(now, idle_timeout);
-        let mut idle = self.idle.borrow_mut();
-        let before = idle.len();
-        let unneeded = self.low_water.get().saturating_sub(KEEP_WARM);
-        idle.drain(..unneeded * TRIM.0 / TRIM.1);
-        idle.retain_mut(|connection| {
-            now - connection.idle_since() < idle_timeout && connection.is_usable()
-        });
-        if idle.is_empty() {
-            idle.shrink_to_fit();
-        }
-        self.low_water.set(idle.len());
-        before - idle.len()
+        self.idle.sweep(now, idle_timeout)
     }
 }

@@ -84,7 +84,7 @@ impl Sender<'_> {
             ControlFlow::Continue(body) => body,
         };
         let connection =
-            match Box::pin(self.room(Turn::Last, || pool.take(self.ends.as_ref()))).await? {
+            match Box::pin(self.room(Turn::Last, || pool.take_idle(self.ends.as_ref()))).await? {
                 Found::Instead(connection) => connection,
                 Found::Room(room) => {
                     let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
@@ -108,7 +108,7 @@ impl Sender<'_> {
         let mut body = Some(body);
         // Returned connections belong to the requests that wait.
         while !pool.is_waited_for()
-            && let Some(connection) = pool.take(self.ends.as_ref())
+            && let Some(connection) = pool.take_idle(self.ends.as_ref())
         {
             let body = body.take().unwrap_or_else(Body::empty);
             match round_trip(connection, request, body, self.interim).await {
@@ -180,7 +180,7 @@ impl Sender<'_> {
             let slot = pool.free_slot(now, false).map(Connected::Shared);
             let http1 = || {
                 (!never_alone)
-                    .then(|| pool.take(self.ends.as_ref()))
+                    .then(|| pool.take_idle(self.ends.as_ref()))
                     .flatten()
             };
             slot.or_else(|| http1().map(Connected::Http1))

@@ -1,6 +1,6 @@
 use super::*;
 use crate::guard::GrpcStatus;
-use crate::guard::budget::BudgetParams;
+use crate::guard::retry_budget::BudgetParams;
 
 const POST: Request = Request {
     idempotent: false,

@@ -135,7 +135,7 @@ impl<'a> Service<'a> {
         };
         let there = context
             .scope
-            .cluster(cluster, &at.field("cluster"))
+            .resolve_cluster(cluster, &at.field("cluster"))
             .is_some();
         let service = Self {
             raw,

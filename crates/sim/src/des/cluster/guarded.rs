@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
-use maglor_balance::guard::budget::{Budget, RetryPermit};
 use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_balance::guard::outlier::{Detector, Event, Monitor, Sample, Watched};
 use maglor_balance::guard::retry::{self, Answer, Attempts};
+use maglor_balance::guard::retry_budget::{Budget, RetryPermit};
 use maglor_balance::{Excluded, Index, Time};
 
 use super::Cluster;

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
 use crate::net::fairness::Turn;
-use crate::protocol::flood_limits::Flood;
+use crate::protocol::flood_limits::FloodLimits;
 
 /// Maximum bytes that a connection reads before other connections of its worker have a turn, and the
 /// additional cost of each frame.
@@ -41,7 +41,7 @@ pub(super) struct Traffic {
     left: Cell<usize>,
     turn: Turn,
     active: Cell<bool>,
-    flood: RefCell<Flood>,
+    flood: RefCell<FloodLimits>,
     flooded: Cell<bool>,
     /// Send window of the connection in bytes.
     window: Cell<i64>,
@@ -99,7 +99,7 @@ impl Traffic {
                 true
             }
             kind::DATA if head.flags & END_STREAM != 0 => true,
-            kind::DATA | kind::CONTINUATION if head.length == 0 => flood.empty(),
+            kind::DATA | kind::CONTINUATION if head.length == 0 => flood.allows_empty(),
             kind::HEADERS => {
                 flood.opened(head.stream, now());
                 true
@@ -109,9 +109,9 @@ impl Traffic {
                 if head.stream == 0 {
                     self.credit(i64::from(head.increment), &mut now);
                 }
-                flood.control()
+                flood.allows_control()
             }
-            _ => flood.control(),
+            _ => flood.allows_control(),
         };
         self.left.set(self.left.get().saturating_sub(BY_FRAME));
         if !allowed {

@@ -57,14 +57,14 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the cluster of that name, or reports an error.
-    pub(super) fn cluster(&self, name: &str, at: &At<'_>) -> Option<&'a raw::Cluster> {
+    pub(super) fn resolve_cluster(&self, name: &str, at: &At<'_>) -> Option<&'a raw::Cluster> {
         let found = self.clusters.get_key_value(name);
         if let Some((name, cluster)) = found {
             self.used_clusters.borrow_mut().insert(name);
             return Some(cluster);
         }
         if self.known.clusters {
-            dangling(name, "cluster", self.clusters.keys().copied(), at);
+            report_unknown(name, "cluster", self.clusters.keys().copied(), at);
         }
         None
     }
@@ -99,13 +99,13 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns whether there is a route table of that name; reports an error if not.
-    pub(super) fn table(&self, name: &str, at: &At<'_>) -> bool {
+    pub(super) fn resolve_table(&self, name: &str, at: &At<'_>) -> bool {
         if let Some(name) = self.tables.get(name) {
             self.used_tables.borrow_mut().insert(name);
             return true;
         }
         if self.known.route_tables {
-            dangling(name, "route table", self.tables.iter().copied(), at);
+            report_unknown(name, "route table", self.tables.iter().copied(), at);
         }
         false
     }
@@ -151,7 +151,7 @@ fn unused(name: Option<&str>, used: &HashSet<&str>, at: &At<'_>, what: &str) {
     }
 }
 
-fn dangling<'n>(name: &str, kind: &str, names: impl Iterator<Item = &'n str>, at: &At<'_>) {
+fn report_unknown<'n>(name: &str, kind: &str, names: impl Iterator<Item = &'n str>, at: &At<'_>) {
     // Sorted so that the same file always produces the same message.
     let mut names: Vec<&str> = if at.report().is_full() {
         Vec::new()

@@ -50,7 +50,7 @@ impl ClientHelloParser {
             self.taken += before - bytes.len();
             if whole {
                 let body = &self.message[MESSAGE_HEADER..];
-                return client_hello(body).map(Some);
+                return parse_client_hello(body).map(Some);
             }
             if self.taken > MAX_CLIENT_HELLO {
                 return Err(Error::TooLong);
@@ -102,7 +102,7 @@ fn take<'a>(bytes: &mut &'a [u8], n: usize) -> &'a [u8] {
 }
 
 /// Parses the body of the message.
-fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
+fn parse_client_hello(body: &[u8]) -> Result<ClientHello, Error> {
     let cut = Error::Malformed("a length does not fit");
     let (suites, extensions) = Reader(body).suites_and_extensions().ok_or(cut)?;
     let (mut name, mut alpn, mut versions) = (None, None, None);

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, Namespace, texts};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
-use crate::decision::{Refusal, Skip};
 use crate::probe;
+use crate::reasons::{Refusal, Skip};
 use crate::repair::repair;
 use crate::settings::{
     ADMIN_PORT, Form, INBOUND_PORT, NAMESPACE, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,

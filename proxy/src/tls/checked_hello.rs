@@ -22,10 +22,10 @@ struct Fallback;
 ///
 /// # Errors
 /// If there is none, or it is malformed or a fallback; an alert has been sent to the client.
-pub(super) async fn read(tcp: &mut TcpStream, seen: &mut BytesMut) -> io::Result<()> {
+pub(super) async fn read_checked(tcp: &mut TcpStream, seen: &mut BytesMut) -> io::Result<()> {
     // The alert that rustls sends for malformed messages.
     let unread = AlertDescription::DecodeError;
-    let (alert, error) = match detect::client_hello(tcp, seen).await {
+    let (alert, error) = match detect::read_client_hello(tcp, seen).await {
         Ok(Some(hello)) if !hello.is_fallback => return Ok(()),
         Ok(Some(_)) => (AlertDescription::InappropriateFallback, invalid(Fallback)),
         Ok(None) => {

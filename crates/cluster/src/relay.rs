@@ -79,7 +79,7 @@ pub(crate) fn in_network<T: Send + 'static>(
 
 fn accept(listener: &TcpListener, target: SocketAddr) {
     while let Ok((client, _)) = listener.accept() {
-        // A closed connection tells the client that the API server is unavailable.
+        // A closed connection informs the client that the API server is unavailable.
         if let Ok(server) = TcpStream::connect(target) {
             let _ = relay(client, server);
         }

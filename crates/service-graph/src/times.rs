@@ -171,7 +171,7 @@ impl Times {
 }
 
 /// Returns the maximum number of standard deviations between the mean and a quantile above the
-/// median: by Vysochanskij and Petunin for unimodal distributions; where that gives no limit, by
+/// median: by Vysochanskij and Petunin for unimodal distributions; where that has no limit, by
 /// Cantelli for any distribution.
 fn deviations(share: f64) -> f64 {
     let above = (1.0 - share).max(f64::MIN_POSITIVE);

@@ -11,7 +11,7 @@
 //! | `values` | `maglor install --values FILE` |
 //!
 //! Expected outcomes: `ok`, the file is accepted (exit code 0); `refused`, it is not, and a message
-//! gives the reason (1 or 2). Texts after a colon, separated by ` + `, must be in the output.
+//! is the reason (1 or 2). Texts after a colon, separated by ` + `, must be in the output.
 //! Whatever the file contains: the command terminates by itself, within 20 s of processor time and
 //! 160 MiB of memory of its own.
 

@@ -38,7 +38,7 @@ pub(super) struct Sent {
 
 impl Sent {
     /// Returns whether it contains a resource for which another response may have been rejected.
-    /// Only the client's message tells which resource that was.
+    /// Only the client's message contains which resource that was.
     fn replaces(&self, names: &[Arc<str>]) -> bool {
         let holds = |name: &Arc<str>| self.names.binary_search(name).is_ok();
         self.names.is_empty() || names.is_empty() || names.iter().any(holds)

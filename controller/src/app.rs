@@ -176,9 +176,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         whole: Arc::clone(&whole),
         webhook: webhook_ready,
         alive: threads.pulse(),
-        identity: service
-            .as_ref()
-            .map(|service| (service.ca.clone(), service.progress.clone())),
+        identity: service.as_ref().map(admin::Identity::of),
     };
     let admin_address = match options.admin {
         Some(address) => serve_admin(address, options.admin_opened, shown, &mut threads).await?,

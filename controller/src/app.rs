@@ -254,6 +254,8 @@ async fn serve_admin(
 ) -> Result<Option<SocketAddr>, RunError> {
     let socket = threads.make(Thread::Operators, bind(address)).await?;
     let address = socket.local_addr().ok();
+    // Before proxies are served: `/ready` has the reason while they are not.
+    tracing::info!(?address, "admin server listening");
     threads.spawn(
         Thread::Operators,
         "admin server",

@@ -23,6 +23,7 @@ use crate::graph::Graphs;
 use crate::graph::page::{self, text, value};
 use crate::identity::authority::Watched;
 use crate::identity::secret::Progress;
+use crate::identity::start::Service;
 use crate::metrics::Metrics;
 use crate::query::Query;
 use crate::serve::Table;
@@ -70,8 +71,39 @@ pub(crate) struct Admin {
     pub(crate) webhook: Arc<AtomicBool>,
     /// The liveness of all threads.
     pub(crate) alive: Arc<Pulse>,
-    /// The certificate issuer and the progress of a rotation; `None` in plain text.
-    pub(crate) identity: Option<(Watched, watch::Receiver<Option<Progress>>)>,
+    /// What certifies; `None` in plain text.
+    pub(crate) identity: Option<Identity>,
+}
+
+/// What certifies.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// The issuer and the roots.
+    pub(crate) in_force: Watched,
+    /// Where a rotation is.
+    pub(crate) progress: watch::Receiver<Option<Progress>>,
+    /// Why the controller has no certificate of its own.
+    pub(crate) failure: watch::Receiver<Option<String>>,
+}
+
+impl Identity {
+    /// Of the identity service.
+    pub(crate) fn of(service: &Service) -> Self {
+        Self {
+            in_force: service.ca.clone(),
+            progress: service.progress.clone(),
+            failure: service.failure.clone(),
+        }
+    }
+
+    /// What the port waits for before it serves; `None` = nothing that is known.
+    fn missing(&self) -> Option<String> {
+        let refused = || self.progress.borrow().as_ref()?.refused.clone();
+        match self.in_force.borrow().is_none() {
+            true => refused(),
+            false => self.failure.borrow().clone(),
+        }
+    }
 }
 
 /// Serves requests until the future is dropped. If `opened`, every peer gets the pages for operators.
@@ -99,8 +131,8 @@ impl Admin {
                 ),
             },
             "/metrics" => {
-                if let Some((_, progress)) = &self.identity
-                    && let Some(progress) = &*progress.borrow()
+                if let Some(identity) = &self.identity
+                    && let Some(progress) = &*identity.progress.borrow()
                 {
                     self.metrics
                         .rotation(progress.phase, progress.refused.is_some());
@@ -114,18 +146,15 @@ impl Admin {
             // Relaxed: no other data depends on it.
             "/ready" => {
                 let whole = self.whole.load(Ordering::Relaxed);
-                let (status, why) = match (whole, self.webhook.load(Ordering::Relaxed)) {
-                    (true, true) => (StatusCode::OK, "ready\n"),
-                    (false, _) => (
+                match (whole, self.webhook.load(Ordering::Relaxed)) {
+                    (true, true) => text(StatusCode::OK, "ready\n".to_owned()),
+                    (false, _) => text(StatusCode::SERVICE_UNAVAILABLE, self.incomplete()),
+                    (true, false) => text(
                         StatusCode::SERVICE_UNAVAILABLE,
-                        "not all resources are listed yet, or there is no authority\n",
+                        "the webhook's certificate is not yet registered with the API server\n"
+                            .to_owned(),
                     ),
-                    (true, false) => (
-                        StatusCode::SERVICE_UNAVAILABLE,
-                        "the webhook's certificate is not yet registered with the API server\n",
-                    ),
-                };
-                text(status, why.to_owned())
+                }
             }
             "/sessions" => values(&self.table.sessions()),
             "/receipts" => values(&self.table.receipts(query.has("all"))),
@@ -140,24 +169,42 @@ impl Admin {
 }
 
 impl Admin {
+    /// Why proxies are not served yet.
+    fn incomplete(&self) -> String {
+        match self.identity.as_ref().and_then(Identity::missing) {
+            Some(missing) => format!("no certificates can be issued: {missing}\n"),
+            None => "not all resources are listed yet, or there is no authority\n".to_owned(),
+        }
+    }
+
     fn trust(&self) -> Response<Full<Bytes>> {
-        let Some((ca, progress)) = &self.identity else {
+        let Some(identity) = &self.identity else {
             return text(
                 StatusCode::NOT_FOUND,
                 "TLS is off: there is no authority\n".to_owned(),
             );
         };
-        let Some(ca) = ca.borrow().clone() else {
-            let why = "there is no authority yet\n";
-            return text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+        let Some(in_force) = identity.in_force.borrow().clone() else {
+            let why = match identity.missing() {
+                Some(missing) => format!("there is no authority yet: {missing}\n"),
+                None => "there is no authority yet\n".to_owned(),
+            };
+            return text(StatusCode::SERVICE_UNAVAILABLE, why);
         };
-        let progress = progress.borrow().clone();
+        let issuer = &in_force.issuer;
+        let signs_until = issuer.expires().map(Timestamp::try_from);
+        let signs_until = signs_until
+            .and_then(Result::ok)
+            .map(|time| time.to_string());
+        let progress = identity.progress.borrow().clone();
         let clients = self.table.trusting();
         let behind = clients.iter().filter(|(_, holds)| !holds);
         value(&json!({
-            "trust_domain": ca.authority.trust_domain().as_str(),
-            "roots": ca.bundle.certificates().len(),
-            "signs_until": Timestamp::try_from(ca.authority.expires()).ok().map(|time| time.to_string()),
+            "trust_domain": issuer.trust_domain().as_str(),
+            "signer": issuer.signer(),
+            "roots": in_force.bundle.certificates().len(),
+            "signs_until": signs_until,
+            "own_certificate_error": *identity.failure.borrow(),
             "rotation": progress.map(|progress| json!({
                 "phase": progress.phase.word(),
                 "since": progress.since.to_string(),

@@ -176,9 +176,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         whole: Arc::clone(&whole),
         webhook: webhook_ready,
         alive: threads.pulse(),
-        identity: service
-            .as_ref()
-            .map(|service| (service.ca.clone(), service.progress.clone())),
+        identity: service.as_ref().map(admin::Identity::of),
     };
     let admin_address = match options.admin {
         Some(address) => serve_admin(address, options.admin_opened, shown, &mut threads).await?,
@@ -256,6 +254,8 @@ async fn serve_admin(
 ) -> Result<Option<SocketAddr>, RunError> {
     let socket = threads.make(Thread::Operators, bind(address)).await?;
     let address = socket.local_addr().ok();
+    // Before proxies are served: `/ready` has the reason while they are not.
+    tracing::info!(?address, "admin server listening");
     threads.spawn(
         Thread::Operators,
         "admin server",

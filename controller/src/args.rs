@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::app::{self, Options, Source};
 use crate::crd;
 use crate::graph;
+use crate::identity::external::SignerName;
 use crate::identity::start::{CaSource, Settings};
 use crate::lifecycle;
 use crate::revision::Revision;
@@ -202,7 +203,7 @@ impl Graph {
 #[command(next_help_heading = "Identity")]
 struct Identity {
     /// Disable TLS: clients are not authenticated, and no certificates are issued. For trials only.
-    #[arg(long, conflicts_with_all = ["ca_dir", "tokens"])]
+    #[arg(long, conflicts_with_all = ["ca_dir", "signer", "tokens"])]
     plain_text: bool,
     /// Trust domain of the authority.
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
@@ -214,6 +215,10 @@ struct Identity {
     /// does not modify a Secret created by others, such as cert-manager.
     #[arg(long, value_name = "NAME", default_value = "maglor-ca")]
     ca_secret: String,
+    /// Let this signer issue all certificates, by CertificateSigningRequests: any signerName, such as
+    /// clusterissuers.cert-manager.io/NAME. The Secret then needs only its roots, ca.crt; no key is read or created.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["ca_dir", "folder"])]
+    signer: Option<SignerName>,
     /// File of client tokens, instead of Kubernetes tokens: lines `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
@@ -232,9 +237,13 @@ impl Identity {
             namespace: namespace.to_owned(),
             service: revision.service(),
             ttl: self.leaf_ttl,
-            ca: match self.ca_dir {
-                Some(folder) => CaSource::Folder(folder),
-                None => CaSource::Secret {
+            ca: match (self.ca_dir, self.signer) {
+                (Some(folder), _) => CaSource::Folder(folder),
+                (None, Some(name)) => CaSource::Signer {
+                    name,
+                    roots: self.ca_secret,
+                },
+                (None, None) => CaSource::Secret {
                     name: self.ca_secret,
                 },
             },

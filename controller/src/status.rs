@@ -20,10 +20,9 @@ use crate::index::facts::{Key, Kind};
 use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
+pub use crate::writes::FIELD_MANAGER;
 use crate::writes::{Manager, Seen};
 
-/// The field manager of applied statuses.
-pub const FIELD_MANAGER: &str = "maglor-controller";
 /// Pause after a failure; each further failure doubles it.
 const REST: Duration = Duration::from_secs(1);
 const MOST_REST: Duration = Duration::from_secs(60);

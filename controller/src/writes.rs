@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -27,6 +28,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::lease::{self, Term};
+
+/// The field manager of everything that has no other one.
+pub const FIELD_MANAGER: &str = "maglor-controller";
 
 /// The object, and its version, that a decision was based on; `None` of a part = any.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -42,6 +46,16 @@ impl Seen {
         Self {
             uid: meta.uid.clone(),
             version: meta.resource_version.clone(),
+        }
+    }
+
+    /// Returns the identity of an object that was read, in any version: for the deletion of an object that is no longer
+    /// needed.
+    #[must_use]
+    pub fn in_any_version(meta: &ObjectMeta) -> Self {
+        Self {
+            uid: meta.uid.clone(),
+            version: None,
         }
     }
 
@@ -196,6 +210,22 @@ impl Manager {
         object: &K,
     ) -> Result<K, kube::Error> {
         api.create(&self.posts(), object).await
+    }
+
+    /// Replaces the conditions of a signing request, with an approval among them; the object contains the version that
+    /// was seen.
+    ///
+    /// # Errors
+    /// 409 if the object has changed.
+    pub async fn approve(
+        self,
+        api: &Api<CertificateSigningRequest>,
+        name: &str,
+        object: &CertificateSigningRequest,
+    ) -> Result<CertificateSigningRequest, kube::Error> {
+        let params = self.posts();
+        api.replace_subresource("approval", name, &params, object)
+            .await
     }
 
     /// Returns the parameters of an apply; `force`: take over fields of other managers.

@@ -1,11 +1,70 @@
-//! The issuing authority, and the roots that workloads trust.
+//! The issuer of certificates, and the roots that workloads trust.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 use tokio::sync::watch;
 
-/// The authority and the trust bundle in force.
+use super::external::ExternalSigner;
+
+/// The issuer and the trust bundle in force.
+#[derive(Debug)]
+pub struct InForce {
+    /// Issues leaf certificates.
+    pub issuer: Issuer,
+    /// The roots that members trust.
+    pub bundle: TrustBundle,
+}
+
+/// The issuer of leaf certificates.
+#[derive(Debug)]
+pub enum Issuer {
+    /// An authority whose key the controller has.
+    Authority(Box<Authority>),
+    /// A signer outside the mesh, which has the key.
+    Signer(Arc<ExternalSigner>),
+}
+
+impl Issuer {
+    /// The trust domain of the IDs that it certifies.
+    #[must_use]
+    pub fn trust_domain(&self) -> &TrustDomain {
+        match self {
+            Self::Authority(authority) => authority.trust_domain(),
+            Self::Signer(signer) => signer.trust_domain(),
+        }
+    }
+
+    /// The end of the validity of its own certificate; `None` = that is not known here.
+    #[must_use]
+    pub fn expires(&self) -> Option<SystemTime> {
+        match self {
+            Self::Authority(authority) => Some(authority.expires()),
+            Self::Signer(_) => None,
+        }
+    }
+
+    /// The name of the signer outside the mesh; `None` for an authority of the controller's own.
+    #[must_use]
+    pub fn signer(&self) -> Option<&str> {
+        match self {
+            Self::Authority(_) => None,
+            Self::Signer(signer) => Some(signer.name()),
+        }
+    }
+}
+
+impl From<Ca> for InForce {
+    fn from(ca: Ca) -> Self {
+        Self {
+            issuer: Issuer::Authority(Box::new(ca.authority)),
+            bundle: ca.bundle,
+        }
+    }
+}
+
+/// An authority whose key the controller has, and its roots.
 #[derive(Debug)]
 pub struct Ca {
     /// The authority that signs.
@@ -14,8 +73,8 @@ pub struct Ca {
     pub bundle: TrustBundle,
 }
 
-/// The authority in force, as it changes; `None` until it was read for the first time.
-pub type Watched = watch::Receiver<Option<Arc<Ca>>>;
+/// The issuer and the trust bundle in force, as they change; `None` until they were read for the first time.
+pub type Watched = watch::Receiver<Option<Arc<InForce>>>;
 
 /// The PEM texts of an authority.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,11 @@
 //! The RPC `maglor.identity.v1.Identity/Certify`: issues a certificate for a key and a token.
 //!
-//! The token identifies the client, and the signature of the request proves that it has the key. The rest of the
-//! request is ignored: the name in the certificate depends only on the token.
+//! The token identifies the client, and the signature of the request proves that it has the key. The name in the
+//! certificate depends only on the token. With an authority of the controller's own, the rest of the request is ignored.
+//! An external signer copies names from the request, so they must be exactly the identity of the token; a client whose
+//! request has no names gets the required one in the response.
+
+mod outcome;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,107 +18,23 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_admin::network_of;
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
-use maglor_identity::{Error, LeafRequest, SpiffeId};
-use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
+use maglor_identity::{Error, Issued, LeafRequest, NamedRequest, SpiffeId};
 use maglor_xds::Timestamp;
-use maglor_xds_server::{CertifyRequest, CertifyResponse, Code, Status};
+use maglor_xds_server::{CertifyRequest, CertifyResponse, Status};
 use tokio::time::Instant;
 
+pub use self::outcome::{CertifyError, CertifyMetrics};
 use super::authenticate::{Authenticator, Caller, TokenError};
-use super::authority::Watched;
+use super::authority::{InForce, Issuer, Watched};
 use crate::clients::BySource;
 use crate::events::Events;
 
-/// The reason why no certificate was issued.
-#[derive(Debug, thiserror::Error)]
-pub enum CertifyError {
-    /// The authority cannot sign.
-    #[error("{0}")]
-    Authority(#[source] Error),
-    /// The authority has not been read yet.
-    #[error("there is no authority yet")]
-    NoAuthority,
-    /// The request is malformed, or not signed by its key.
-    #[error("{0}")]
-    Request(#[source] Error),
-    /// The token was rejected.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The source address has sent many invalid tokens recently.
-    #[error("too many invalid tokens from this address; retry in {0:?}")]
-    Source(Duration),
-    /// The workload has requested many certificates recently.
-    #[error("too many certificates for this workload; retry in {0:?}")]
-    TooOften(Duration),
-}
-
-impl CertifyError {
-    /// Returns the label in metrics and logs.
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Authority(_) | Self::NoAuthority => "unavailable",
-            Self::Request(_) => "bad-request",
-            Self::Token(error) => error.word(),
-            Self::Source(_) | Self::TooOften(_) => "too-often",
-        }
-    }
-
-    fn status(&self) -> Status {
-        let code = match self {
-            Self::Authority(_) | Self::NoAuthority | Self::Token(TokenError::Unavailable(_)) => {
-                Code::Unavailable
-            }
-            Self::Request(_) => Code::InvalidArgument,
-            Self::Token(_) => Code::Unauthenticated,
-            Self::Source(_) | Self::TooOften(_) => Code::ResourceExhausted,
-        };
-        Status::new(code, self.to_string())
-    }
-}
-
-/// The possible results, as labels in metrics.
-const RESULTS: [&str; 8] = [
-    "issued",
-    "audience",
-    "bad-request",
-    "invalid-token",
-    "no-service-account",
-    "no-token",
-    "too-often",
-    "unavailable",
-];
-
-/// Counters of requests by result, and the latency of successful ones.
-#[derive(Clone, Debug)]
-pub struct CertifyMetrics {
-    results: Vec<(&'static str, Counter)>,
-    issued: Histogram,
-}
-
-impl CertifyMetrics {
-    pub(crate) fn new(registry: &Registry) -> Self {
-        let family = registry.counter(
-            "controller_certificates_total",
-            "Certificate requests, by result.",
-            &["result"],
-        );
-        let issued = registry.histogram(
-            "controller_certificate_seconds",
-            "Duration of certificate requests, including token review, in seconds.",
-            &[],
-            Buckets::latency(),
-        );
-        Self {
-            results: RESULTS.map(|word| (word, family.with(&[word]))).into(),
-            issued: issued.with(&[]),
-        }
-    }
-
-    fn count(&self, result: &str) {
-        for (_, counter) in self.results.iter().filter(|(word, _)| *word == result) {
-            counter.add_shared(1);
-        }
-    }
+/// The response to a client.
+enum Answer {
+    /// The certificate.
+    Issued(CertifyResponse),
+    /// The identity that another request must name.
+    Unnamed(CertifyResponse),
 }
 
 /// The rate limit of one workload (of one pod, if known): a faulty one cannot use up the authority's capacity.
@@ -137,7 +57,7 @@ const LOG: Duration = Duration::from_secs(1);
 
 /// Issues certificates to clients; see the module's documentation.
 pub struct Certifier {
-    ca: Watched,
+    in_force: Watched,
     authenticator: Box<dyn Authenticator>,
     ttl: Duration,
     metrics: CertifyMetrics,
@@ -152,17 +72,17 @@ pub struct Certifier {
 }
 
 impl Certifier {
-    /// Creates a certifier that signs with `ca`, authenticates with `authenticator`, and issues certificates for
-    /// `ttl`, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
+    /// Creates a certifier that issues by what is in force, and authenticates with `authenticator`. Certificates of an
+    /// authority are valid for `ttl`, at most [`MAX_TTL`](maglor_identity::MAX_TTL); an external signer has its own.
     #[must_use]
     pub fn new(
-        ca: Watched,
+        in_force: Watched,
         authenticator: Box<dyn Authenticator>,
         ttl: Duration,
         metrics: CertifyMetrics,
     ) -> Self {
         Self {
-            ca,
+            in_force,
             authenticator,
             ttl,
             metrics,
@@ -188,7 +108,8 @@ impl Certifier {
     /// Handles a request from an address.
     ///
     /// # Errors
-    /// The gRPC status for the client: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
+    /// The gRPC status for the client: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED`,
+    /// `FAILED_PRECONDITION` or `UNAVAILABLE`.
     pub async fn certify(
         &self,
         address: SocketAddr,
@@ -197,7 +118,12 @@ impl Certifier {
         let mut caller = None;
         let asked = Instant::now();
         match self.issue(address.ip(), request, &mut caller).await {
-            Ok((response, id)) => {
+            Ok((Answer::Unnamed(response), id)) => {
+                self.metrics.count("unnamed");
+                tracing::debug!(%id, %address, "certificate request without names; identity returned");
+                Ok(response)
+            }
+            Ok((Answer::Issued(response), id)) => {
                 self.metrics.count("issued");
                 self.metrics.issued.observe_shared(asked.elapsed());
                 let pod = caller.as_ref().and_then(|caller| caller.pod.as_deref());
@@ -236,7 +162,7 @@ impl Certifier {
         source: IpAddr,
         request: CertifyRequest,
         known: &mut Option<Caller>,
-    ) -> Result<(CertifyResponse, SpiffeId), CertifyError> {
+    ) -> Result<(Answer, SpiffeId), CertifyError> {
         if request.token.is_empty() {
             return Err(TokenError::Missing.into());
         }
@@ -246,35 +172,35 @@ impl Certifier {
         let caller = shown.inspect_err(|error| self.refuse(source, error))?;
         let caller = known.insert(caller);
         self.admit(caller)?;
-        let ca = self.ca.borrow().clone();
-        let ca = ca.ok_or(CertifyError::NoAuthority)?;
-        let domain = ca.authority.trust_domain();
+        let in_force = self.in_force.borrow().clone();
+        let in_force = in_force.ok_or(CertifyError::NoAuthority)?;
+        let domain = in_force.issuer.trust_domain();
         let id = SpiffeId::workload(domain, &caller.namespace, &caller.service_account);
         let id = id.map_err(|error| TokenError::NoServiceAccount(error.to_string()))?;
-        let wanted = LeafRequest {
-            ttl: self.ttl,
-            ..LeafRequest::new(id.clone())
-        };
-        let key = &request.certificate_signing_request;
-        let issued = ca.authority.sign(key, &wanted, SystemTime::now());
-        let issued = issued.map_err(|error| match error {
-            Error::RequestMalformed | Error::RequestKey | Error::RequestSignature => {
-                CertifyError::Request(error)
+        let signing_request = &request.certificate_signing_request;
+        let answer = match &in_force.issuer {
+            Issuer::Authority(authority) => {
+                let wanted = LeafRequest {
+                    ttl: self.ttl,
+                    ..LeafRequest::new(id.clone())
+                };
+                let issued = authority.sign(signing_request, &wanted, SystemTime::now());
+                Answer::Issued(response(&issued.map_err(rejected)?, &in_force))
             }
-            error => CertifyError::Authority(error),
-        })?;
-        let der = |certificate: &[u8]| Bytes::copy_from_slice(certificate);
-        let response = CertifyResponse {
-            chain: issued.chain.iter().map(|one| der(one)).collect(),
-            roots: ca
-                .bundle
-                .certificates()
-                .iter()
-                .map(|one| der(one))
-                .collect(),
-            not_after: Some(timestamp(issued.expires)),
+            Issuer::Signer(signer) => match NamedRequest::verify(signing_request, &id, &[]) {
+                Ok(named) => {
+                    let stated = stated(caller);
+                    let issued = signer.sign(&named, &stated, &in_force.bundle).await?;
+                    Answer::Issued(response(&issued, &in_force))
+                }
+                Err(Error::RequestUnnamed) => Answer::Unnamed(CertifyResponse {
+                    required_identity: id.to_string(),
+                    ..CertifyResponse::default()
+                }),
+                Err(error) => return Err(CertifyError::Request(error)),
+            },
         };
-        Ok((response, id))
+        Ok((answer, id))
     }
 
     /// Returns an error if tokens of this source are not reviewed now.
@@ -336,6 +262,41 @@ impl Certifier {
         }
         *last = Some(now);
         Some(std::mem::take(unsaid))
+    }
+}
+
+/// Converts the error of an authority of the controller's own.
+fn rejected(error: Error) -> CertifyError {
+    match error {
+        Error::RequestMalformed | Error::RequestKey | Error::RequestSignature => {
+            CertifyError::Request(error)
+        }
+        error => CertifyError::Authority(error),
+    }
+}
+
+/// Returns the description of a client for the approval of its request.
+fn stated(caller: &Caller) -> String {
+    let Caller {
+        namespace,
+        service_account,
+        pod,
+    } = caller;
+    let account = format!("ServiceAccount {namespace}/{service_account}");
+    match pod {
+        Some(pod) => format!("{account}, Pod {namespace}/{pod}"),
+        None => account,
+    }
+}
+
+fn response(issued: &Issued, in_force: &InForce) -> CertifyResponse {
+    let der = |certificate: &[u8]| Bytes::copy_from_slice(certificate);
+    let roots = in_force.bundle.certificates().iter();
+    CertifyResponse {
+        chain: issued.chain.iter().map(|one| der(one)).collect(),
+        roots: roots.map(|one| der(one)).collect(),
+        not_after: Some(timestamp(issued.expires)),
+        required_identity: String::new(),
     }
 }
 

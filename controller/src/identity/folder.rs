@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use maglor_identity::{Fingerprint, TrustDomain};
 use tokio::sync::watch;
 
-use super::authority::{Ca, Texts};
+use super::authority::{Ca, InForce, Texts};
 use super::rotation::{Circumstances, Phase, Spread};
 use super::secret::Progress;
 use super::succession::{Signer, Succession, SuccessionError};
@@ -142,7 +142,7 @@ impl Follower {
     /// once the clients of `table` trust it. Returns when there are no receivers any more.
     pub async fn follow(
         mut self,
-        ca: watch::Sender<Option<Arc<Ca>>>,
+        ca: watch::Sender<Option<Arc<InForce>>>,
         table: Table,
         progress: watch::Sender<Option<Progress>>,
     ) {
@@ -218,7 +218,7 @@ impl Follower {
         })
     }
 
-    fn put_in_force(&mut self, next: Succession, ca: &watch::Sender<Option<Arc<Ca>>>) {
+    fn put_in_force(&mut self, next: Succession, ca: &watch::Sender<Option<Arc<InForce>>>) {
         let new = match next.ca(&self.trust_domain) {
             Ok(new) => new,
             Err(error) => {
@@ -233,7 +233,7 @@ impl Follower {
         let phase = next.phase();
         tracing::info!(roots, phase = phase.word(), "authority in force");
         self.succession = next;
-        ca.send_replace(Some(Arc::new(new)));
+        ca.send_replace(Some(Arc::new(new.into())));
     }
 
     /// Stores the state for the next process, while it differs from the files.

@@ -1,9 +1,9 @@
 //! Identities of workloads: the certificate authority, its creation, and the rotation of its root.
 //!
 //! ```text
-//! Secret, folder ──► Ca (watch) ──┬──► certify: token ► caller ► leaf
-//!                                 ├──► own: the controller's own certificate, TLS of the port
-//!                                 └──► serve: the trust bundle, as a resource of discovery
+//! Secret, folder, signer ──► InForce (watch) ──┬──► certify: token ► caller ► leaf
+//!                                              ├──► own: the controller's own certificate, TLS of the port
+//!                                              └──► serve: the trust bundle, as a resource of discovery
 //! ```
 //!
 //! | module | responsibility |
@@ -13,6 +13,7 @@
 //! | [`authority`], [`folder`] | the authority, and its storage without Kubernetes |
 //! | [`secret`], [`rotation`], [`replicas`] | its storage in Kubernetes, and the rotation of its root |
 //! | [`succession`] | replacing an authority that is managed externally, in a folder or a Secret |
+//! | [`external`], [`roots`] | an external signer instead of an authority; its roots |
 //! | [`trust_bundles`] | the trusted roots for starting pods |
 //! | [`own`] | the controller's own certificate |
 //! | [`start`] | the settings |
@@ -20,10 +21,13 @@
 pub mod authenticate;
 pub mod authority;
 pub mod certify;
+pub mod external;
 pub mod folder;
+mod labels;
 pub mod own;
 pub mod replicas;
 pub mod review;
+pub mod roots;
 pub mod rotation;
 pub mod secret;
 pub mod start;

@@ -1,22 +1,25 @@
 //! The controller's own certificate, and TLS on its port.
 //!
-//! The controller issues its own certificate with its authority. A client may present a certificate of the mesh, or
-//! none: without one it can only request its own certificate, with a token. The same certificate authenticates
-//! replicas to each other; they use another protocol on the same port, selected by ALPN.
+//! The controller gets its own certificate from its authority or its external signer. A client may present a
+//! certificate of the mesh, or none: without one it can only request its own certificate, with a token. The same
+//! certificate authenticates replicas to each other; they use another protocol on the same port, selected by ALPN.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::tls::{Client, Expected, OpenServer};
-use maglor_identity::{Error, Identity, LeafRequest, Live, Refusal, SpiffeId};
+use maglor_identity::{
+    Error, Identity, KeyRequest, LeafRequest, Live, NamedRequest, Refusal, SpiffeId,
+};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::authority::{Ca, Watched};
+use super::authority::{InForce, Issuer, Watched};
+use super::external::{ExternalSigner, SignerError};
 use crate::metrics::on_call::Expiries;
 
 /// The timeout of a handshake.
@@ -37,6 +40,17 @@ pub struct Serving {
     pub server: watch::Sender<Option<OpenServer>>,
     /// The TLS client for the same port of other replicas, which must authenticate as replicas.
     pub replicas: watch::Sender<Option<Arc<Client>>>,
+    /// Why there is no certificate, or no new one; `None` = the last attempt has succeeded, or there was none.
+    pub failure: watch::Sender<Option<String>>,
+}
+
+/// Why the controller has no new certificate.
+#[derive(Debug, thiserror::Error)]
+enum OwnError {
+    #[error(transparent)]
+    Identity(#[from] Error),
+    #[error(transparent)]
+    Signer(#[from] SignerError),
 }
 
 /// The identity of the controller, and the parameters of its certificate.
@@ -53,57 +67,108 @@ pub struct Own {
 }
 
 impl Own {
-    /// Keeps a valid certificate: renews it when it ages, or when the clock or the authority changes. Returns when
-    /// there are no receivers any more.
-    pub async fn keep(self, mut ca: Watched, serving: Serving) {
+    /// Keeps a valid certificate: renews it when it ages, or when the clock, the issuer or the roots change. Returns
+    /// when there are no receivers any more.
+    pub async fn keep(self, mut in_force: Watched, serving: Serving) {
         let mut live = None;
         loop {
-            let now = ca.borrow_and_update().clone();
-            let made = now.map(|ca| self.renew(&ca, &mut live, &serving));
-            let renewal = made.map(|made| {
-                made.unwrap_or_else(|error| {
-                    tracing::error!(%error, "cannot issue the controller's own certificate");
-                    Renewal::after(REST)
-                })
-            });
+            let now = in_force.borrow_and_update().clone();
             let renewal = async {
-                match renewal {
-                    Some(renewal) => renewal.due().await,
+                match now {
+                    Some(now) => self.renew(&now, &mut live, &serving).await.due().await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                changed = ca.changed() => if changed.is_err() { return },
+                // First: an authority of the controller's own issues at once.
+                biased;
                 () = renewal => {}
+                changed = in_force.changed() => if changed.is_err() { return },
                 () = serving.server.closed() => return,
             }
         }
     }
 
-    /// Issues a certificate; returns when to issue the next one.
-    fn renew(
+    /// Puts a new certificate in force; returns when to renew it, or to try again.
+    async fn renew(
         &self,
-        ca: &Ca,
+        in_force: &InForce,
         live: &mut Option<Arc<Live>>,
         serving: &Serving,
-    ) -> Result<Renewal, Error> {
-        let wanted = LeafRequest {
-            ttl: self.ttl,
-            dns_names: self.dns_names.clone(),
-            ..LeafRequest::new(self.id.clone())
-        };
+    ) -> Renewal {
         let now = SystemTime::now();
-        let issued = ca.authority.issue(&wanted, now)?;
-        let key = issued.private_key_pem.unwrap_or_default();
-        let identity = Identity::from_pem(issued.certificate_pem.as_bytes(), key.as_bytes())?;
-        let renewal = Renewal {
-            issued: now,
-            ..Renewal::after(identity.renew_after(now))
-        };
+        let issued = self.issue(in_force, live.as_deref(), now).await;
+        let serves = issued.and_then(|identity| {
+            let renewal = Renewal {
+                issued: now,
+                ..Renewal::after(identity.renew_after(now))
+            };
+            self.serve(identity, in_force, live, serving)?;
+            Ok(renewal)
+        });
+        serving
+            .failure
+            .send_replace(serves.as_ref().err().map(ToString::to_string));
+        serves.unwrap_or_else(|error| {
+            tracing::error!(%error, retry_in = ?REST, "cannot issue the controller's own certificate");
+            Renewal::after(REST)
+        })
+    }
+
+    async fn issue(
+        &self,
+        in_force: &InForce,
+        live: Option<&Live>,
+        now: SystemTime,
+    ) -> Result<Identity, OwnError> {
+        match &in_force.issuer {
+            Issuer::Authority(authority) => {
+                let wanted = LeafRequest {
+                    ttl: self.ttl,
+                    dns_names: self.dns_names.clone(),
+                    ..LeafRequest::new(self.id.clone())
+                };
+                let issued = authority.issue(&wanted, now)?;
+                let key = issued.private_key_pem.unwrap_or_default();
+                let chain = issued.certificate_pem.as_bytes();
+                Ok(Identity::from_pem(chain, key.as_bytes())?)
+            }
+            Issuer::Signer(signer) => {
+                // A signer takes time, and roots take effect at once.
+                if let Some(live) = live {
+                    live.trust(in_force.bundle.clone())?;
+                }
+                self.request(signer, in_force).await
+            }
+        }
+    }
+
+    async fn request(
+        &self,
+        signer: &ExternalSigner,
+        in_force: &InForce,
+    ) -> Result<Identity, OwnError> {
+        let key = KeyRequest::generate()?;
+        let der = key.der_naming(&self.id, &self.dns_names)?;
+        let request = NamedRequest::verify(&der, &self.id, &self.dns_names)?;
+        let issued = signer.sign(&request, "this controller", &in_force.bundle);
+        let chain = issued.await?.chain;
+        Ok(key.certified(chain.iter().map(|one| one.to_vec()))?)
+    }
+
+    /// Serves with a certificate from now on.
+    fn serve(
+        &self,
+        identity: Identity,
+        in_force: &InForce,
+        live: &mut Option<Arc<Live>>,
+        serving: &Serving,
+    ) -> Result<(), OwnError> {
+        let (expires, bundle) = (identity.expires(), in_force.bundle.clone());
         match live {
-            Some(live) => drop(live.rotate(identity, ca.bundle.clone())?),
+            Some(live) => drop(live.rotate(identity, bundle)?),
             None => {
-                let new = Live::new(identity, ca.bundle.clone())?;
+                let new = Live::new(identity, bundle)?;
                 let server = OpenServer::new(&new, ALPN)?;
                 let itself = Expected::OneOf(vec![self.id.clone()]);
                 let replicas = Client::new(&new, itself, &[REPLICA_ALPN])?;
@@ -112,17 +177,18 @@ impl Own {
                 *live = Some(new);
             }
         }
-        self.expiries.of_controller(issued.expires);
-        let expires = k8s_openapi::jiff::Timestamp::try_from(issued.expires).ok();
-        let expires = expires.map(tracing::field::display);
+        self.expiries.of_controller(expires);
+        let shown = k8s_openapi::jiff::Timestamp::try_from(expires).ok();
+        let expires = shown.map(tracing::field::display);
         tracing::info!(expires, "controller identity in force");
+        let now = SystemTime::now();
         let trusted = live.as_ref().is_some_and(|live| live.is_trusted(now));
         if !trusted {
             tracing::error!(
                 "the trust bundle does not contain the authority's root; check `ca.crt`"
             );
         }
-        Ok(renewal)
+        Ok(())
     }
 }
 

@@ -18,9 +18,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::authority::{Ca, Watched};
+use super::authority::{InForce, Watched};
+use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::rotation::Spread;
-use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::serve::Table;
 use crate::status::FIELD_MANAGER;
 use crate::writes::{self, Seen};
@@ -131,7 +131,7 @@ impl Replicas {
     /// Returns whether every live replica serves this bundle and all of its clients hold it.
     pub(super) async fn spread(
         &self,
-        ca: &watch::Sender<Option<Arc<Ca>>>,
+        ca: &watch::Sender<Option<Arc<InForce>>>,
     ) -> Result<Spread, kube::Error> {
         let Some(wanted) = ca.borrow().as_ref().map(|ca| version(&ca.bundle)) else {
             return Ok(Spread::Missing(vec!["this replica".to_owned()]));

@@ -22,7 +22,8 @@ use maglor_identity::TrustDomain;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::authority::Ca;
+use super::authority::InForce;
+use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
 use super::succession::{Signer, Succession, SuccessionError};
@@ -30,13 +31,6 @@ use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
-
-/// The label of objects that the controller has created.
-pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The value of [`MANAGED_BY`].
-pub(crate) const CONTROLLER: &str = "maglor-controller";
-/// The label of everything that belongs to the mesh.
-pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "maglor");
 
 /// Poll interval for the next step of a rotation.
 const LOOK: Duration = Duration::from_secs(1);
@@ -77,7 +71,7 @@ pub struct Keeper {
     api: Api<Secret>,
     replicas: Replicas,
     term: watch::Receiver<Term>,
-    ca: watch::Sender<Option<Arc<Ca>>>,
+    ca: watch::Sender<Option<Arc<InForce>>>,
     progress: watch::Sender<Option<Progress>>,
     /// The Secret in the API server; `None` = there is none.
     known: Option<Secret>,
@@ -109,7 +103,7 @@ enum KeepError {
 }
 
 /// An event of the watch of one Secret.
-enum Seen {
+pub(super) enum Seen {
     /// The current Secret; `None` = there is none.
     Now(Box<Option<Secret>>),
     /// No change.
@@ -120,7 +114,10 @@ enum Seen {
 }
 
 /// Converts a watch event of one Secret.
-fn seen(found: &mut Option<Secret>, event: Option<Result<Event<Secret>, watcher::Error>>) -> Seen {
+pub(super) fn seen(
+    found: &mut Option<Secret>,
+    event: Option<Result<Event<Secret>, watcher::Error>>,
+) -> Seen {
     match event {
         Some(Ok(Event::Init)) => *found = None,
         Some(Ok(Event::InitApply(secret))) => *found = Some(secret),
@@ -143,7 +140,7 @@ impl Keeper {
         client: Client,
         settings: Settings,
         term: watch::Receiver<Term>,
-        ca: watch::Sender<Option<Arc<Ca>>>,
+        ca: watch::Sender<Option<Arc<InForce>>>,
         progress: watch::Sender<Option<Progress>>,
     ) -> Self {
         Self {

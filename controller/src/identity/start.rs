@@ -11,12 +11,14 @@ use maglor_identity::{SpiffeError, SpiffeId, TrustDomain};
 use tokio::sync::watch;
 
 use super::authenticate::Authenticator;
-use super::authority::Watched;
+use super::authority::{InForce, Watched};
 use super::certify::{Certifier, CertifyMetrics};
+use super::external::{ExternalSigner, SignerName};
 use super::folder::{CaDirError, Follower};
 use super::own::{Own, Serving};
 use super::replicas;
 use super::review::Reviews;
+use super::roots;
 use super::secret::{self, Keeper, Progress};
 use super::tokens::{FileError, Tokens};
 use super::trust_bundles;
@@ -39,7 +41,7 @@ pub struct Settings {
     pub service: String,
     /// Lifetime of certificates, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
-    /// The source of the authority.
+    /// The source of the authority, or the external signer.
     pub ca: CaSource,
     /// The longest time for which a new root is announced before it signs.
     pub deadline: Duration,
@@ -57,6 +59,13 @@ pub enum CaSource {
         /// Its name.
         name: String,
     },
+    /// A signer outside the mesh; the controller has no key.
+    Signer {
+        /// Its name.
+        name: SignerName,
+        /// The Secret in the controller's namespace with its roots, `ca.crt`.
+        roots: String,
+    },
 }
 
 /// The reason why the identity service was not started.
@@ -71,6 +80,9 @@ pub enum StartError {
     /// The controller's namespace is not valid in an ID.
     #[error("--namespace: {0}")]
     Namespace(#[from] SpiffeError),
+    /// An external signer is configured without Kubernetes.
+    #[error("--signer requires Kubernetes: omit --folder")]
+    NoSigner,
     /// A Secret is configured without Kubernetes.
     #[error("without Kubernetes, --ca-dir DIR is required")]
     NoSecret,
@@ -105,6 +117,8 @@ pub struct Service {
     pub ca: Watched,
     /// The progress of a rotation.
     pub progress: watch::Receiver<Option<Progress>>,
+    /// Why the controller has no certificate of its own, or no new one.
+    pub failure: watch::Receiver<Option<String>>,
 }
 
 /// Starts a task with this name; the process ends if the task panics.
@@ -142,39 +156,18 @@ pub(crate) fn start(
     let table = Table::certifying(certifier);
     let (server, tls) = watch::channel(None);
     let (to_replicas, replicas) = watch::channel(None);
-    let (id, serving) = (
-        own.id.clone(),
-        Serving {
-            server,
-            replicas: to_replicas,
-        },
-    );
+    let (failing, failure) = watch::channel(None);
+    let id = own.id.clone();
+    let serving = Serving {
+        server,
+        replicas: to_replicas,
+        failure: failing,
+    };
     let registered = match replica {
         Some(replica) => report(replica, settings, &ca, &table, spawn),
         None => watch::channel(true).1,
     };
-    match (&settings.ca, replica) {
-        (CaSource::Folder(path), _) => {
-            let deadline = settings.deadline;
-            let follower = Follower::open(path, &settings.trust_domain, settings.ttl, deadline)?;
-            sender.send_replace(Some(Arc::new(follower.ca()?)));
-            let followed = follower.follow(sender, table.clone(), progressing);
-            spawn("authority", Box::pin(followed));
-        }
-        (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
-        (CaSource::Secret { name }, Some(replica)) => {
-            let secret = secret::Settings {
-                namespace: settings.namespace.clone(),
-                name: name.clone(),
-                trust_domain: settings.trust_domain.clone(),
-                ttl: settings.ttl,
-                deadline: settings.deadline,
-            };
-            let (client, term) = (replica.writer.clone(), replica.term.clone());
-            let keeper = Keeper::new(client, secret, term, sender, progressing);
-            spawn("authority", Box::pin(keeper.keep()));
-        }
-    }
+    follow(settings, replica, (sender, progressing), &table, spawn)?;
     if let Some(replica) = replica {
         let (client, term) = (replica.writer.clone(), replica.term.clone());
         let kept = trust_bundles::keep(client, ca.clone(), term);
@@ -193,7 +186,61 @@ pub(crate) fn start(
         replicas,
         ca,
         progress,
+        failure,
     })
+}
+
+/// Publishes the issuer and the roots in force, and the progress of their replacement.
+type Published = (
+    watch::Sender<Option<Arc<InForce>>>,
+    watch::Sender<Option<Progress>>,
+);
+
+/// Starts to follow the source of the issuer and the roots.
+fn follow(
+    settings: &Settings,
+    replica: Option<&Replica>,
+    (in_force, progress): Published,
+    table: &Table,
+    spawn: Spawn<'_>,
+) -> Result<(), StartError> {
+    match (&settings.ca, replica) {
+        (CaSource::Folder(path), _) => {
+            let deadline = settings.deadline;
+            let follower = Follower::open(path, &settings.trust_domain, settings.ttl, deadline)?;
+            in_force.send_replace(Some(Arc::new(follower.ca()?.into())));
+            let followed = follower.follow(in_force, table.clone(), progress);
+            spawn("authority", Box::pin(followed));
+        }
+        (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
+        (CaSource::Signer { .. }, None) => return Err(StartError::NoSigner),
+        (CaSource::Secret { name }, Some(replica)) => {
+            let secret = secret::Settings {
+                namespace: settings.namespace.clone(),
+                name: name.clone(),
+                trust_domain: settings.trust_domain.clone(),
+                ttl: settings.ttl,
+                deadline: settings.deadline,
+            };
+            let (client, term) = (replica.writer.clone(), replica.term.clone());
+            let keeper = Keeper::new(client, secret, term, in_force, progress);
+            spawn("authority", Box::pin(keeper.keep()));
+        }
+        (CaSource::Signer { name, roots }, Some(replica)) => {
+            // Not the fenced client: every replica creates requests, not only the leader.
+            let client = replica.client.clone();
+            let domain = &settings.trust_domain;
+            let (signer, cleaned) = ExternalSigner::new(client.clone(), name, domain, settings.ttl);
+            spawn("certificate signing requests", Box::pin(cleaned));
+            let place = roots::Place {
+                namespace: settings.namespace.clone(),
+                name: roots.clone(),
+            };
+            let followed = roots::follow(client, place, Arc::new(signer), in_force, progress);
+            spawn("roots of the signer", Box::pin(followed));
+        }
+    }
+    Ok(())
 }
 
 /// Starts to report to the other replicas which roots this replica's clients trust.

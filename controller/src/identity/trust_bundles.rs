@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::authority::Watched;
-use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
+use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;

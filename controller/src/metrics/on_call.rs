@@ -10,7 +10,7 @@ use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 use maglor_xds::Kind;
 use tokio::time::Instant;
 
-use crate::identity::authority::{Ca, Watched};
+use crate::identity::authority::{InForce, Watched};
 use crate::index::Status;
 use crate::index::facts::{Key, Kind as Facet};
 use crate::panics;
@@ -83,7 +83,7 @@ impl Expiries {
         let ca = known.ca.as_ref().and_then(|ca| ca.borrow().clone());
         let ca = ca.as_deref();
         let all = [
-            ("authority", ca.map(|ca| ca.authority.expires())),
+            ("authority", ca.and_then(|ca| ca.issuer.expires())),
             ("controller", known.controller),
             ("member", known.members.keys().next().copied()),
             ("root", ca.and_then(first_root)),
@@ -97,7 +97,7 @@ impl Expiries {
 }
 
 /// Returns when the first of the roots that members trust expires.
-fn first_root(ca: &Ca) -> Option<SystemTime> {
+fn first_root(ca: &InForce) -> Option<SystemTime> {
     let roots = ca.bundle.certificates().iter();
     let expires = roots.filter_map(|root| Some(x509::parse(root)?.expires()));
     expires.min()

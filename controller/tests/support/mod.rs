@@ -2,12 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod clock;
+pub(crate) mod fake_api;
 pub(crate) mod fixture;
 pub(crate) mod grpc;
 pub(crate) mod members;
 pub(crate) mod names;
 pub(crate) mod on_cluster;
 pub(crate) mod process;
+pub(crate) mod signer;
 
 use std::fmt::Write as _;
 

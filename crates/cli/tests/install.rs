@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 13] = [
+const CASES: [&[&str]; 14] = [
     &[],
     &[
         "replicas=1",
@@ -48,6 +48,7 @@ const CASES: [&[&str]; 13] = [
         "gateway.certificates[1].namespace=web,gateway.certificates[1].name=tls",
     ],
     &["networkPolicy.enabled=false"],
+    &["signer=clusterissuers.cert-manager.io/mesh"],
     &[
         "proxyServices.enabled=true,proxyServices.namespaces={shop,web}",
         "gateway.enabled=true,gateway.namespaces={edge},gateway.replicas=3,gateway.allCertificates=true",
@@ -267,6 +268,8 @@ fn each_value_grants_the_documented_permissions() {
         let documented = documented(&[&gateway[..], &[value]].concat());
         assert_eq!(of(&["gateway.enabled=true", set]), documented, "{value}");
     }
+    let signer = of(&["signer=clusterissuers.cert-manager.io/mesh"]);
+    assert_eq!(signer, documented(&["always", "signer"]));
     // What a stolen token must not do.
     let writes = ["create", "delete", "patch", "update"];
     for [place, group, resource, name, verb] in &none {

@@ -37,6 +37,28 @@ pub enum Error {
         /// The trust domain of the authority.
         trust_domain: TrustDomain,
     },
+    /// A signer's certificate is not of the key that was requested.
+    #[error("the issued certificate is for another key than the request")]
+    IssuedKey,
+    /// A signer's certificate is valid for longer than the mesh accepts.
+    #[error("the issued certificate is valid for {} more; at most {} is accepted", humantime::format_duration(*left), humantime::format_duration(*max))]
+    IssuedLifetime {
+        /// The remaining validity.
+        left: Duration,
+        /// The longest one that is accepted.
+        max: Duration,
+    },
+    /// A signer's certificate has names that were not requested, or not the requested ID.
+    #[error("the issued certificate names {found}; expected {required}")]
+    IssuedNames {
+        /// The names.
+        found: String,
+        /// The requested ones.
+        required: String,
+    },
+    /// A signer's certificate is not valid now, or does not lead to a root.
+    #[error("the issued certificate does not verify with the trusted roots: {0}")]
+    IssuedUntrusted(#[source] rustls::Error),
     /// The certificate belongs to another key.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,
@@ -64,15 +86,32 @@ pub enum Error {
     /// A file cannot be read.
     #[error("{0}")]
     Read(#[source] io::Error),
+    /// The request is for a CA certificate.
+    #[error("the certificate signing request is for a CA certificate; workloads get none")]
+    RequestAuthority,
+    /// The request has parts besides its names that a signer might copy.
+    #[error("the certificate signing request has {0}; only subject alternative names are accepted")]
+    RequestExtra(String),
     /// The signing request is malformed.
     #[error("the certificate signing request is malformed")]
     RequestMalformed,
     /// Certificates are not issued for this type of key.
     #[error("the request's key is neither ECDSA P-256, ECDSA P-384 nor Ed25519")]
     RequestKey,
+    /// The request has other names than required.
+    #[error("the certificate signing request names {found}; it must name {required} only")]
+    RequestNames {
+        /// The names.
+        found: String,
+        /// The required ones.
+        required: String,
+    },
     /// The signature of the request does not match its key.
     #[error("the request is not signed by its own key")]
     RequestSignature,
+    /// The request has no names, so a signer that copies them could not issue an identity.
+    #[error("the certificate signing request has no names; it must name its SPIFFE ID")]
+    RequestUnnamed,
     /// A trusted root is no CA certificate: its key would allow impersonating any workload.
     #[error("certificate {position} is not a CA certificate")]
     RootNotAnAuthority {

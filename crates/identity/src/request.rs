@@ -1,18 +1,21 @@
 //! Certificate signing requests (RFC 2986), from both sides.
 //!
-//! The authority uses only the key of a request and checks that the requester owns it. Everything
-//! else in it (names, extensions, lifetime) is the authority's decision and is not even read; so
-//! requests created here contain nothing else.
+//! The mesh's own authority takes the key of a request and verifies that its owner signed it. Names, extensions and
+//! lifetime are the authority's decision and are not read. A signer outside the mesh copies the names of the request
+//! instead; for such a signer a request is made with names, and verified as a [`crate::NamedRequest`].
 
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
-    PKCS_ED25519, SignatureAlgorithm,
+    PKCS_ED25519, SanType, SignatureAlgorithm,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, alg_id};
 
 use crate::der::{BIT_STRING, Der, INTEGER, SEQUENCE, bits};
 use crate::provider::provider;
-use crate::{Error, Identity};
+use crate::{Error, Identity, SpiffeId};
+
+/// `[0] attributes`.
+const ATTRIBUTES: u8 = 0xa0;
 
 /// A new key, ECDSA P-256, for a certificate request. It exists only in memory.
 #[derive(Debug)]
@@ -34,6 +37,18 @@ impl KeyRequest {
     pub fn der(&self) -> Result<Vec<u8>, Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
+        Ok(params.serialize_request(&self.0)?.der().to_vec())
+    }
+
+    /// Returns the same with names, for a signer that copies them into the certificate.
+    ///
+    /// # Errors
+    /// When a DNS name is malformed, or the key cannot sign.
+    pub fn der_naming(&self, id: &SpiffeId, dns_names: &[String]) -> Result<Vec<u8>, Error> {
+        let mut params = CertificateParams::new(dns_names)?;
+        params.distinguished_name = DistinguishedName::new();
+        let uri = SanType::URI(id.as_str().try_into()?);
+        params.subject_alt_names.push(uri);
         Ok(params.serialize_request(&self.0)?.der().to_vec())
     }
 
@@ -66,7 +81,11 @@ pub(crate) struct RequestedKey {
 impl RequestedKey {
     /// Parses a DER request and verifies its signature.
     pub(crate) fn verified(request: &[u8]) -> Result<Self, Error> {
-        let parts = Parts::read(request).ok_or(Error::RequestMalformed)?;
+        Self::of(&Parts::read(request).ok_or(Error::RequestMalformed)?)
+    }
+
+    /// The key of a request that was read; its signature is verified.
+    pub(crate) fn of(parts: &Parts<'_>) -> Result<Self, Error> {
         let algorithm = match parts.key_algorithm {
             id if id == alg_id::ECDSA_P256.as_ref() => &PKCS_ECDSA_P256_SHA256,
             id if id == alg_id::ECDSA_P384.as_ref() => &PKCS_ECDSA_P384_SHA384,
@@ -99,16 +118,20 @@ impl rcgen::PublicKeyData for RequestedKey {
 }
 
 /// The relevant fields of `CertificationRequest` (RFC 2986 §4).
-struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     signed: &'a [u8],
+    /// The content of the subject's name; empty = none.
+    pub(crate) subject: &'a [u8],
     key_algorithm: &'a [u8],
-    key: &'a [u8],
+    pub(crate) key: &'a [u8],
+    /// The content of the attributes; empty = none.
+    pub(crate) attributes: &'a [u8],
     signature_algorithm: &'a [u8],
     signature: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
-    fn read(request: &'a [u8]) -> Option<Self> {
+    pub(crate) fn read(request: &'a [u8]) -> Option<Self> {
         let mut outer = Der(request);
         let mut request = Der(outer.expect(SEQUENCE)?);
         let signed = request.whole(SEQUENCE)?;
@@ -119,10 +142,12 @@ impl<'a> Parts<'a> {
         }
         let mut info = Der(Der(signed).expect(SEQUENCE)?);
         info.expect(INTEGER)?; // version
-        info.expect(SEQUENCE)?; // subject
+        let subject = info.expect(SEQUENCE)?;
         let mut key = Der(info.expect(SEQUENCE)?);
         Some(Self {
             signed,
+            subject,
+            attributes: info.optional(ATTRIBUTES).unwrap_or_default(),
             key_algorithm: key.expect(SEQUENCE)?,
             key: bits(key.expect(BIT_STRING)?)?,
             signature_algorithm,

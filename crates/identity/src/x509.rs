@@ -17,16 +17,16 @@ use crate::{Error, SpiffeId, bundle};
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 /// General names: `[2] dNSName`, `[6] uniformResourceIdentifier`, `[7] iPAddress`.
-const DNS_NAME: u8 = 0x82;
-const URI: u8 = 0x86;
+pub(crate) const DNS_NAME: u8 = 0x82;
+pub(crate) const URI: u8 = 0x86;
 const IP_ADDRESS: u8 = 0x87;
 /// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.14, 2.5.29.15, 2.5.29.17, 2.5.29.19
 const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x0e];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
-const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
-const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+pub(crate) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+pub(crate) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
 /// Bits in the first byte of a key usage: digitalSignature; keyCertSign, and that or cRLSign (RFC
 /// 5280 §4.2.1.3).

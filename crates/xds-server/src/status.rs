@@ -13,6 +13,8 @@ pub enum Code {
     PermissionDenied = 7,
     /// 8: a limit is exceeded.
     ResourceExhausted = 8,
+    /// 9: the server's surroundings have to be changed by an operator before the call can succeed.
+    FailedPrecondition = 9,
     /// 12: there is no such method.
     Unimplemented = 12,
     /// 13: an internal error of the server.

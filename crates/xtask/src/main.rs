@@ -140,7 +140,7 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 8] = [
+    const OF_PROGRAMS: [&str; 9] = [
         "kubernetes",
         "install",
         "insertion",
@@ -148,6 +148,7 @@ fn end_to_end() -> ExitCode {
         "kubernetes_hostile",
         "kubernetes_identity",
         "kubernetes_outages",
+        "kubernetes_signer",
         "permissions",
     ];
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);

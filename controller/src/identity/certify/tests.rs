@@ -2,10 +2,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use maglor_identity::{Authority, KeyRequest, TrustDomain};
+use maglor_telemetry::Registry;
+use maglor_xds_server::Code;
 use tokio::sync::{Semaphore, watch};
 
 use super::super::authenticate::Authenticated;
-use super::super::authority::Ca;
+use super::super::authority::{Ca, InForce};
 use super::*;
 
 /// Knows one token, and counts what it is asked, few questions at a time.
@@ -37,7 +39,8 @@ fn certifier() -> (Arc<Certifier>, Arc<AtomicUsize>) {
     let domain: TrustDomain = "mesh.example".parse().unwrap();
     let authority = Authority::create(&domain, SystemTime::now()).unwrap();
     let bundle = authority.bundle().unwrap();
-    let (_, ca) = watch::channel(Some(Arc::new(Ca { authority, bundle })));
+    let ca = InForce::from(Ca { authority, bundle });
+    let (_, ca) = watch::channel(Some(Arc::new(ca)));
     let asked = Arc::default();
     let reviews = Reviews {
         asked: Arc::clone(&asked),
@@ -110,4 +113,99 @@ async fn reviews_that_fail_bar_no_source() {
         certifier.refuse(source, &TokenError::Unavailable("away".to_owned()));
     }
     assert!(certifier.may_show(source).is_ok());
+}
+
+/// With a signer, an API server on which nothing works: what is rejected before the signer is asked.
+mod with_a_signer {
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use kube::Client;
+    use kube::client::Body;
+    use maglor_identity::SpiffeId;
+    use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, KeyPair, SanType};
+
+    use super::super::super::external::ExternalSigner;
+    use super::*;
+
+    const CART: &str = "spiffe://mesh.example/ns/shop/sa/cart";
+
+    fn signing() -> Certifier {
+        let domain: TrustDomain = "mesh.example".parse().unwrap();
+        let broken = |_: Request<Body>| async {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            Ok::<_, Infallible>(response)
+        };
+        let client = Client::new(tower::service_fn(broken), "default");
+        let ttl = Duration::from_secs(3600);
+        let name = "a.test/b".parse().unwrap();
+        let (signer, _) = ExternalSigner::new(client, &name, &domain, ttl);
+        let authority = Authority::create(&domain, SystemTime::now()).unwrap();
+        let in_force = InForce {
+            issuer: Issuer::Signer(Arc::new(signer)),
+            bundle: authority.bundle().unwrap(),
+        };
+        let (_, in_force) = watch::channel(Some(Arc::new(in_force)));
+        let reviews = Reviews {
+            asked: Arc::default(),
+            at_once: Semaphore::new(2),
+        };
+        let metrics = CertifyMetrics::new(&Registry::new(1));
+        Certifier::new(in_force, Box::new(reviews), ttl, metrics)
+    }
+
+    async fn ask(certifier: &Certifier, der: Vec<u8>) -> Result<CertifyResponse, Status> {
+        let request = CertifyRequest {
+            certificate_signing_request: der.into(),
+            token: "good".to_owned(),
+        };
+        let address = SocketAddr::from(([10, 0, 0, 1], 1));
+        certifier.certify(address, request).await
+    }
+
+    #[tokio::test]
+    async fn a_request_without_names_gets_the_identity_that_it_must_name() {
+        let certifier = signing();
+        let key = KeyRequest::generate().unwrap();
+        let response = ask(&certifier, key.der().unwrap()).await.unwrap();
+        assert_eq!(response.required_identity, CART);
+        assert!(response.chain.is_empty() && response.roots.is_empty());
+        // With this name it reaches the API server.
+        let id: SpiffeId = response.required_identity.parse().unwrap();
+        let named = key.der_naming(&id, &[]).unwrap();
+        let status = ask(&certifier, named).await.unwrap_err();
+        assert_eq!(status.code, Code::Unavailable, "{status}");
+    }
+
+    #[tokio::test]
+    async fn other_names_never_reach_the_signer() {
+        let certifier = signing();
+        let uri = |text: &str| SanType::URI(text.try_into().unwrap());
+        let request = |names: &[&str], is_ca| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = DistinguishedName::new();
+            params.subject_alt_names = names.iter().map(|name| uri(name)).collect();
+            params.is_ca = is_ca;
+            let key = KeyPair::generate().unwrap();
+            params.serialize_request(&key).unwrap().der().to_vec()
+        };
+        let web = "spiffe://mesh.example/ns/shop/sa/web";
+        let mut forged = request(&[CART], IsCa::NoCa);
+        *forged.last_mut().unwrap() ^= 1;
+        for (der, why) in [
+            (request(&[web], IsCa::NoCa), "it must name"),
+            (request(&[CART, web], IsCa::NoCa), "it must name"),
+            (
+                request(&[CART], IsCa::Ca(BasicConstraints::Unconstrained)),
+                "CA certificate",
+            ),
+            (forged, "not signed by its own key"),
+            (b"nonsense".to_vec(), "malformed"),
+        ] {
+            let status = ask(&certifier, der).await.unwrap_err();
+            assert_eq!(status.code, Code::InvalidArgument, "{status}");
+            assert!(status.message.contains(why), "{status}");
+        }
+    }
 }

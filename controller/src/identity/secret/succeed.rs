@@ -45,7 +45,7 @@ impl Keeper {
                 let roots = ca.bundle.certificates().len();
                 let phase = succession.phase();
                 tracing::info!(roots, phase = phase.word(), "authority in force");
-                self.ca.send_replace(Some(Arc::new(ca)));
+                self.ca.send_replace(Some(Arc::new(ca.into())));
                 self.succession = Some(succession);
                 self.show(Vec::new());
             }

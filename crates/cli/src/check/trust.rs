@@ -172,7 +172,8 @@ async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
                 IDENTITY,
                 format!("the authority is missing: Secret {AUTHORITY}"),
                 Advice(
-                    "the controller creates it; see its log".to_owned(),
+                    "the controller creates it, except with an external signer; see its log"
+                        .to_owned(),
                     "identity.md",
                 ),
             );

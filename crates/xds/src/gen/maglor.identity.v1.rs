@@ -31,4 +31,8 @@ pub struct CertifyResponse {
     /// When the leaf expires.
     #[prost(message, optional, tag = "3")]
     pub not_after: ::core::option::Option<::prost_types::Timestamp>,
+    /// Set instead of everything else when the signing request must name an identity, since certificates are issued by a
+    /// signer that copies the names of the request: the SPIFFE ID that must be its only name.
+    #[prost(string, tag = "4")]
+    pub required_identity: ::prost::alloc::string::String,
 }

@@ -2,6 +2,10 @@
 //! the workload that the token proves (`maglor.identity.v1.Identity/Certify`); repeated at 70 % of each
 //! certificate's lifetime.
 //!
+//! The request names nothing at first: the control plane decides on the identity. Where certificates come from a signer
+//! that copies the names of the request, the control plane responds with the identity that it must name, and the proxy
+//! sends such a request at once. Later requests name it from the start.
+//!
 //! The server has to prove that it is the control plane by the roots of the trust bundle before the token is
 //! sent. The proxy authenticates by the token only: an expired identity would prevent its own renewal. Failed
 //! requests are retried with growing pauses; meanwhile the last identity stays in force.
@@ -14,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use maglor_balance::Rng;
-use maglor_config::{ControlPlane, Enrolment};
-use maglor_identity::{Identity, KeyRequest, TrustBundle};
+use maglor_config::{ControlPlane, Enrolment, Origination};
+use maglor_identity::{Identity, KeyRequest, SpiffeError, SpiffeId, TrustBundle};
 use maglor_xds::Message as _;
 use maglor_xds::frame::frame;
 use maglor_xds::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
@@ -32,6 +36,8 @@ const PATH: &str = "/maglor.identity.v1.Identity/Certify";
 const LONGEST: usize = 256 << 10;
 /// Timeout of a call.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Timeout of a call whose request names an identity: the control plane waits up to 30 s for the signer.
+const SIGNER_LIMIT: Duration = Duration::from_secs(40);
 /// First and longest pause between attempts. Short, so that a proxy without an identity gets one soon after
 /// the control plane has come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -47,6 +53,8 @@ const MOST_DOUBLINGS: u32 = 6;
 const SPREAD: f64 = 0.1;
 /// Maximum size of a token in bytes; real ones have some kilobytes.
 const TOKEN: u64 = 64 << 10;
+/// Maximum number of characters of a malformed identity in an error.
+const LONGEST_ID: usize = 200;
 
 /// Error of enrolment.
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +67,18 @@ enum EnrolError {
     Decode(#[from] maglor_xds::MessageError),
     #[error("the control plane's answer: {0}")]
     Identity(#[from] maglor_identity::Error),
+    #[error("the control plane requires the identity {0}, which is not in its own trust domain")]
+    ForeignId(SpiffeId),
+    #[error("the control plane requires `{id}` as identity: {source}")]
+    MalformedId { id: String, source: SpiffeError },
     #[error("the cluster `{0}` of the control plane is not there")]
     NoCluster(Arc<str>),
     #[error("{0}")]
     NotTaken(#[from] NotTaken),
     #[error("token {}: {source}", path.display())]
     Token { path: PathBuf, source: io::Error },
+    #[error("the control plane requires the identity {0} again, although the request names it")]
+    Unsatisfied(SpiffeId),
 }
 
 /// Keeps the proxy certified; never returns.
@@ -76,6 +90,7 @@ pub(crate) async fn run(app: SharedApp, enrolment: Enrolment, plane: ControlPlan
         cluster: plane.cluster,
         rng: Rng::seed(seed),
         refusals: 0,
+        required: None,
     };
     source.serve().await;
 }
@@ -88,6 +103,8 @@ struct Source {
     rng: Rng,
     /// Number of successive renewals because the control plane rejected the identity.
     refusals: u32,
+    /// Identity that the request must name; `None` = the control plane has required none so far.
+    required: Option<SpiffeId>,
 }
 
 impl Source {
@@ -107,6 +124,8 @@ impl Source {
                     self.rest(wait).await;
                 }
                 Err(error) => {
+                    // The pod may have another account now, or the control plane another issuer.
+                    self.required = None;
                     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(16));
                     failures = failures.saturating_add(1);
                     let pause = doubled
@@ -152,13 +171,7 @@ impl Source {
     /// Requests a certificate and puts it in force; returns the time until its renewal.
     async fn request_certificate(&mut self) -> Result<Duration, EnrolError> {
         let key = KeyRequest::generate()?;
-        let request = CertifyRequest {
-            certificate_signing_request: key.der()?.into(),
-            token: self.token()?,
-        };
-        let answer = tokio::time::timeout(LIMIT, self.call(frame(&request))).await;
-        let answer = answer.map_err(|_| EnrolError::Timeout)??;
-        let response = CertifyResponse::decode(answer)?;
+        let response = self.request(&key).await?;
         let now = SystemTime::now();
         let identity = key.certified(response.chain.iter().map(|one| one.to_vec()))?;
         let bundle = TrustBundle::from_der(response.roots.iter().map(|one| one.to_vec()))?;
@@ -170,6 +183,63 @@ impl Source {
         let app = self.app.borrow();
         app.shared().metrics.identity.certified.add_shared(1);
         Ok(lasts)
+    }
+
+    /// Requests a certificate for a key; once more if the control plane requires the request to name an identity.
+    async fn request(&mut self, key: &KeyRequest) -> Result<CertifyResponse, EnrolError> {
+        let required = self.required.clone();
+        let response = self.request_named(key, required.as_ref()).await?;
+        if response.required_identity.is_empty() {
+            return Ok(response);
+        }
+        let id = self.required_identity(&response.required_identity)?;
+        if required.as_ref() == Some(&id) {
+            return Err(EnrolError::Unsatisfied(id));
+        }
+        let response = self.request_named(key, Some(&id)).await?;
+        if !response.required_identity.is_empty() {
+            return Err(EnrolError::Unsatisfied(id));
+        }
+        self.required = Some(id);
+        Ok(response)
+    }
+
+    async fn request_named(
+        &mut self,
+        key: &KeyRequest,
+        name: Option<&SpiffeId>,
+    ) -> Result<CertifyResponse, EnrolError> {
+        let (request, limit) = match name {
+            Some(id) => (key.der_naming(id, &[])?, SIGNER_LIMIT),
+            None => (key.der()?, LIMIT),
+        };
+        let request = CertifyRequest {
+            certificate_signing_request: request.into(),
+            token: self.token()?,
+        };
+        let answer = tokio::time::timeout(limit, self.call(frame(&request))).await;
+        let answer = answer.map_err(|_| EnrolError::Timeout)??;
+        Ok(CertifyResponse::decode(answer)?)
+    }
+
+    /// Reads the identity that the request must name. The trust domain is that of the configured identity of the
+    /// control plane, which the server has proved by TLS.
+    fn required_identity(&self, text: &str) -> Result<SpiffeId, EnrolError> {
+        let id: SpiffeId = text.parse().map_err(|source| EnrolError::MalformedId {
+            id: text.chars().take(LONGEST_ID).collect(),
+            source,
+        })?;
+        let app = self.app.borrow();
+        let cluster = app.clusters().get(&self.cluster);
+        let cluster = cluster.ok_or_else(|| EnrolError::NoCluster(Arc::clone(&self.cluster)))?;
+        let expected = match &cluster.config().tls {
+            Some(Origination::Mesh(expected)) => expected.as_slice(),
+            Some(_) | None => &[],
+        };
+        match is_expected(&id, expected) {
+            true => Ok(id),
+            false => Err(EnrolError::ForeignId(id)),
+        }
     }
 
     async fn call(&mut self, message: Bytes) -> Result<Bytes, EnrolError> {
@@ -212,6 +282,12 @@ impl Source {
     }
 }
 
+/// Returns whether an identity is of a workload in the trust domain of the control plane.
+fn is_expected(id: &SpiffeId, control_plane: &[SpiffeId]) -> bool {
+    let mut domains = control_plane.iter().map(SpiffeId::trust_domain);
+    !id.path().is_empty() && domains.any(|domain| domain == id.trust_domain())
+}
+
 /// Starts enrolment, if the configuration asks for it.
 pub(crate) fn begin(app: &SharedApp, seed: u64) {
     let config = Rc::clone(app);
@@ -221,5 +297,28 @@ pub(crate) fn begin(app: &SharedApp, seed: u64) {
     {
         let source = run(Rc::clone(app), enrolment.clone(), plane.clone(), seed);
         tokio::task::spawn_local(source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_identities_of_the_own_trust_domain_are_named() {
+        let id = |text: &str| text.parse::<SpiffeId>().unwrap();
+        let plane = [id("spiffe://mesh.test/ns/maglor/sa/maglor-controller")];
+        assert!(is_expected(
+            &id("spiffe://mesh.test/ns/shop/sa/cart"),
+            &plane
+        ));
+        for foreign in [
+            "spiffe://mesh.test",
+            "spiffe://other.test/ns/shop/sa/cart",
+            "spiffe://mesh.test.other/ns/shop/sa/cart",
+        ] {
+            assert!(!is_expected(&id(foreign), &plane), "{foreign}");
+        }
+        assert!(!is_expected(&plane[0], &[]));
     }
 }

@@ -1,0 +1,165 @@
+//! The trusted roots of an external signer: `ca.crt` of a Secret, which operators or the signer write.
+//!
+//! The roots are those of the Secret, whatever they were before: a change takes effect at once. A Secret that cannot
+//! be used leaves the last roots in force. No key is read, and nothing is written.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::watcher::watcher;
+use kube::{Api, Client};
+use maglor_identity::{Error, TrustBundle};
+use tokio::sync::watch;
+
+use super::authority::{InForce, Issuer};
+use super::external::ExternalSigner;
+use super::rotation::{BUNDLE, Phase};
+use super::secret::{Progress, Seen, seen};
+use crate::api_server;
+
+/// After a failure.
+const REST: Duration = Duration::from_secs(2);
+
+/// The Secret with the roots.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The reason why a Secret has no usable roots.
+#[derive(Debug, thiserror::Error)]
+enum RootsError {
+    #[error(
+        "Secret {namespace}/{name} does not exist; create it with the signer's roots in `{BUNDLE}` (PEM)"
+    )]
+    NoSecret { namespace: String, name: String },
+    #[error("Secret {namespace}/{name} has no `{BUNDLE}`; add the signer's roots (PEM)")]
+    NoRoots { namespace: String, name: String },
+    #[error("`{BUNDLE}` of Secret {namespace}/{name}: {source}")]
+    Unusable {
+        namespace: String,
+        name: String,
+        source: Error,
+    },
+}
+
+/// Puts the roots of the Secret in force, with the signer, until all receivers are dropped.
+pub async fn follow(
+    client: Client,
+    place: Place,
+    signer: Arc<ExternalSigner>,
+    in_force: watch::Sender<Option<Arc<InForce>>>,
+    progress: watch::Sender<Option<Progress>>,
+) {
+    let api: Api<Secret> = Api::namespaced(client, &place.namespace);
+    let named = api_server::watch().fields(&format!("metadata.name={}", place.name));
+    let mut stream = pin!(watcher(api, named));
+    let mut found = None;
+    let mut roots = Roots {
+        place,
+        signer,
+        in_force,
+        progress,
+    };
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event,
+            () = roots.in_force.closed() => return,
+        };
+        match seen(&mut found, event) {
+            Seen::Now(secret) => roots.take(Option::as_ref(&secret)),
+            Seen::Nothing => {}
+            Seen::Failed => tokio::time::sleep(REST).await,
+            Seen::Ended => return,
+        }
+    }
+}
+
+struct Roots {
+    place: Place,
+    signer: Arc<ExternalSigner>,
+    in_force: watch::Sender<Option<Arc<InForce>>>,
+    progress: watch::Sender<Option<Progress>>,
+}
+
+impl Roots {
+    /// Puts the roots of a Secret in force; `None` = there is no such Secret.
+    fn take(&mut self, secret: Option<&Secret>) {
+        match self.read(secret) {
+            Ok(bundle) => {
+                let is_new = self.put_in_force(bundle);
+                self.show(is_new, None);
+            }
+            Err(error) => {
+                let refused = error.to_string();
+                let has_roots = self.in_force.borrow().is_some();
+                tracing::error!(
+                    error = refused,
+                    has_roots,
+                    "no valid roots; keeping the last ones"
+                );
+                self.show(false, Some(refused));
+            }
+        }
+    }
+
+    fn read(&self, secret: Option<&Secret>) -> Result<TrustBundle, RootsError> {
+        let Place { namespace, name } = self.place.clone();
+        let Some(secret) = secret else {
+            return Err(RootsError::NoSecret { namespace, name });
+        };
+        let roots = secret.data.as_ref().and_then(|data| data.get(BUNDLE));
+        let Some(roots) = roots else {
+            return Err(RootsError::NoRoots { namespace, name });
+        };
+        TrustBundle::from_pem(&roots.0).map_err(|source| RootsError::Unusable {
+            namespace,
+            name,
+            source,
+        })
+    }
+
+    /// Puts roots in force; returns whether they differ from those before.
+    fn put_in_force(&self, bundle: TrustBundle) -> bool {
+        let is_new = match &*self.in_force.borrow() {
+            Some(before) => !before.bundle.is_same(&bundle),
+            None => true,
+        };
+        if !is_new {
+            return false;
+        }
+        let roots = bundle.certificates().len();
+        tracing::info!(
+            signer = self.signer.name(),
+            roots,
+            "roots of the signer in force"
+        );
+        self.in_force.send_replace(Some(Arc::new(InForce {
+            issuer: Issuer::Signer(Arc::clone(&self.signer)),
+            bundle,
+        })));
+        true
+    }
+
+    /// Shows the state to operators.
+    fn show(&self, is_new: bool, refused: Option<String>) {
+        let before = self.progress.borrow().as_ref().map(|before| before.since);
+        let before = before.filter(|_| !is_new);
+        self.progress.send_replace(Some(Progress {
+            phase: Phase::Steady,
+            since: before.unwrap_or_else(Timestamp::now),
+            missing: Vec::new(),
+            refused,
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

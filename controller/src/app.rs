@@ -124,7 +124,7 @@ pub enum RunError {
     #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
     /// A task has panicked; the panic is in the log.
-    #[error("task `{0}` has panicked")]
+    #[error("task `{0}` panicked")]
     Panicked(&'static str),
     /// The system cannot create threads.
     #[error("cannot start a thread: {0}")]

@@ -243,7 +243,7 @@ async fn the_clock_of_the_controller_jumps() {
     let load = Load::start(all.mesh.web.listener("outbound"));
     for days in [DAYS, -DAYS] {
         all.controller.set_days(days);
-        let made = |log: &str| log.matches("controller identity in force").count();
+        let made = |log: &str| log.matches("controller certificate loaded").count();
         let before = made(&all.mesh.fixture.controller.log());
         eventually(BACK, "the controller notices", || {
             made(&all.mesh.fixture.controller.log()) > before

@@ -10,8 +10,7 @@ const CONTROLLER: &str = "maglor-controller";
 
 const ABOUT: &str = "\
 Starts its own Kubernetes (see docs/cluster.md; needs root) with simulated pods, a controller, and
-clients that subscribe like sidecars. With the defaults it takes about a quarter of an hour, of which the pods take five
-minutes to come up.";
+clients that subscribe like sidecars. With the defaults it takes about 15 minutes, 5 of them for the start of the pods.";
 
 /// Measure how fast, and at which cost, changes of a large cluster reach its proxies.
 #[derive(Debug, Clone, Parser)]

@@ -10,7 +10,7 @@ use crate::forward;
 
 const TIMES: &str = "\
 Run time: about 90 minutes, of which `balance` takes half; with --quick about 8 minutes.
-Cases with too busy processors, or disturbed by another program, are named in the summary.";
+The summary lists the cases in which the processors were too busy or another program interfered.";
 
 /// Repeat the papers' experiments on whole applications: emulated services behind real proxies.
 #[derive(Debug, Clone, Parser)]

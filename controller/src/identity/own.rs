@@ -115,7 +115,7 @@ impl Own {
         self.expiries.of_controller(issued.expires);
         let expires = k8s_openapi::jiff::Timestamp::try_from(issued.expires).ok();
         let expires = expires.map(tracing::field::display);
-        tracing::info!(expires, "controller identity in force");
+        tracing::info!(expires, "controller certificate loaded");
         let trusted = live.as_ref().is_some_and(|live| live.is_trusted(now));
         if !trusted {
             tracing::error!(

@@ -363,7 +363,7 @@ impl Service {
 
     /// Returns the response to a request that could not be parsed.
     pub(crate) fn refuse(&self, error: &ProxyError, version: Version) -> Response {
-        tracing::debug!(client = %self.client.address, %error, "request refused");
+        tracing::debug!(client = %self.client.address, %error, "request rejected");
         let Verdict { status, flag, .. } = error.verdict();
         self.chain.unrouted.refused(self.worker.shard(), status);
         let response = reply::error(error, self.server(), false);

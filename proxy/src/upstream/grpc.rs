@@ -20,16 +20,16 @@ pub(crate) enum CallError {
     Connect(#[source] io::Error),
     #[error("cannot connect in time")]
     ConnectTimeout,
-    #[error("no server is usable")]
+    #[error("no endpoint is available")]
     NoServer,
     #[error("{0}")]
     Call(#[source] Box<ProxyError>),
     #[error("HTTP/2: {0}")]
     Http2(#[from] h2::Error),
-    #[error("it answered {0}")]
+    #[error("unexpected status {0}")]
     Refused(String),
     /// Status 16: the server does not accept the identity, or there was none.
-    #[error("it answered {0}")]
+    #[error("unexpected status {0}")]
     Unauthenticated(String),
     #[error("{0}")]
     Frame(#[from] maglor_xds::frame::FrameError),

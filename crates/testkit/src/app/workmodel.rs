@@ -125,7 +125,7 @@ pub struct QueueParameters {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WorkModelError {
     /// Services that certainly call each other for ever.
-    #[error("line {line}: {service} calls itself for ever: {way}")]
+    #[error("line {line}: {service} calls itself in an endless loop: {way}")]
     Cycle {
         /// The line of its first mention.
         line: usize,

@@ -55,11 +55,11 @@ enum EnrolError {
     Call(#[from] CallError),
     #[error("enrolment timed out")]
     Timeout,
-    #[error("the control plane's answer: {0}")]
+    #[error("invalid response of the control plane: {0}")]
     Decode(#[from] maglor_xds::MessageError),
-    #[error("the control plane's answer: {0}")]
+    #[error("invalid response of the control plane: {0}")]
     Identity(#[from] maglor_identity::Error),
-    #[error("the cluster `{0}` of the control plane is not there")]
+    #[error("the control plane's cluster `{0}` does not exist")]
     NoCluster(Arc<str>),
     #[error("{0}")]
     NotTaken(#[from] NotTaken),

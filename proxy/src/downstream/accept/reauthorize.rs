@@ -131,7 +131,7 @@ impl GrantedBy {
                 client = %self.client(),
                 peer = self.peer.as_deref().map(|peer| peer.id.as_str()),
                 reason,
-                unsaid,
+                suppressed = unsaid,
                 "connection ended"
             );
         }

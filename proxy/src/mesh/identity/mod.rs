@@ -44,9 +44,9 @@ pub(crate) struct Stored {
 /// Why a certificate from the control plane is not valid.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
-    #[error("the certificate issued begins at {}: this machine's clock or the control plane's is wrong", humantime::format_rfc3339_seconds(*.0))]
+    #[error("the issued certificate is not valid before {}: the clock of this machine or of the control plane is wrong", humantime::format_rfc3339_seconds(*.0))]
     Early(SystemTime),
-    #[error("the certificate issued proves nothing: {0}")]
+    #[error("the issued certificate is not usable: {0}")]
     Unusable(Unusable),
     #[error("{0}")]
     Identity(Arc<Error>),
@@ -195,7 +195,9 @@ impl Own {
                     .map(|received| received.union(&bundle));
                 match both.unwrap_or(Ok(bundle)) {
                     Ok(bundle) => self.put(identity, bundle, metrics),
-                    Err(error) => tracing::error!(%error, "roots refused"),
+                    Err(error) => {
+                        tracing::error!(%error, "trust bundle rejected; keeping the last valid one")
+                    }
                 }
             }
             Some(Err(error)) => {
@@ -331,7 +333,7 @@ impl Own {
                     expires = expires.map(tracing::field::display),
                     roots_added = rotation.roots_added,
                     roots_removed = rotation.roots_removed,
-                    "identity in force"
+                    "identity loaded"
                 );
             }
             Err(error) => {

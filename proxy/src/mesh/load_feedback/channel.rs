@@ -307,7 +307,7 @@ async fn run(channel: Rc<Channel>) {
         }
         Ok(None) => Closed::Refused,
         Err(error) => {
-            tracing::debug!(%error, "no channel to an endpoint");
+            tracing::debug!(%error, "cannot open a channel to an endpoint");
             Closed::Failed
         }
     };

@@ -410,7 +410,7 @@ impl Cluster {
         };
         self.metrics.guards.breaker(to);
         let cluster = self.name();
-        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
+        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker changed state");
     }
 
     /// Applies a change in the health, ejection or draining of an endpoint.

@@ -224,7 +224,7 @@ impl Name {
     /// Applies an answer; returns whether it has changed.
     fn found(&mut self, found: &LookupIp, cluster: &Cluster) -> bool {
         if std::mem::take(&mut self.failing) {
-            tracing::info!(cluster = %cluster.name(), name = %self.host, "resolved again");
+            tracing::info!(cluster = %cluster.name(), name = %self.host, "DNS lookup succeeded again");
         }
         let mut addresses: Vec<_> = found.iter().collect();
         if cluster.config().first_address_only {

@@ -160,7 +160,7 @@ impl Opened {
             let now = self.now;
             // Its slot is free again at once.
             if let Err(error) = self.into_slot(pool, now).await {
-                tracing::debug!(%error, "connection given up");
+                tracing::debug!(%error, "connection attempt abandoned");
             }
         } else {
             let connection = self.into_http1(pool);

@@ -35,7 +35,7 @@ pub struct Signer {
     pub private_key: String,
     /// The roots to be trusted; absent = the certificate.
     pub bundle: Option<String>,
-    /// What is sent with each leaf besides.
+    /// Certificates that are sent in addition to each leaf.
     pub chain: Option<String>,
 }
 

@@ -24,7 +24,7 @@ pub struct Ticket {
     pub policy: String,
     /// Its service, `NAMESPACE/NAME`.
     pub service: String,
-    /// Where its successor is wanted.
+    /// The target node of its successor.
     pub to: String,
     /// Its ReplicaSet.
     pub replica_set: String,

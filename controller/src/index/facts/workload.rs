@@ -116,9 +116,9 @@ struct Spec {
     host_network: bool,
     containers: Vec<Container>,
     init_containers: Vec<Container>,
-    /// What the runtime itself takes, by its RuntimeClass.
+    /// The overhead of the container runtime, from its RuntimeClass.
     overhead: BTreeMap<String, Value>,
-    /// Of the pod as a whole (KEP-2837): it takes the place of what its containers add up to.
+    /// Resources of the pod as a whole (KEP-2837); they replace the sum of its containers.
     resources: Resources,
 }
 

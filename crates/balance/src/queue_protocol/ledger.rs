@@ -226,7 +226,7 @@ impl Ledger {
     /// audit.
     ///
     /// A server that neither reports nor answers audits is excluded here: its estimated load would
-    /// grow for ever, and the others' with it. Its share of the requests is left to balancers.
+    /// grow without bound, and the others' with it. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
         self.ask_among(None, now, rng)
     }

@@ -128,7 +128,7 @@ enum Error {
     #[error("the demo's names are invalid, please report this: {0}")]
     Name(SpiffeError),
     #[error(
-        "maglor-proxy is neither beside this program nor in PATH; build it (cargo build --release -p maglor-proxy) or set --proxy"
+        "maglor-proxy is neither in the directory of this program nor in PATH; build it (cargo build --release -p maglor-proxy) or set --proxy"
     )]
     NoProgram,
     #[error("--proxy {}: no such file", .0.display())]

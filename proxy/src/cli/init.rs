@@ -82,7 +82,7 @@ fn subnet(text: &str) -> Result<IpNet, String> {
     let net = net.map_err(|_| "write a network such as 10.0.0.0/8 or fd00::/8, or an address")?;
     if net.trunc() != net {
         return Err(format!(
-            "bits are set behind the prefix; is {} meant?",
+            "bits are set beyond the prefix; did you mean {}?",
             net.trunc()
         ));
     }
@@ -134,7 +134,7 @@ impl InitArgs {
             print!("{redirection}");
         } else {
             redirection.apply()?;
-            eprintln!("maglor-proxy init: the rules are in force");
+            eprintln!("maglor-proxy init: rules applied");
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -152,7 +152,7 @@ impl ConcurrencyLimit {
     /// Adds the latency (to the head of the response) of a request with a response of the cluster,
     /// and the number of requests in progress, including this one. Returns `true` if the limit has
     /// risen and waiting requests should be woken.
-    #[must_use = "true: wake those who wait"]
+    #[must_use = "true: wake the waiting requests"]
     pub fn sample(&self, latency: Duration, active: u32, now: Time, rng: &mut Rng) -> bool {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.latencies.add(micros);

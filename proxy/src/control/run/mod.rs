@@ -456,7 +456,7 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
         ),
         (
             now.log_level != wanted.log_level,
-            "a new log level (which the admin port changes at once)",
+            "a new log level (the admin port changes it without a restart)",
         ),
     ];
     for (_, what) in stays.iter().filter(|(differs, _)| *differs) {

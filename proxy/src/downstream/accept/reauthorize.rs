@@ -121,7 +121,7 @@ impl GrantedBy {
             ),
             Refusal::PlainText => (
                 &listener.metrics.ended_plain_text,
-                "plain text is not taken any more",
+                "plain text is no longer accepted",
             ),
         };
         counter.inc(shard);

@@ -301,7 +301,7 @@ impl Own {
         let trouble = match (&self.watched, self.trouble.as_deref()) {
             (Some(Watched::Files(..)), _) => "it is read from files",
             (_, Some(trouble)) => trouble,
-            (_, None) => "the control plane was not asked yet",
+            (_, None) => "no certificate has been requested from the control plane yet",
         };
         Some(Missing {
             why,

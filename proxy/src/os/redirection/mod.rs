@@ -106,7 +106,7 @@ pub enum SettingsError {
     /// The proxy's own connections would be redirected to it.
     #[error(
         "--outbound-port needs --proxy-uid or --proxy-gid: the proxy's own connections would be \
-         redirected to it, for ever"
+         redirected to it in an endless loop"
     )]
     NoOwner,
     /// A single listener cannot distinguish incoming from outgoing connections.

@@ -150,7 +150,7 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
     };
     let reason = match limit.of {
         Some(Bound::Deadline(caller)) => {
-            format!("{} waits no longer than that", name(caller))
+            format!("bounded by the deadline of {}", name(caller))
         }
         Some(Bound::Caller(caller)) => {
             format!(

@@ -59,7 +59,7 @@ pub struct Options {
     /// maglor-proxy binary to measure [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE[-LABEL] beside this crate].
+    /// Directory for the results [default: results/DATE[-LABEL] in this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Suffix of the default directory.

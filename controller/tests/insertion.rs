@@ -2,7 +2,7 @@
 //! operator is killed at any moment, the definition is deleted; no request fails, and the Service is in
 //! the end as it was.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Two replicas on a real API server: definitions, statuses, who writes, and what happens when the
 //! writer is killed.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,

@@ -2,7 +2,7 @@
 //! (docs/hostile.md). External metrics, which only an API server may ask for:
 //! `crates/cluster/tests/proxy_service.rs`.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

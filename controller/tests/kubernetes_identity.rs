@@ -1,7 +1,7 @@
 //! Identities on a real API server: the authority's Secret, bundles in every namespace, real tokens of
 //! service accounts, and a root that is replaced while the replica that writes is killed.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,

@@ -2,7 +2,7 @@
 //! the node of the proxies away for hours and days, in orders of return. `outage_matrix.rs` has the others.
 //!
 //! Controller and proxies are processes beside the cluster, so that their clocks can jump; the API server's does not.
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,7 +1,7 @@
 //! Proxies that become workloads of the mesh by the real controller over a folder: certificates that are
 //! renewed and roots that are replaced under load, and starts while the controller is away.
 //!
-//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+//! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -50,7 +50,7 @@ async fn proxies_become_members_by_their_tokens() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// The `token_file` is read anew at each attempt.
+/// The `token_file` is read again at each attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_a_proxy_waits_and_says_why() {
     let Some(binary) = binary() else { return };
@@ -213,7 +213,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
         },
     );
     both_are_certified_again(&mesh);
-    // A key that is not the certificate's: what is in force stays, and says so.
+    // A key that is not the certificate's: what is in force stays, and reports.
     put(
         &mesh.fixture.path("ca/ca_key.pem"),
         &second.private_key_pem(),

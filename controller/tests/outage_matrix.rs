@@ -6,7 +6,7 @@
 //! in `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tests every order; without it those that are alone, and each of
 //! them returning first and last.
 //!
-//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+//! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,7 +1,7 @@
 //! Control planes, nodes and clocks that were away or wrong for longer than certificates live: calls between members
 //! continue while their identities live, and everything is back soon after, without a restart.
 //!
-//! Days are jumps of the clock ([`support::clock`]). Skipped, with a line that says so, where the proxy is not built:
+//! Days are jumps of the clock ([`support::clock`]). Skipped with a message if the proxy is not built:
 //! `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,

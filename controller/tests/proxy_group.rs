@@ -131,7 +131,7 @@ fn the_first_makes_what_the_last_removes() {
     fixture.check_end();
 }
 
-/// After each step of a way in and out the operator starts anew, with nothing but what the cluster has.
+/// After each step of a way in and out the operator restarts, with nothing but what the cluster has.
 #[test]
 fn a_crash_after_any_step_changes_nothing() {
     for crash in 0..40 {

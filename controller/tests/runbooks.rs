@@ -1,6 +1,6 @@
 //! What docs/runbooks.md says of authorities, done as it says, with real processes over a folder.
 //!
-//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+//! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

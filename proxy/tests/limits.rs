@@ -279,7 +279,7 @@ fn rates_are_limited_by_listener_route_and_key() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
-/// Keys that were not used while the maximum number of others were begin anew.
+/// Keys that were not used while the maximum number of others were start again.
 #[test]
 fn so_many_keys_are_remembered() {
     let upstream = Upstream::start("a");

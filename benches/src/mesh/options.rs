@@ -47,7 +47,7 @@ pub struct Options {
     /// maglor-proxy binary to run [default: it is built].
     #[arg(long, value_name = "PATH")]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE-mesh beside this crate].
+    /// Directory for the results [default: results/DATE-mesh in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Random seed of arrivals, service times and calls.

@@ -132,7 +132,7 @@ data: {a: 1, a: 2}
     assert_eq!(found, expected);
 }
 
-/// All reasons that keep a resource from being in force are reported at once, also routes for ports without
+/// All reasons that keep a resource from being in force are reported together, also routes for ports without
 /// requests.
 #[test]
 fn nothing_is_in_force_in_vain() {

@@ -72,7 +72,7 @@ endpoints: [{{{endpoint}}}]
     }
 }
 
-/// A pod whose node has started anew has another address than before, and the old one may be anybody's: whichever of
+/// A pod whose node has restarted has another address than before, and the old one may be anybody's: whichever of
 /// the pod and its slice is heard of first.
 #[test]
 fn an_address_that_a_pod_has_lost_is_no_endpoint() {

@@ -295,7 +295,7 @@ impl Fixture {
         self.settle_in([0, 1, 2], usize::MAX)
     }
 
-    /// The same, but that the operator starts anew after so many steps of all, `before` of which were taken already,
+    /// The same, but that the operator restarts after so many steps of all, `before` of which were taken already,
     /// and looks at Services in another order from then on; how many steps it were.
     pub(crate) fn settle_with_crash(&mut self, crash: usize, before: usize) -> usize {
         match crash.checked_sub(before) {

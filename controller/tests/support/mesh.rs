@@ -52,7 +52,7 @@ impl Drop for Mesh {
 }
 
 impl Mesh {
-    /// An empty one; `None`, and a line that says so, where the proxy is not built.
+    /// An empty one; `None`, and a message, if the proxy is not built.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(&[])
     }

@@ -96,7 +96,7 @@ impl Fixture {
         }
     }
 
-    /// Sends `requests` at this load, by turns of `calls` from each node; the shares of servers by the node of
+    /// Sends `requests` at this load, in turn of `calls` from each node; the shares of servers by the node of
     /// the caller.
     fn run(&mut self, load: f64, calls: [u32; NODES], requests: u32) -> [Vec<f64>; NODES] {
         let mut counts: [Vec<f64>; NODES] = std::array::from_fn(|_| vec![0.0; SERVERS]);

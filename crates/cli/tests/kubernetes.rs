@@ -1,7 +1,7 @@
 //! Commands against a real Kubernetes: what `check` says before and after there is a mesh, and admin ports
 //! through the API server.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it
 //! skips.
 #![allow(
     clippy::unwrap_used,

@@ -2,7 +2,7 @@
 //! with each feature.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root and a built
-//! `maglor-controller`, and says so when it skips.
+//! `maglor-controller`, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -2,7 +2,7 @@
 //! Gateway and of a `ProxyService`, and of the controller. Every page that a port has is refused, however it is asked
 //! for, but the public ones; nor does a way lead there through the ports of the data plane.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -7,7 +7,7 @@
 //! gained. Programs from `MAGLOR_PROGRAMS` (docs/cluster.md) are taken for optimised ones.
 //!
 //! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a
-//! quiet machine. The first time it builds Kubernetes. It needs root, and says so when it skips.
+//! quiet machine. The first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -35,7 +35,7 @@ use selector::Watch;
 
 const SHOP: &str = include_str!("auto/shop.yaml");
 
-/// What calls is seen at once, and it is thought about for ten seconds in place of two minutes.
+/// What calls is seen immediately, and it is thought about for ten seconds in place of two minutes.
 const VALUES: [&str; 2] = [
     "proxyServices.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",

@@ -3,7 +3,7 @@
 //! was.
 //!
 //! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it depends on what
-//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and says so when it
+//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and reports when it
 //! skips.
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use installed::{Installed, until};
 
 const SHOP: &str = include_str!("auto/shop.yaml");
 
-/// What calls is seen at once, and it is thought about for ten seconds in place of two minutes.
+/// What calls is seen immediately, and it is thought about for ten seconds in place of two minutes.
 const VALUES: [&str; 2] = [
     "proxyServices.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",

@@ -2,7 +2,7 @@
 //! are admitted, changes reach proxies, the Lease is kept, and memory stays below the container's limit.
 //!
 //! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks --
-//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so
+//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! A Gateway on a real cluster: its proxies come, requests pass to pods with sidecars in strict mode, and ports,
 //! certificates and routes change under load without another pod.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -7,7 +7,7 @@
 //!
 //! An experiment of a quarter of an hour for a machine that does nothing else, with optimised programs:
 //! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test graphs -- --ignored --nocapture`, with `REPLICAS=2,5,10`.
-//! It needs root, and says so when it skips.
+//! It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

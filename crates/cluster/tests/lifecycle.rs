@@ -4,7 +4,7 @@
 //! The older version is made of this one: another version of the chart, other tags of the images, and definitions
 //! that say no version and lack a field. `MAGLOR_OLDER_PROGRAMS=DIR` has programs for it that are really older.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and says so when
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and reports when
 //! it skips.
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart
-//! the nodes are, and that a pod that is made anew knows what it will call.
+//! the nodes are, and that a pod that is recreated knows what it will call.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -38,7 +38,7 @@ const ADMIN: u16 = 15020;
 /// Requests a second.
 const RATE: u32 = 50;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 1] = ["extraArgs={--load-interval=1s,--graph-window=5s}"];
 
 #[test]

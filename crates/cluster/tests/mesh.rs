@@ -1,7 +1,7 @@
 //! The whole mesh on a real cluster: Bookinfo with injected sidecars and strict mutual TLS, policies that change,
 //! rollouts under load, a Job, and clients outside the mesh.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

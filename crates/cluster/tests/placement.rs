@@ -2,7 +2,7 @@
 //! caller's node, a PodDisruptionBudget holds it up, all replicas of the controller die meanwhile, and what is rolled
 //! out afterwards starts where it is wanted. No request fails.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -43,7 +43,7 @@ const SERVICES: [(&str, &str, u8, &str, &str); 2] = [
 /// Requests a second.
 const RATE: u32 = 100;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 2] = [
     "placement.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=5s}",

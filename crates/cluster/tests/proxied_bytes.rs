@@ -4,7 +4,7 @@
 //!
 //! Not part of `cargo xtask e2e`, because a connection that outlives `drainSeconds` in a proxy is cut, and the
 //! request that is just being sent over it fails: `cargo test -p maglor-cluster --test proxied_bytes -- --ignored`.
-//! The first time it builds Kubernetes. It needs root, and says so when it skips.
+//! The first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

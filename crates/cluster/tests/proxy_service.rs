@@ -2,7 +2,7 @@
 //! of two callers may call. Proxies come, several of them, as many as requests ask for, and go again; no request of
 //! the one fails, none of the other passes, and no client without a certificate gets a response.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when
 //! it skips.
 #![allow(
     clippy::unwrap_used,
@@ -47,7 +47,7 @@ const SERVICES: [(&str, &str, u8, &str); 3] = [
 const RATE: u32 = 300;
 const FEW: u32 = 2;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 3] = [
     "proxyServices.enabled=true",
     "externalMetrics=true",

@@ -12,7 +12,7 @@
 //!
 //! An experiment of twenty minutes for a machine that does nothing else, with optimised programs:
 //! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test saving -- --ignored --nocapture`, with `SERVICES=12`,
-//! `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and says so when it
+//! `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and reports when it
 //! skips.
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ use model::{DOORS, Model, USERS, name};
 
 const METRICS: &str = include_str!("tuning/metrics.yaml");
 
-/// What proxies have sent is known at once; averages are over ten seconds.
+/// Load reports take effect immediately, with averages over ten seconds.
 const VALUES: [&str; 2] = [
     "tuning.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=10s}",

@@ -2,7 +2,7 @@
 //! requests by what its pods use; another one says that it is to be left alone; without the policy the settings are
 //! gone. No request fails.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -58,7 +58,7 @@ const SERVICES: [(&str, &str, &str); 2] = [
 /// Requests a second.
 const RATE: u32 = 50;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 2] = [
     "tuning.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=5s}",

@@ -1,6 +1,6 @@
 //! The mesh is installed; the API server asks it about pods and resources, and continues without it.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -101,7 +101,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Path of maglor-proxy [default: beside this program, or in PATH].
+    /// Path of maglor-proxy [default: in the directory of this program, or in PATH].
     #[arg(long, value_name = "FILE")]
     proxy: Option<PathBuf>,
 }

@@ -98,7 +98,7 @@ fn ejection_takes_bad_servers_out_and_the_guard_holds() {
 
 #[test]
 fn servers_that_fail_fast_attract_no_traffic_for_long() {
-    // A server that fails at once would always look idle, if errors did not keep their places.
+    // A server that fails immediately would always look idle, if errors did not keep their places.
     let black_hole = |guards| Scenario {
         rho: 0.9,
         balancers: 1,

@@ -38,7 +38,7 @@ fn returning(policy: &str, rho: f64, part: f64) -> Scenario {
     }
 }
 
-/// The same, and the ledger's host starts anew when the server has been there for a second: it sees all servers
+/// The same, and the ledger's host restarts when the server has been there for a second: it sees all servers
 /// for the first time.
 fn with_a_young_host(mut scenario: Scenario) -> Scenario {
     scenario.disturbances.push(Disturbance {

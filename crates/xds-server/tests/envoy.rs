@@ -1,7 +1,7 @@
 //! The real Envoy takes clusters, endpoints and routes from the server, in both protocols.
 //!
 //! Needs the binary that the benches install (`cargo xtask compare` leaves it in the cache), or
-//! `MAGLOR_ENVOY=PATH`; says so and passes without.
+//! `MAGLOR_ENVOY=PATH`; passes with a message without it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

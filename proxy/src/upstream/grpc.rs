@@ -63,7 +63,7 @@ impl Connection {
         Ok(Self { http2, authority })
     }
 
-    /// Calls a method; returns its answer unless it is rejected at once.
+    /// Calls a method; returns its answer unless it is rejected immediately.
     pub(crate) async fn call(&self, path: &str, body: Body) -> Result<Answer, CallError> {
         let request = Request::post(format!("http://{}{path}", self.authority))
             .version(Version::HTTP_2)

@@ -118,7 +118,7 @@ fn what_was_written_is_taken_back() {
         ("tune", 1)
     );
 
-    // What was not said before is not said again; the rest is word for word as it was.
+    // What was not said before is not said again; the rest is verbatim as it was.
     let back = patched(third, &seen.put_back(Part::Requests).unwrap());
     let resources = &back["spec"]["template"]["spec"]["containers"][0]["resources"];
     let before = json!({"requests": {"cpu": "0.1", "memory": null}, "limits": {"memory": "100M"}});

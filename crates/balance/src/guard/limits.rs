@@ -8,7 +8,7 @@
 //!       ├► Waiting ─► claim ─► Claimed ──────► release
 //!       │             (woken)  └ wake: pass the wake on
 //!       │          └► leave (queue timeout, client gone) ─► true: wake another
-//!       └► Overflow: answer at once, 503 with a reason and `Retry-After`
+//!       └► Overflow: answer immediately, 503 with a reason and `Retry-After`
 //! ```
 //!
 //! First come, first served: while a request waits, new ones wait behind it. No wake is lost,

@@ -49,7 +49,7 @@ const TRANSIT: Duration = Duration::from_millis(20);
 /// links.
 const AUDITS: u32 = 3;
 
-/// The time to wait for the answer to an audit: an inbound proxy answers at once.
+/// The time to wait for the answer to an audit: an inbound proxy answers immediately.
 const AUDIT_WAIT: Duration = Duration::from_millis(50);
 
 /// The interval of audits of an excluded server.

@@ -114,7 +114,7 @@ fn both_bounds_hold_and_no_other() {
     });
 }
 
-/// A storm: everything fails at once, for every retry again, as fast as it can.
+/// A storm: everything fails immediately, for every retry again, as fast as it can.
 #[test]
 fn a_storm_makes_a_fifth_more_attempts() {
     let budget = Arc::new(Budget::new(BudgetParams::default()));

@@ -82,7 +82,7 @@ fn pauses_grow_from_the_base_to_the_longest() {
     );
 }
 
-/// Retries that are granted at once after so many requests; `held`: all are in progress together.
+/// Retries that are granted together after this many requests; `held`: all are in progress together.
 fn granted(settings: &str, requests: u32, held: bool) -> usize {
     let budget = Arc::new(Budget::new(cluster(settings).retry_budget));
     (0..requests).for_each(|_| budget.request(at(1)));

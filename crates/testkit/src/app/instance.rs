@@ -286,7 +286,7 @@ impl Instance {
         shared
             .sojourn_us
             .fetch_add(micros(end - now), Ordering::Relaxed);
-        // If the timer fails the work ends at once, which the counts of lateness show.
+        // If the timer fails the work ends immediately, which the counts of lateness show.
         let _ = self.clock.sleep_until(self.began + end).await;
         let late = self.began.elapsed().saturating_sub(end);
         shared.late_us.fetch_add(micros(late), Ordering::Relaxed);

@@ -36,7 +36,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// the control plane has come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Minimum time between renewals of an unusable identity, which is otherwise renewed at once. Replicas of the
+/// Minimum time between renewals of an unusable identity, which is otherwise renewed immediately. Replicas of the
 /// control plane may differ on which roots to trust.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Maximum number of doublings of the pause before a rejected identity is renewed, which begins at

@@ -142,7 +142,7 @@ async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Re
     }
     let limit = listener.config.handshake_timeout;
     let handshake = handshake(tcp, listener, shard);
-    // Plain connections are ready at once and need no timer.
+    // Plain connections are ready immediately and need no timer.
     if listener.is_immediate() {
         return handshake.await;
     }

@@ -26,7 +26,7 @@ pub(crate) struct Own {
     anchors: Option<TrustBundle>,
     /// Trust bundle from the control plane, once it has sent one.
     received: Option<TrustBundle>,
-    /// When to request a certificate; `None` = at once.
+    /// When to request a certificate; `None` = immediately.
     renew_at: Option<SystemTime>,
     /// Error of the last enrolment, if it failed.
     trouble: Option<String>,
@@ -268,7 +268,7 @@ impl Own {
         self.log_rotation(rotated, metrics);
     }
 
-    /// Returns when to request a certificate, considering a cached one; `None` = at once.
+    /// Returns when to request a certificate, considering a cached one; `None` = immediately.
     pub(crate) fn renew_at(&self) -> Option<SystemTime> {
         self.renew_at
     }

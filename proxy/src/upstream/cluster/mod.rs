@@ -136,7 +136,7 @@ pub(crate) struct Picked {
 }
 
 impl Cluster {
-    /// Builds a cluster. Endpoints with an address are available at once, those with a name when it is
+    /// Builds a cluster. Endpoints with an address are available immediately, those with a name when it is
     /// resolved. Targets of `before` (the same cluster in the previous configuration) are kept.
     ///
     /// # Errors

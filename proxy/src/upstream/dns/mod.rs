@@ -238,7 +238,7 @@ impl Name {
         std::mem::replace(&mut self.addresses, addresses) != self.addresses
     }
 
-    /// Handles a failed lookup. It is retried at once and may fail for long, so that it is logged once.
+    /// Handles a failed lookup. It is retried immediately and may fail for long, so that it is logged once.
     fn failed(&mut self, error: &NetError, cluster: &Cluster) {
         if !std::mem::replace(&mut self.failing, true) {
             let error = in_words(error);

@@ -158,7 +158,7 @@ impl Opened {
     async fn keep(self, pool: &Rc<Pool>) {
         if self.is_shared() {
             let now = self.now;
-            // Its slot is free again at once.
+            // Its slot is free again immediately.
             if let Err(error) = self.into_slot(pool, now).await {
                 tracing::debug!(%error, "connection attempt abandoned");
             }

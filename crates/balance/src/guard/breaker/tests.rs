@@ -63,7 +63,7 @@ fn too_large_a_part_opens_it() {
     for i in 0..9 {
         assert_eq!(send(&breaker, false, at(i), &mut rng), None, "{i}");
     }
-    // In the next stretch it begins anew.
+    // In the next stretch it starts again.
     assert_eq!(send(&breaker, false, at(10_001), &mut rng), None);
     for i in 0..18 {
         assert_eq!(send(&breaker, false, at(10_002), &mut rng), None, "{i}");

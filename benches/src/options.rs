@@ -49,7 +49,7 @@ pub struct Options {
     /// A few cells and short windows: for development, not for publication.
     #[arg(long)]
     pub quick: bool,
-    /// Compare pairs: the proxy beside the client speaks mutual TLS 1.3 to the one beside the server.
+    /// Compare pairs: the client's proxy uses mutual TLS 1.3 to the server's proxy.
     /// CPU time and memory are the sum of both.
     #[arg(long)]
     pub pair: bool,

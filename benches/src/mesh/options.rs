@@ -72,11 +72,11 @@ pub struct Options {
 /// The experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
-    /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), beside the simulator.
+    /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), compared with the simulator.
     Balance,
     /// The chain of counters, without sidecars, with Maglor's and with Envoy's (the paper on edge meshes).
     Counter,
-    /// Hub-and-spoke and chain with 1–20 replicas (Fig. 7 of the paper on LOR), beside the simulator.
+    /// Hub-and-spoke and chain with 1–20 replicas (Fig. 7 of the paper on LOR), compared with the simulator.
     Graphs,
     /// The call graph of Sock Shop (Fig. 8 of the paper on LOR).
     Shop,

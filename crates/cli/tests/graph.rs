@@ -121,12 +121,12 @@ fn its_files_are_what_partition_reads() {
         (&json!(true), &json!(0)),
         "{plan}"
     );
-    // And what was printed is shown again.
+    // The printed snapshot is shown again.
     let again = stdout(&["graph", "--file", &path("json"), "-o", "graph"]);
     assert_eq!(again, std::fs::read_to_string(path("graph")).unwrap());
 }
 
-/// What is shown of one namespace can be placed and advised by itself, beside what the others leave.
+/// The graph of one namespace can be placed and tuned separately, within the capacity that the others leave.
 #[test]
 fn a_namespace_has_the_room_that_others_leave() {
     let folder = tempfile::tempdir().unwrap();

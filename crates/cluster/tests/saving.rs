@@ -1,4 +1,4 @@
-//! What services request of CPU and memory under a `TuningPolicy`, beside a HorizontalPodAutoscaler, at the same
+//! CPU and memory requests of services under a `TuningPolicy`, compared with a HorizontalPodAutoscaler, at the same
 //! load: the paper's comparison (papers/000, 4.3) on a cluster.
 //!
 //! Services of a µBench model, each of which begins with one replica that requests a core and 128 MiB, are put under
@@ -54,7 +54,7 @@ const VALUES: [&str; 2] = [
 
 /// Two cores each: what replicas request has room on them.
 const NODES: u8 = 3;
-/// At night there are so many of the requests of noon.
+/// The load at night, relative to noon.
 const NIGHT: f64 = 0.25;
 /// Before the load is measured, at night's rate: what replicas use becomes known.
 const QUIET: Duration = Duration::from_secs(180);
@@ -76,7 +76,7 @@ fn number(name: &str, default: f64) -> f64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// What came of the load.
+/// The results of the load.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     requested: Requested,

@@ -323,7 +323,7 @@ fn bytes_streams_and_unknown_times_are_left_alone() {
             // Requests of one, connections of another.
             edge("s0", "s4", 40.0, 5.0, 0.0),
             bytes("s5", "s4", 500.0),
-            // Streams that end, and such that do not, beside short calls.
+            // Streams that end, streams that do not, and short calls.
             edge("s0", "s6", 1.0, 300_000.0, 0.0),
             EdgeUse {
                 in_flight: 300.0,

@@ -61,7 +61,7 @@ pub enum DecodeError {
         /// The error of the decoder.
         source: prost::DecodeError,
     },
-    /// The `maglor.dev` metadata beside Envoy's fields are invalid.
+    /// The `maglor.dev` metadata is invalid.
     #[error("{kind} `{name}`: metadata `maglor.dev`: {reason}")]
     Words {
         /// The kind of the resource.

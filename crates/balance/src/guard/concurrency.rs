@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(run(&limit, 500, 1000, 100)[99], 40);
         let limits = run(&limit, 500, 1, 400);
         assert_eq!(limits.iter().min(), Some(&5), "{limits:?}");
-        // Where nothing is left to lower, what takes 5 times as long is the baseline of a slower service: 1.25 · 5/L · L + √L = L,
-        // about 9.
+        // Where nothing is left to lower, what takes 5 times as long is the baseline of a slower service: 1.25 · 5/L ·
+        // L + √L = L, about 9.
         let settled = &limits[100..];
         assert!(
             settled.iter().all(|limit| (7..=11).contains(limit)),

@@ -169,7 +169,7 @@ fn back_off(raw: Option<&raw::BackOff>, at: &At<'_>) -> BackOff {
     }
 }
 
-/// Validates a route's `hedge`, beside its `retry` and within its `timeout` (zero: none).
+/// Validates a route's `hedge`, together with its `retry` and within its `timeout` (zero: none).
 pub(super) fn hedge(
     raw: &raw::Hedge,
     retry: &Retry,

@@ -19,7 +19,7 @@ pub enum Reason {
     Moving,
     /// There are no calls.
     NoCalls,
-    /// The target has no capacity beside the replicas to be replaced.
+    /// The target has no capacity in addition to the replicas to be replaced.
     NoRoom,
     /// There is a better placement, but it saves too little.
     NotWorth {

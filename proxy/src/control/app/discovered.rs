@@ -1,4 +1,4 @@
-//! Clusters and endpoints from the control plane, beside those of the file.
+//! Clusters and endpoints from the control plane, in addition to those of the file.
 
 use std::sync::Arc;
 

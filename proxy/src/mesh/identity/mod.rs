@@ -353,7 +353,7 @@ impl Own {
 
 impl Read {
     /// Reads the file of roots, and combines it with a cached identity that is still valid. Cached roots are
-    /// trusted beside those of the file until the control plane sends a bundle, since one of the two may be
+    /// trusted in addition to those of the file until the control plane sends a bundle, since one of the two may be
     /// out of date. They stay trusted if the cached identity has expired.
     fn roots(enrolment: &Enrolment, kept: Stored) -> Result<Self, Error> {
         let watch = Watch::new(fingerprint(&enrolment.trust_bundle));

@@ -229,7 +229,7 @@ mod tests {
     /// More than sockets hold, so that both sides have to wait for each other.
     const BYTES: usize = 16 << 20;
 
-    /// A server that answers what it is sent, and a forwarder before it.
+    /// An echo server with a forwarder in front of it.
     fn echo_behind_a_forwarder() -> SocketAddr {
         let server = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (from, to) = (ports::free().unwrap(), server.local_addr().unwrap());

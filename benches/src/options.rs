@@ -40,7 +40,7 @@ pub enum Role {
     Origin(origin::Options),
 }
 
-/// What to compare, and how many times.
+/// The measurements, and their repetitions.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Rounds of load; each measures every proxy once [default: 5, quick: 2].

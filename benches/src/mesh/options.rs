@@ -19,7 +19,7 @@ pub struct Cli {
     /// Internal: the roles in which the harness starts itself.
     #[command(subcommand)]
     pub role: Option<Role>,
-    /// What is asked.
+    /// The experiment.
     #[command(flatten)]
     pub options: Options,
 }

@@ -79,7 +79,7 @@ fn apply(index: &mut Index, text: &str) {
     index.changes();
 }
 
-/// Whether routes lead to the name, and both statuses say the same.
+/// Whether routes lead to the name, and both statuses agree.
 fn leads(index: &Index) -> bool {
     let published = published(index);
     let text = |name: &str| {
@@ -157,7 +157,7 @@ fn a_service_of_another_namespace_needs_a_grant() {
     ])));
 }
 
-/// The name is written before the Service that it means is there.
+/// The name is written before its Service exists.
 #[test]
 fn a_service_that_comes_later_is_guarded_too() {
     let mut index = index(&[EDGE, &attack("admin.victim")]);

@@ -8,7 +8,7 @@
 //! 4. *route*: the virtual host and the route;
 //! 5. *limit*: rate limits of listener and route, then the route's fault;
 //! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or
-//! redirect;
+//!    redirect;
 //! 7. *respond*: header fields of the response; the record is attached to its body and closed with the last
 //!    byte.
 

@@ -213,7 +213,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
         },
     );
     both_are_certified_again(&mesh);
-    // A key that is not the certificate's: what is in force stays, and reports.
+    // A key that does not match the certificate: the current authority stays in use, and the error is reported.
     put(
         &mesh.fixture.path("ca/ca_key.pem"),
         &second.private_key_pem(),

@@ -69,7 +69,7 @@ impl Fixture {
             Balancer::build(&spec, list(weights), &ViewParams::default(), Time::ZERO).unwrap()
         };
         let balancers: Vec<_> = lists.iter().map(build).collect();
-        // Each host knows the list of its own node.
+        // Each host has the list of its own node.
         let mut ledgers = BTreeMap::new();
         let groups = spec.groups(balancers[0].view());
         for group in 0..groups.as_ref().map_or(0, |groups| groups.len() as u32) {

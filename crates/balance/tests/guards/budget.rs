@@ -42,7 +42,7 @@ fn any_params() -> impl Strategy<Value = BudgetParams> {
     )
 }
 
-/// What happened, by the slot (a tenth of the interval) in which it did.
+/// The events, by slot (a tenth of the interval).
 #[derive(Default)]
 struct History {
     requests: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Outlier ejection: the guard holds whatever happens, and who was ejected comes back.
+//! Outlier ejection: the guard's invariants always hold, and ejected endpoints return.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -72,8 +72,8 @@ endpoints: [{{{endpoint}}}]
     }
 }
 
-/// A pod whose node has restarted has another address than before, and the old one may be anybody's: whichever of
-/// the pod and its slice is received first.
+/// A pod whose node has restarted has another address than before, and the old one may belong to another pod, whichever
+/// of the pod and its slice is received first.
 #[test]
 fn an_address_that_a_pod_has_lost_is_no_endpoint() {
     let mut index = Index::default();

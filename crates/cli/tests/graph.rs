@@ -358,7 +358,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this target; `None`, and a message, if there is none.
+    /// A Prometheus that scrapes this target; `None`, and a message, if there is none.
     fn start(target: &str) -> Option<Self> {
         let passed = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
         let in_path = || {

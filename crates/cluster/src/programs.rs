@@ -50,7 +50,7 @@ pub(crate) const KUBERNETES: Suite = Suite {
     takes: "8 to 15 minutes",
 };
 
-/// The oldest Kubernetes that the tests run on, without what is not its own.
+/// The oldest Kubernetes that the tests run on, without dependencies.
 const KUBERNETES_OLDEST: Suite = Suite {
     module: "kubernetes-1.30",
     version: "1.30.14",
@@ -183,7 +183,8 @@ pub fn streams() -> Result<PathBuf, ClusterError> {
     Ok(folder.join("streams"))
 }
 
-/// The folder of the programs of Kubernetes, of the version that `MAGLOR_KUBERNETES` selects; built if it is not there.
+/// The folder of the programs of Kubernetes, of the version that `MAGLOR_KUBERNETES` selects; built if it does not
+/// exist.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart
+//! The live graph on a real Kubernetes with three nodes, 5 ms between them: calls, response times, delays between
 //! the nodes are, and that a recreated pod prefetches what it will call.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.

@@ -1,6 +1,6 @@
 //! A `PlacementPolicy` on a real Kubernetes with three nodes, under load: a Deployment of three replicas moves to its
-//! caller's node, a PodDisruptionBudget holds it up, all replicas of the controller die meanwhile, and what is rolled
-//! out afterwards starts where it is wanted. No request fails.
+//! caller's node, a PodDisruptionBudget delays it, all replicas of the controller are killed during it, and what is
+//! rolled out afterwards starts where it is wanted. No request fails.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
@@ -113,7 +113,7 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
     installed.stop();
 }
 
-/// The replicas go to their caller, though a budget holds them up and all replicas of the controller die meanwhile.
+/// The replicas move to their caller, although a budget delays them and all replicas of the controller are killed.
 fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     let before = lasting(kubectl, "details");
     let away = |pod: &&Value| {

@@ -167,7 +167,7 @@ fn nothing_is_left(kubectl: &Kubectl) {
     }
 }
 
-/// Names of the proxies, and how often they were restarted.
+/// Names and restart counts of the proxies.
 fn proxies(kubectl: &Kubectl) -> Vec<(String, u64)> {
     let pods = pods(kubectl, "maglor.dev/proxy-group=low");
     let name = |pod: &Value| {
@@ -212,7 +212,7 @@ fn passing(installed: &Installed) -> usize {
     ports.iter().filter(|(_, port)| listens(*port)).count()
 }
 
-/// What an autoscaler would go by, as anybody may ask for it.
+/// The metric for an autoscaler, which any client may request.
 fn requests_a_second(kubectl: &Kubectl) -> String {
     let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/\
                 maglor_proxy_service_requests_per_second?labelSelector=group%3Dlow";

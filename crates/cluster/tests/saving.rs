@@ -6,7 +6,7 @@
 //! `TuningPolicy` has them. Each begins with quiet minutes, and then the load rises and falls as over a day, with a
 //! burst.
 //!
-//! Replicas are emulated queues that need no processor, so two cores bear it. What they use of CPU is the work that
+//! Replicas are emulated queues that need no processor, so two cores suffice. Their CPU usage is the work that
 //! came to them, a "core" being a replica that works all the time, and is reported in metrics-server's place
 //! (`saving/meter.rs`). Memory is modelled; it is only reported.
 //!
@@ -63,7 +63,7 @@ const STEP: Duration = Duration::from_secs(5);
 /// Once, for a tenth of the time, there are this many times the requests.
 const BURST: f64 = 1.5;
 
-/// Minutes stand for hours: it looks every five seconds and waits less long between two changes. What autoscalers do
+/// Minutes represent hours: it evaluates every five seconds, with shorter pauses between changes. What autoscalers do
 /// after five minutes, it does after five minutes. How callers treat services is the same both ways. Response times
 /// of a busy machine are no reason for replicas, of which there would be more then than autoscalers make.
 const POLICY: &str = "{apiVersion: maglor.dev/v1alpha1, kind: TuningPolicy, metadata: {name: saving, namespace: saving}, \

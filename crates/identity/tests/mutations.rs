@@ -1,4 +1,4 @@
-//! What parses certificates, requests and ids survives whatever it is given. `SEED` replays a run.
+//! Parsers of certificates, requests and ids accept any input without a panic. `SEED` replays a run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;

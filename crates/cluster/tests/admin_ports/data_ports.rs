@@ -1,4 +1,4 @@
-//! Ways to an admin port through the ports of the data plane: what a proxy connects to itself comes from its own host.
+//! Paths to an admin port through the ports of the data plane: connections of a proxy to itself come from its own host.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -46,7 +46,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have terminated already.
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
     }

@@ -113,7 +113,7 @@ fn a_budget_grants_as_many_retries_as_configured() {
         let settings = format!("retry_budget: {{percent: 1, {settings}}}");
         assert_eq!(granted(&settings, 0, false), expected, "{settings}");
     }
-    // 0 % alone are none; with one minimum, that one is what is granted.
+    // 0 % alone allows none; with one minimum, that number is granted.
     for (settings, expected) in [
         ("percent: 0", 0),
         ("percent: 0, min_concurrency: 0", 0),

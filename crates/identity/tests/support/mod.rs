@@ -1,4 +1,4 @@
-//! What the tests share: handshakes in memory, and certificates that no authority of ours issues.
+//! Common functions of the tests: handshakes in memory, and certificates that our authority would not issue.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) fn client(live: &Arc<Live>) -> Arc<tls::Client> {
     tls::Client::new(live, tls::Expected::Member, &[b"h2"]).unwrap()
 }
 
-/// What one side begins a handshake with.
+/// The TLS configuration of one side of a handshake.
 pub(crate) trait Settings<C> {
     fn settings(&self) -> Arc<C>;
 }

@@ -185,7 +185,7 @@ fn a_full_endpoint_is_passed_over() {
     for client in &mut waits {
         assert_eq!(client.response().status, 200);
     }
-    // But not for ever.
+    // But not permanently.
     let _other = busy(&proxy);
     eventually(TIMEOUT, "both are busy", are_busy);
     reload(&proxy, &web("100ms", 1));

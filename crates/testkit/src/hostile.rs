@@ -64,7 +64,7 @@ impl Class {
 pub struct Outcome {
     /// The class.
     pub class: Class,
-    /// What was observed, in one line.
+    /// The observed outcome, in one line.
     pub detail: String,
 }
 

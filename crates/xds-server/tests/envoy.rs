@@ -146,7 +146,7 @@ fn took_from_us(protocol: Protocol) {
         }
     });
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    // With words of ours that Envoy does not know.
+    // With our own metadata, which Envoy ignores.
     put_cluster(
         &server,
         "{name: echo, policy: 'ledger(group=40,fallback=bounce)', tls: mesh, limits: {max_requests: 100}}",

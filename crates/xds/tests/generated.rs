@@ -1,4 +1,4 @@
-//! The generated types are those of the `.proto` files; `UPDATE=1` regenerates them.
+//! The generated types match the `.proto` files; `UPDATE=1` regenerates them.
 //!
 //! They are checked in so that a build needs neither a compiler of `.proto` files nor the time that
 //! one takes.

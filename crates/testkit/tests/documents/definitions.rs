@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::derived::{self, Field, Item, Kind};
 use super::pages;
 
-/// What a command takes.
+/// The arguments of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
     /// Flags with their dashes; whether each takes a value.
@@ -17,7 +17,7 @@ pub(crate) struct Command {
     global: BTreeMap<String, bool>,
     pub(crate) subcommands: BTreeMap<String, Command>,
     pub(crate) words: bool,
-    /// All that follows the first word is another program's.
+    /// All arguments after the first belong to another program.
     pub(crate) passes_on: bool,
 }
 

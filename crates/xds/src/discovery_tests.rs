@@ -49,7 +49,7 @@ impl Fixture {
         self.put(endpoints("a", &["10.0.0.1:80"]));
     }
 
-    /// Exchanges messages until neither side has any; returns the changes.
+    /// Passes messages between both sides until neither has any; returns the changes.
     fn settle(&mut self) -> Changes {
         let mut all = Changes::default();
         loop {

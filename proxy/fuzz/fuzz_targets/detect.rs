@@ -1,4 +1,4 @@
-//! Protocol detection: no panic, a prefix never gives another result, and input detected as HTTP/1
+//! Protocol detection: no panic, a prefix never changes the result, and input detected as HTTP/1
 //! or TLS looks like it.
 
 #![no_main]

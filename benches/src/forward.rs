@@ -18,7 +18,7 @@ use crate::error::{Doing, Result};
 const BUFFER: usize = 64 * 1024;
 const EVENTS: usize = 1024;
 
-/// Where it listens, and where each listener's connections go.
+/// The listening addresses, and the destination of each.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Addresses to listen on.

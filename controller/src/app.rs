@@ -63,7 +63,7 @@ pub enum Source {
         namespace: String,
         /// The unique name of this replica.
         replica: String,
-        /// Which control plane this is.
+        /// The revision of this control plane.
         revision: Revision,
         /// Settings for the proxies of `ProxyService`s.
         proxies: proxy_service::Settings,

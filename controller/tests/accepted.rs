@@ -1,5 +1,5 @@
-//! Whatever is accepted reaches proxies: encoded, decoded, through the proxy's own checks, with the values that were
-//! written.
+//! Every accepted resource reaches proxies: encoded, decoded, validated by the proxy's own checks, with the values that
+//! were written.
 //!
 //! Valid resources are changed at random places to hostile texts. Accepted parts must be in
 //! effect, with the same result in any order, as after a restart; `schedules` makes them unusable and
@@ -312,7 +312,7 @@ fn written(kind: Kind, spec: &Value) -> Vec<String> {
     found
 }
 
-/// That an accepted resource is where proxies find it.
+/// Checks that an accepted resource is published to proxies.
 fn in_force(kind: Kind, key: &Key, spec: &Value, read: &[(ResourceId, Value)]) {
     let of = |kind: ResourceKind| read.iter().filter(move |(id, _)| id.kind == kind);
     match kind {

@@ -1,4 +1,4 @@
-//! Who gets which pages of the controller's admin port, and which of its replicas' pages on the port where proxies
+//! Access to the pages of the controller's admin port, and to its replicas' pages on the port where proxies
 //! are served.
 #![allow(
     clippy::unwrap_used,

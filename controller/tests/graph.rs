@@ -328,7 +328,7 @@ fn calls_stay_on_their_node_as_far_as_there_is_room() {
     eventually(TIMEOUT, "both call what is on their node", || {
         own(&web[0], "cart-0") && own(&web[1], "cart-1")
     });
-    // Who loses the endpoint on the node calls the other one, without a failure.
+    // A client that loses the endpoint on its node calls the other one, without a failure.
     mesh.without_endpoint("cart", "cart-1");
     eventually(TIMEOUT, "there is one left", || own(&web[1], "cart-0"));
     let [first, second] = load;

@@ -1,4 +1,4 @@
-//! Whatever the order in which resources come and go: the output of the index equals that of a new index, and the sum
+//! For any order of additions and removals, the output of the index equals that of a new index, and the sum
 //! of its changes.
 #![allow(
     clippy::unwrap_used,

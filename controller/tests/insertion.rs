@@ -41,7 +41,7 @@ const STEPS: usize = 5;
 /// During insertion the next step waits for ready proxies, and so for a control plane, which is unavailable with the
 /// operator.
 const STEPS_ALONE: usize = 4;
-/// Where the controller is reached by pods.
+/// The address of the controller for pods.
 const CONTROLLER: &str = "10.231.0.1:15010";
 const DEFINITION: &str = "proxyservices.maglor.dev";
 

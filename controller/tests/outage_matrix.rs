@@ -55,7 +55,7 @@ enum Part {
     Names,
     /// The node of the proxies, suspended: no timer of theirs runs.
     Node,
-    /// Who answers for tokens (TokenReview, on Kubernetes): no question is answered, or, at the start of a
+    /// The token reviewer (TokenReview, on Kubernetes): no review is answered, or, at the start of a
     /// controller, every token is refused.
     Tokens,
 }

@@ -16,7 +16,7 @@ use crate::clients::ClientMetrics;
 const QUESTIONS: usize = 100;
 /// The API server waits for ten seconds: this is far from it, and far above what an idle machine needs.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Where the API server and an attacker are: both are on this host, and different sources.
+/// The addresses of the API server and an attacker: both are on this host, but count as different sources.
 const API_SERVER: [u8; 4] = [127, 0, 0, 1];
 const ATTACKER: [u8; 4] = [127, 0, 0, 9];
 

@@ -7,7 +7,7 @@ use maglor_controller::index::{Index, Resource};
 
 use super::{POD, TWO, slice, support};
 
-/// Who may write slices in one namespace decides nothing about the Services and pods of others: a Service keeps its
+/// Permission to write slices in one namespace does not affect the Services and pods of others: a Service keeps its
 /// own address, and a pod has none but its own.
 #[test]
 fn a_slice_does_not_take_a_foreign_address() {

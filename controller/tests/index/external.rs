@@ -98,7 +98,7 @@ fn leads(index: &Index) -> bool {
         tables.len() >= 2,
         "of the mesh, and of the Gateway: {published:?}"
     );
-    // That of `out` itself, which is no route, leads to it always.
+    // The listener of `out` itself, which is not a route, always leads to it.
     let routed = tables.iter().filter(|leads| **leads).count() > 1;
     for name in [
         "status of HTTPRoute shop/mesh",

@@ -21,7 +21,7 @@ use maglor_cluster::Machine;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Where the address is, in the environment.
+/// The environment variable with the address.
 const ADDRESS: &str = "MAGLOR_LOAD_ADDRESS";
 /// Requests a second of each client.
 const RATE: u32 = 50;

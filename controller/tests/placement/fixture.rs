@@ -8,7 +8,7 @@ use maglor_controller::placement::pod::{Pod, ReplicaSet};
 use maglor_controller::placement::{DELETION_COST, HASH, MOVING};
 use serde_json::{Value, json};
 
-/// Where a pod is wanted.
+/// The preferred node of a pod.
 const TO: &str = "n2";
 /// A new pod may take so long.
 const PATIENCE: i64 = 60;

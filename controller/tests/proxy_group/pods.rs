@@ -13,7 +13,7 @@ pub(super) struct Endpoint {
     pub(super) address: String,
     /// The port of the Service.
     pub(super) port: u64,
-    /// That of the pod.
+    /// The name of the pod.
     pub(super) target: u16,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Pod {
     pub(super) of: Option<(String, Value)>,
     /// Numbers of ports that have names.
     named: BTreeMap<String, u16>,
-    /// Where it listens, and for which port of which Service: of a proxy.
+    /// For a proxy: its listening ports, and the Service and port of each.
     pub(super) reported: BTreeMap<u16, (String, u64)>,
 }
 

@@ -79,7 +79,7 @@ impl Fixture {
         }
     }
 
-    /// Where proxies find the controller.
+    /// The address of the controller for proxies.
     pub(crate) fn control_plane(&self) -> String {
         let listen = &self.controller.listen;
         match (self.name, listen.rsplit_once(':')) {

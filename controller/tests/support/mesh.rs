@@ -146,7 +146,7 @@ impl Mesh {
         }
     }
 
-    /// Who is connected to the controller.
+    /// The clients connected to the controller.
     pub(crate) fn sessions(&self) -> usize {
         let sessions = RawHttp1::connect(self.admin).get_local("/sessions").json();
         sessions.as_array().map_or(0, Vec::len)
@@ -323,7 +323,7 @@ impl Mesh {
 }
 
 impl Pod {
-    /// Where others call it.
+    /// The address for its clients.
     pub(crate) fn inbound(&self) -> SocketAddr {
         self.sidecar.listener("inbound")
     }

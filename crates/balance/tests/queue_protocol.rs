@@ -193,7 +193,7 @@ fn a_ledger_of_one_server_is_not_asked() {
     }
 }
 
-/// Where a request ends whose servers all have something in flight, but for the idle `spare`.
+/// Returns the server of a request if all servers have requests in flight except the idle `spare`.
 fn settle(b: &Balancer, spare: &[usize], rng: &mut Rng) -> usize {
     let in_flight = |index: Index| u32::from(!spare.contains(&index.get()));
     let mut decision = Decision::new();

@@ -283,7 +283,7 @@ fn a_plan_uses_the_current_routing_and_measured_delays() {
     );
     let said = plan(&spread, &["--routing", "even"]);
     assert_eq!(said["cut_now"], 20.0);
-    // Where they cannot be together they should be on nodes that are near.
+    // If they do not fit on one node, they should be on nearby nodes.
     let mut far = apart();
     far["services"][0]["cpu_millis"] = json!(800);
     far["services"][1]["cpu_millis"] = json!(800);

@@ -374,7 +374,7 @@ fn traffic_is_counted_shown_and_tapped() {
             (&"client".into(), &"outbound".into())
         );
     }
-    // Who reads a line and goes is not kept waiting for an end that does not come.
+    // If the reader of the output closes it after one line, the command exits instead of waiting.
     for command in [&["tap"][..], &["top", "--every", "200ms"]] {
         let mut child = Command::new(MAGLOR)
             .args([command, &["--proxy", &proxy]].concat())

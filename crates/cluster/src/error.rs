@@ -85,7 +85,7 @@ pub enum ClusterError {
         what: String,
         /// The time limit.
         limit: Duration,
-        /// Where to look.
+        /// A hint for the diagnosis.
         hint: String,
     },
 }

@@ -41,7 +41,7 @@ const VALUES: [&str; 2] = [
     "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",
 ];
 
-/// Whom the Service selects: its own pods, or proxies.
+/// The pods that the Service selects: its own, or proxies.
 const OWN: &str = "details";
 const PROXIES: &str = "details.proxy";
 

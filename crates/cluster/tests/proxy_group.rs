@@ -178,7 +178,7 @@ fn proxies(kubectl: &Kubectl) -> Vec<(String, u64)> {
     pods.iter().map(name).collect()
 }
 
-/// Where the proxies listen for members.
+/// The ports on which the proxies listen for members.
 fn ports(kubectl: &Kubectl) -> Vec<(Ipv4Addr, u16)> {
     let proxy = ip(&pods(kubectl, "maglor.dev/proxy-group=low")[0]).unwrap();
     let port = |name: &str| {

@@ -243,7 +243,7 @@ fn measured(
     }
 }
 
-/// Where requests come in.
+/// The ingress.
 fn doors(kubectl: &Kubectl) -> Vec<Ipv4Addr> {
     let mut doors = Vec::new();
     until("all doors are there", || {

@@ -240,7 +240,7 @@ fn misspelt_keys_are_reported(kubectl: &Kubectl) {
     }
 }
 
-/// Who overwrites the webhook's configuration gets the root back.
+/// After a writer overwrites the webhook's configuration, the root is restored.
 fn the_root_comes_back(kubectl: &Kubectl) {
     let bundle = || {
         let one = kubectl.json(&["get", "mutatingwebhookconfiguration", "maglor-inject"]);

@@ -15,7 +15,7 @@ const OTHERS: [&str; 8] = [
     "maglor.dev/webhook",
     // The version of a definition.
     "maglor.dev/definitions-version",
-    // Whom a token is for.
+    // The audience of a token.
     "maglor.dev/identity",
     // Images and nodes of the cluster for tests.
     "maglor.dev/coredns",

@@ -375,7 +375,7 @@ fn fifty_requests_are_not_more_than_fifty() {
     }
 }
 
-/// Where one at the bottom is slow, it gets a replica, and not all on the way to it.
+/// If a service at the bottom is slow, it gets a replica, and not all services on the path to it.
 #[test]
 fn who_waits_for_another_gets_no_replica() {
     let app = Snapshot {

@@ -330,7 +330,7 @@ fn a_pair_comes_together_and_is_kept() {
     assert_eq!((before.remote, after.remote), (1.0, 0.0));
 }
 
-/// Where everything takes three times as long, nothing helps that calls stay on their node.
+/// If all calls take three times as long, local calls do not compensate for it.
 #[test]
 fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
     let mut fixture = pair();

@@ -26,7 +26,7 @@ fn local_first(policy: &str, rho: f64) -> Scenario {
     }
 }
 
-/// Where calls from each node should go.
+/// The expected destinations of calls from each node.
 const WANTED: [[f64; NODES]; NODES] = [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
 
 /// Shares to four standard deviations of this many independent draws.

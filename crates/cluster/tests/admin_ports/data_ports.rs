@@ -17,7 +17,7 @@ const HOSTS: [&str; 9] = [
     "[::1]:15020",
     "0.0.0.0:15020",
 ];
-/// Where the sidecar's listeners are.
+/// The addresses of the sidecar's listeners.
 const INBOUND: u16 = 15_006;
 const OUTBOUND: u16 = 15_001;
 

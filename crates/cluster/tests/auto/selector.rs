@@ -1,4 +1,4 @@
-//! Whom the Service selects, from change to change.
+//! Records the changes of the Service's selector.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

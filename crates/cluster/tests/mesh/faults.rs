@@ -129,7 +129,7 @@ fn kill(kubectl: &Kubectl, which: &[&str]) {
         .unwrap();
 }
 
-/// Where the client of the details runs.
+/// The node of the client of details.
 fn node(kubectl: &Kubectl) -> String {
     let path = "jsonpath={.items[0].spec.nodeName}";
     kubectl

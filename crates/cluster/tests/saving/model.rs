@@ -24,7 +24,7 @@ pub(crate) struct Service {
     work: f64,
     /// Memory of a replica in MiB, the mean.
     pub(crate) memory_mib: f64,
-    /// Whom it calls at the same time, and how probably.
+    /// The services that it calls concurrently, with probabilities.
     calls: Vec<(usize, f64)>,
 }
 

@@ -256,13 +256,13 @@ impl Handshake {
         }
     }
 
-    /// Who the server sees.
+    /// The client's identity as seen by the server.
     pub(crate) fn seen_by_server(&self) -> Result<SpiffeId, Refusal> {
         let connection = self.server.as_ref().map_err(Refusal::of)?;
         tls::peer(connection, SystemTime::now())
     }
 
-    /// Who the client sees.
+    /// The server's identity as seen by the client.
     pub(crate) fn seen_by_client(&self) -> Result<SpiffeId, Refusal> {
         let connection = self.client.as_ref().map_err(Refusal::of)?;
         tls::peer(connection, SystemTime::now())

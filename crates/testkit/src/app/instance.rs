@@ -27,7 +27,7 @@ use super::workmodel::{Group, Service, WorkModel};
 pub struct Counts {
     /// Its host.
     pub host: String,
-    /// Where it listens.
+    /// Its listening address.
     pub listen: SocketAddr,
     /// Requests in progress: they are queued, processed, or wait for called services. A
     /// request whose client has disconnected is not included, but its processing continues.

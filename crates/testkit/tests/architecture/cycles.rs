@@ -415,7 +415,7 @@ fn resolve(
     files.contains_key(&at).then_some(at)
 }
 
-/// Where a name leads that a `use` has brought in.
+/// The target of a name imported by `use`.
 fn follow(
     files: &Files,
     at: &[String],
